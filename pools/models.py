@@ -1,0 +1,179 @@
+"""Pools, their members, who may do what in them, and what the scaler saw. Rows only: slots/ and claims/ change them."""
+
+from django.conf import settings
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import ArrayField, IntegerRangeField, RangeOperators
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from pools.states import MEMBER, POOL
+
+NOT_GONE = ~Q(state="gone")
+
+
+class Pool(models.Model):
+    name = models.CharField(max_length=63)
+    provider = models.CharField(max_length=32, default="static", db_default="static")
+    state = POOL.field()
+    lanes = ArrayField(models.CharField(max_length=16), default=list)  # pickiest first; the layout says what each accepts
+    placement = models.CharField(max_length=16, default="pack", db_default="pack")  # decides slot.rank
+    spec = models.JSONField(default=dict)  # validated whole, see pools.spec
+    min_members = models.IntegerField(default=0, db_default=0)
+    max_members = models.IntegerField(default=10, db_default=10)
+    revision = models.IntegerField(default=1, db_default=1)  # rises with every change of configuration: the ETag
+    scale_requested_at = models.DateTimeField(null=True, blank=True)
+    absorb_until = models.DateTimeField(null=True, blank=True)
+    scaled_up_at = models.DateTimeField(null=True, blank=True)
+    scaled_down_at = models.DateTimeField(null=True, blank=True)
+    observed_at = models.DateTimeField(null=True, blank=True)  # last full look at the provider; scale-in needs a fresh one
+    pin_count = models.IntegerField(null=True, blank=True)
+    pin_until = models.DateTimeField(null=True, blank=True)
+    pin_reason = models.TextField(blank=True, default="", db_default="")
+    unfrozen_until = models.DateTimeField(null=True, blank=True)
+    paused_until = models.DateTimeField(null=True, blank=True)
+    pause_reason = models.TextField(blank=True, default="", db_default="")
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            POOL.check(),
+            models.UniqueConstraint(fields=["name"], condition=NOT_GONE, name="pool_name"),
+            models.CheckConstraint(name="pool_limits", condition=Q(min_members__gte=0, min_members__lte=F("max_members"))),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Member(models.Model):
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="members")
+    name = models.CharField(max_length=63)  # survives re-creation; restarts are counted here
+    incarnation = models.IntegerField(default=1, db_default=1)  # rises with every re-creation: older tokens and heartbeats are refused
+    position = models.IntegerField(default=0, db_default=0)
+    external_id = models.CharField(max_length=255, blank=True, default="", db_default="")  # ARN, pod UID
+    ports = IntegerRangeField(null=True, blank=True)  # what we may use of a load balancer that others may use too
+    state = MEMBER.field()
+    is_owned = models.BooleanField(default=True, db_default=True)  # we created it, so we may delete it
+    is_cordoned = models.BooleanField(default=False, db_default=False)
+    is_leaving = models.BooleanField(default=False, db_default=False)  # goes when it is empty; drain_until is the latest
+    note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
+    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what was declared for this member alone
+    labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    deletion_cost = models.IntegerField(default=0, db_default=0)
+    drain_until = models.DateTimeField(null=True, blank=True)
+    due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
+    restarts = models.IntegerField(default=0, db_default=0)
+    token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
+    previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
+    token_since = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            MEMBER.check(),
+            models.UniqueConstraint(fields=["pool", "name"], condition=NOT_GONE, name="member_name"),
+            # Two pools on one load balancer never share a port.
+            ExclusionConstraint(
+                name="member_ports_apart",
+                expressions=[("external_id", RangeOperators.EQUAL), ("ports", RangeOperators.OVERLAPS)],
+                condition=Q(ports__isnull=False) & ~Q(external_id="") & NOT_GONE,
+            ),
+        ]
+        indexes = [models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="member_due")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Heartbeat(models.Model):
+    """Narrow on purpose: written every few seconds by every member."""
+
+    member = models.OneToOneField(Member, on_delete=models.CASCADE, primary_key=True)
+    incarnation = models.IntegerField()
+    at = models.DateTimeField(db_default=Now())
+    load = models.JSONField(null=True, blank=True)
+
+
+class Decision(models.Model):
+    """What the scaler decided and why. Equal ones in a row are counted on one row."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="decisions")
+    at = models.DateTimeField(db_default=Now())
+    last_at = models.DateTimeField(db_default=Now())
+    seen_again = models.IntegerField(default=0, db_default=0)
+    inputs = models.JSONField()
+    delta = models.IntegerField()
+    reason = models.TextField()
+    chosen = models.JSONField(default=list)
+    spared = models.JSONField(default=list)
+
+    class Meta:
+        indexes = [models.Index(fields=["pool", "-last_at"], name="decision_latest")]
+
+
+class Sample(models.Model):
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="samples", db_index=False)
+    at = models.DateTimeField()
+    is_hourly = models.BooleanField(default=False, db_default=False)  # by minute for 7 days, by hour for 90
+    members = models.IntegerField()
+    slots = models.IntegerField()
+    held = models.IntegerField()
+    reserved = models.IntegerField()
+    waiting = models.IntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "at", "is_hourly"], name="sample_once")]
+
+
+class Secret(models.Model):
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="secrets")
+    name = models.CharField(max_length=63)
+    ciphertext = models.BinaryField()
+    key_id = models.CharField(max_length=32)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "name"], name="secret_name")]
+
+
+class Grant(models.Model):
+    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared in pools.access."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey("auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    role = models.CharField(max_length=16)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="grant_one_subject", condition=Q(user__isnull=False) ^ Q(group__isnull=False)),
+            models.UniqueConstraint(fields=["user", "group", "pool", "role"], nulls_distinct=False, name="grant_once"),
+        ]
+
+
+class Token(models.Model):
+    """What a program signs in with. Only its hash is kept; scopes are a subset of its user's roles, checked at use."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=16)
+    hash = models.CharField(max_length=64)
+    scopes = models.JSONField(default=dict)  # {"roles": [...], "pools": [...] or null}; see pools.access
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["hash"], name="token_hash"),
+            models.UniqueConstraint(fields=["user", "name"], condition=Q(revoked_at__isnull=True), name="token_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,63 @@
+"""Slots: one row each, and that row is the hold. State, claim, ordinal and generation change by named statements only."""
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from pools.models import Member, Pool
+from slots.states import HOLDING, SLOT
+
+
+class Slot(models.Model):
+    # No index of their own on the foreign keys: slot_free and slot_place begin with them.
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="slots", db_index=False)
+    member = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="slots", db_index=False)
+    lane = models.CharField(max_length=16)  # what it accepts
+    number = models.IntegerField()  # the port (first of its segment), or 0, 1, 2
+    rank = models.IntegerField(default=0, db_default=0)  # fixed when made: the pool's placement, so that nothing is counted at bind
+    is_open = models.BooleanField(default=True, db_default=True)  # pool willing and member willing: written by whoever changes those
+    state = SLOT.field()
+    claim_id = models.BigIntegerField(null=True, blank=True)  # a number, no foreign key: slots know no claims; the triggers are stricter
+    ordinal = models.SmallIntegerField(null=True, blank=True)
+    generation = models.BigIntegerField(default=0, db_default=0)
+    last_claim_id = models.BigIntegerField(null=True, blank=True)  # whom it drains for; whom it goes back to first
+    drain_until = models.DateTimeField(null=True, blank=True)
+    due_at = models.DateTimeField(null=True, blank=True)
+    observed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what the provider or agent last said
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            SLOT.check(),
+            models.CheckConstraint(
+                name="slot_holder",
+                condition=(
+                    Q(claim_id__isnull=False, ordinal__isnull=False, ordinal__gte=0, state__in=HOLDING)
+                    | (Q(claim_id__isnull=True, ordinal__isnull=True) & ~Q(state__in=HOLDING))
+                ),
+            ),
+            models.CheckConstraint(name="slot_drain", condition=~Q(state="draining") | Q(drain_until__isnull=False)),
+            models.UniqueConstraint(fields=["member", "lane", "number"], name="slot_place"),
+            models.UniqueConstraint(fields=["claim_id", "ordinal"], condition=Q(claim_id__isnull=False), name="slot_seat"),
+        ]
+        indexes = [
+            models.Index(fields=["pool", "lane", "rank", "number"], condition=Q(state="idle", is_open=True), name="slot_free"),
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="slot_due"),
+            models.Index(fields=["last_claim_id"], condition=Q(state="draining"), name="slot_drains_for"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.member_id}/{self.lane} {self.number}"
+
+
+class HoldStat(models.Model):
+    """How long claims of a kind hold slots of a lane: a histogram an hour, for start-time bands."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="hold_stats", db_index=False)
+    lane = models.CharField(max_length=16)
+    kind = models.CharField(max_length=32)
+    hour = models.DateTimeField()
+    histogram = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "lane", "kind", "hour"], name="hold_stat_once")]

@@ -1,0 +1,34 @@
+"""What a slot may be. The slot's row is the hold: claim, ordinal and generation stand in it."""
+
+from project.kernel.machine import Machine, edges
+
+SLOT = Machine(
+    name="slot",
+    table="slots_slot",
+    states={
+        "idle": "free; handed out if open",
+        "held": "a claim has it",
+        "reserved": "a claim has it and waits for a person",
+        "draining": "its claim has left, the outside is not clean yet",
+        "retired": "not offered: its member was lost or its number withdrawn",
+    },
+    initial="idle",
+    born=("retired",),
+    edges=edges(
+        [
+            "idle > held: allocate, API, operator | bind; only if open",
+            "idle > reserved: allocate | a parked claim gets a place again; only if open",
+            "held > reserved: agent | the plan is in",
+            "reserved > held: approver | approved in time",
+            "held, reserved > idle: agent, finalize, service | nothing outside to clean",
+            "held, reserved > draining: service, finalize | something outside is still there",
+            "draining > idle: settle | confirmed gone",
+            "draining > held: allocate, operator | only by the claim it drains for",
+            "idle, held, reserved, draining > retired: finalize, watch | member lost or number withdrawn",
+            "retired > idle: finalize, watch | offered again, closed",
+        ]
+    ),
+)
+MACHINES = (SLOT,)
+OCCUPIED = ("held", "reserved", "draining")
+HOLDING = ("held", "reserved")
