@@ -1,0 +1,79 @@
+# `make` alone lists what can be made. Needs python3 with venv, and git; everything else is installed into .venv.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+CODE := project pools slots claims tests manage.py
+ARGS ?=
+NAME ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev up test lint format types contracts check bench doctor chromium lock ci clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+$(UV): requirements-uv.txt
+	@[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make a venv. On Debian: apt-get install python3-venv"; exit 1; }
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
+	@touch $@
+
+$(VENV)/.run: requirements.txt $(UV)
+	@echo "[make] installing packages into $(VENV)"
+	@$(UV) pip install --quiet --python $(RUN) --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
+	@echo "[make] installing packages for development into $(VENV)"
+	@$(UV) pip install --quiet --python $(RUN) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+setup: $(VENV)/.run  ## install what Berth needs to run
+
+setup-dev: $(VENV)/.dev  ## install what its tests and checks need, too
+
+up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH_HOME, BERTH_BIND, BERTH_SAMPLE=0)
+	@exec $(RUN) -m project.kernel.embedded.up
+
+test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/ground -x"
+	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
+
+lint: $(VENV)/.dev  ## ruff: rules and format
+	@$(RUN) -m ruff check $(CODE)
+	@$(RUN) -m ruff format --check $(CODE)
+
+format: $(VENV)/.dev  ## let ruff mend what it can
+	@$(RUN) -m ruff check --fix $(CODE)
+	@$(RUN) -m ruff format $(CODE)
+
+types: $(VENV)/.dev  ## mypy
+	@$(RUN) -m mypy
+
+contracts: $(VENV)/.dev  ## imports go one way
+	@$(VENV)/bin/lint-imports --no-cache
+
+check: $(VENV)/.dev  ## settings fit for production, and no migration missing
+	@DJANGO_SETTINGS_MODULE=project.settings.test $(RUN) manage.py makemigrations --check --dry-run
+	@BERTH_HOSTS=berth.example BERTH_HOME=$$(mktemp -d) DJANGO_SETTINGS_MODULE=project.settings.production $(RUN) manage.py check --deploy --fail-level WARNING
+
+bench: $(VENV)/.run  ## measure: make bench NAME=bind
+	@$(RUN) manage.py bench $(NAME) $(ARGS)
+
+doctor: $(VENV)/.run  ## look for broken invariants in the running installation
+	@$(RUN) manage.py doctor $(ARGS)
+
+chromium:  ## install the browser that the page tests use
+	@.ci/chromium
+
+lock: $(VENV)/.run  ## write requirements*.txt anew from pyproject.toml
+	@$(LOCK) --upgrade pyproject.toml -o requirements.txt
+	@$(LOCK) --upgrade --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+ci:  ## everything that must be green
+	@.ci/run
+
+clean:  ## remove what was installed and cached; the state in BERTH_HOME stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis staticfiles
+	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

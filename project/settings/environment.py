@@ -1,0 +1,73 @@
+"""What the environment and the state folder say. Standard library only: `up` reads it before Django is there."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+HOT = {"lock_timeout": "2s", "statement_timeout": "5s", "idle_in_transaction_session_timeout": "10s", "enable_seqscan": "off"}
+PATIENT = {"lock_timeout": "5s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+
+
+def home() -> Path:
+    """The state folder."""
+    return Path(os.environ.get("BERTH_HOME") or ROOT / ".berth").absolute()
+
+
+def is_on(name: str, default: bool = False) -> bool:
+    return os.environ.get(name, "1" if default else "0").strip().lower() in {"1", "true", "yes", "on"}
+
+
+def list_words(name: str, default: str = "") -> list[str]:
+    return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+
+
+def running() -> dict[str, str]:
+    """The URLs of the embedded services of this state folder, as `up` wrote them (0600): other commands find them here."""
+    try:
+        found: dict[str, str] = json.loads((home() / "services.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def database_url() -> str:
+    return os.environ.get("DATABASE_URL") or running().get("DATABASE_URL", "")
+
+
+def redis_url() -> str:
+    return os.environ.get("REDIS_URL") or running().get("REDIS_URL", "")
+
+
+def secret(name: str, size: int = 48) -> str:
+    """A random secret of this installation, kept in the state folder for its owner alone."""
+    file = home() / name
+    if not file.exists():
+        home().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(size))
+    return file.read_text().strip()
+
+
+def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
+    """Django's settings for a PostgreSQL URL. The guards are options of the connection, so that no code path is without them."""
+    at = urlsplit(url or "postgresql://127.0.0.1:1/berth")  # nowhere: commands without a database still import the settings
+    guards = PATIENT if is_patient else HOT
+    query = dict(parse_qsl(at.query))
+    options = " ".join([query.pop("options", ""), *(f"-c {name}={value}" for name, value in guards.items())]).strip()
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(at.path.lstrip("/")),
+        "USER": unquote(at.username or ""),
+        "PASSWORD": unquote(at.password or ""),
+        "HOST": unquote(at.hostname or query.pop("host", "")),
+        "PORT": str(at.port or ""),
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        # Django's default of None would refuse even statements that ask to be prepared; a high number leaves all others alone.
+        "OPTIONS": {"application_name": "berth", "connect_timeout": 5, "prepare_threshold": 1_000_000, **query, "options": options},
+    }
