@@ -1,0 +1,35 @@
+"""Connections of our own beside Django's: LISTEN, NOTIFY and the live reader each keep one, outside every transaction.
+
+They must reach PostgreSQL itself. Behind a transaction pooler name its direct address in BERTH_DIRECT_DATABASE_URL.
+"""
+
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connections
+from psycopg.conninfo import conninfo_to_dict
+
+OWN = {
+    "cursor_factory",
+    "context",
+    "prepare_threshold",
+    "pool",
+    "server_side_binding",
+    "assume_role",
+    "isolation_level",
+}  # Django's, not libpq's
+
+
+def direct_parameters(application: str) -> dict[str, Any]:
+    """Keyword arguments for psycopg.connect or psycopg.AsyncConnection.connect, on the database Django uses now."""
+    parameters = {k: v for k, v in connections["default"].get_connection_params().items() if k not in OWN}
+    if direct := getattr(settings, "BERTH_DIRECT_DATABASE_URL", ""):
+        database = parameters.get("dbname")  # a test runs on a database of another name
+        parameters |= conninfo_to_dict(direct) | ({"dbname": database} if database else {})
+    keepalive = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
+    return keepalive | parameters | {"application_name": f"berth {application}"[:63], "autocommit": True}
+
+
+def connect_direct(application: str) -> psycopg.Connection[tuple[Any, ...]]:
+    return psycopg.connect(**direct_parameters(application))

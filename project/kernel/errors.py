@@ -1,0 +1,96 @@
+"""What can go wrong, in words a person can act on: state, reason, way out. Nothing here knows HTTP; `api.py` maps it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    field: str  # where: "spec.layout[2].lane"; "" speaks of the whole
+    message: str
+    way_out: str = ""
+
+
+class BerthError(Exception):
+    """Base of everything that is refused for a reason. `code` is stable and meant for programs, `detail` for people."""
+
+    code = "refused"
+
+    def __init__(
+        self, detail: str = "", *, code: str = "", way_out: str = "", fields: tuple[FieldError, ...] | list[FieldError] = (), **data: Any
+    ) -> None:
+        self.fields = tuple(fields)
+        self.detail = detail or _summary(self.fields) or type(self).__name__
+        self.code = code or type(self).code
+        self.way_out = way_out
+        self.data = data  # further members of the answer: the wait reason, the present generation
+        super().__init__(self.detail)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"code": self.code, "detail": self.detail, "way_out": self.way_out, "errors": [asdict(e) for e in self.fields], **self.data}
+
+
+class Invalid(BerthError):
+    """What was given is wrong; every fault has a field error of its own."""
+
+    code = "invalid"
+
+
+class NotFound(BerthError):
+    code = "not_found"
+
+
+class Forbidden(BerthError):
+    """The caller lacks a role, which is named."""
+
+    code = "forbidden"
+
+    def __init__(self, detail: str = "", *, role: str = "", **kwargs: Any) -> None:
+        self.role = role
+        detail = detail or (f"This needs the role {role}." if role else "This is not allowed.")
+        super().__init__(detail, **(kwargs | ({"role": role} if role else {})))
+
+
+class Conflict(BerthError):
+    """It does not fit the present state: a name in use, a key used with another body, a move that is not possible now."""
+
+    code = "conflict"
+
+
+class StaleGeneration(Conflict):
+    """The caller acts for a hold that is over. Nothing was changed."""
+
+    code = "stale_generation"
+
+
+class Refused(BerthError):
+    """A policy or a rule said no."""
+
+    code = "refused"
+
+
+class TooMany(BerthError):
+    """More than the caller's share. `retry_after` is in seconds."""
+
+    code = "too_many"
+
+    def __init__(self, detail: str = "", *, retry_after: float = 1.0, **kwargs: Any) -> None:
+        self.retry_after = retry_after
+        super().__init__(detail, **kwargs)
+
+
+class Unavailable(BerthError):
+    """Not now, and not the caller's fault: something here is busy or down. The same call may be sent again."""
+
+    code = "unavailable"
+
+    def __init__(self, detail: str = "", *, retry_after: float = 1.0, **kwargs: Any) -> None:
+        self.retry_after = retry_after
+        super().__init__(detail, **kwargs)
+
+
+def _summary(fields: tuple[FieldError, ...]) -> str:
+    if not fields:
+        return ""
+    first = f"{fields[0].field}: {fields[0].message}" if fields[0].field else fields[0].message
+    return first if len(fields) == 1 else f"{len(fields)} fields are wrong. First: {first}"
