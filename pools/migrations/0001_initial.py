@@ -62,6 +62,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=63)),
                 ('provider', models.CharField(db_default='static', default='static', max_length=32)),
                 ('state', models.CharField(choices=[('pending', 'pending'), ('active', 'active'), ('deleting', 'deleting'), ('gone', 'gone')], db_default='pending', default='pending', max_length=16)),
+                ('queue', models.CharField(blank=True, db_default='', default='', max_length=32)),
                 ('lanes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=16), default=list, size=None)),
                 ('placement', models.CharField(db_default='pack', default='pack', max_length=16)),
                 ('spec', models.JSONField(default=dict)),

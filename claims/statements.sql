@@ -1,0 +1,348 @@
+-- Every statement that hands a slot over or takes it back. One statement changes both sides, the event and the operation:
+-- the database checks after each that claim and slots agree. Guarded; the caller asserts the rows that come back.
+-- An operation is written only where the pool's provider has something to do outside (pools_pool.queue is not empty).
+
+-- _bound: what a claim becomes when it is handed its slots.
+state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = 0,
+    due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
+
+-- bind_batch: the heads of some lines meet the first free slots of one lane, in queue order.
+WITH line AS MATERIALIZED (
+  SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
+    SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) c
+    ORDER BY c.rank, c.id LIMIT {n}) x),
+free AS MATERIALIZED (
+  SELECT id, member_id, row_number() OVER () AS n FROM (
+    SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open
+    ORDER BY rank, number LIMIT (SELECT count(*) FROM line) FOR NO KEY UPDATE SKIP LOCKED) x),
+pair AS MATERIALIZED (
+  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
+  FROM pair WHERE slots_slot.id = pair.slot_id),
+c AS (
+  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::text <> '')
+SELECT claim_id, slot_id, generation FROM pair
+
+-- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line;
+-- else it waits. Lanes come pickiest first and the nested loop keeps their order. No row: the key exists, read that claim.
+WITH free AS MATERIALIZED (
+  SELECT f.id, f.member_id, f.number, l.lane FROM unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+    SELECT id, member_id, number FROM slots_slot WHERE pool_id = %(pool)s AND lane = l.lane AND state = 'idle' AND is_open
+    ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
+  WHERE %(state)s::text = 'waiting' AND NOT EXISTS (
+    SELECT FROM claims_shape sh, LATERAL (
+      SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= %(rank)s LIMIT 1) w
+    WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] AND sh.lanes && %(lanes)s::varchar[])
+  LIMIT 1),
+c AS (
+  INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, workspace_id, is_serial, step,
+    state, generation, bound_at, due_at)
+  SELECT %(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
+    CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
+    CASE WHEN f.id IS NOT NULL THEN now() END,
+    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
+  FROM (SELECT) x LEFT JOIN free f ON true
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
+  FROM c, free WHERE slots_slot.id = free.id AND c.state = 'bound'),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor)
+  SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s FROM c LEFT JOIN free ON true),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::text <> '')
+SELECT c.id, c.state, c.generation, free.id AS slot_id, free.member_id, free.lane, free.number FROM c LEFT JOIN free ON true
+
+-- create: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
+WITH c AS (
+  INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)
+  VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
+    %(step)s, %(state)s)
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, after, actor, reason)
+  SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)
+SELECT id, state, generation FROM c
+
+-- bind_one: this waiting claim of one slot, now.
+WITH line AS MATERIALIZED (
+  SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND size = 1 FOR NO KEY UPDATE),
+free AS MATERIALIZED (
+  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+pair AS MATERIALIZED (
+  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
+  FROM pair WHERE slots_slot.id = pair.slot_id),
+c AS (
+  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::text <> '')
+SELECT claim_id, slot_id, generation FROM pair
+
+-- hand_over: this claim gets exactly these slots, in this order (k slots, contiguous, a named slot, node by selector, import). A slot
+-- that is no longer free fails the whole statement with BR002: find again.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET generation = g.n, {_bound} FROM g
+  WHERE id = %(claim)s AND state = 'waiting' AND size = cardinality(%(slots)s::bigint[]) RETURNING id, generation),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = x.n - 1, generation = c.generation, drain_until = NULL, due_at = NULL,
+    changed_at = now()
+  FROM c, unnest(%(slots)s::bigint[]) WITH ORDINALITY AS x(id, n)
+  WHERE slots_slot.id = x.id AND slots_slot.claim_id IS NULL
+  RETURNING slots_slot.id, pool_id, member_id, claim_id, slots_slot.generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'bind', pool_id, member_id, id, claim_id, generation, 'waiting', 'bound', %(actor)s, %(reason)s FROM s),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT p.queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation
+  FROM s JOIN pools_pool p ON p.id = s.pool_id WHERE p.queue <> '')
+SELECT id, generation FROM s
+
+-- give_back: release, finish, expire, lose, requeue, park: the holder (claim and generation) lets go of everything it holds. A slot whose
+-- provider has something to clean drains, the others are free at once, those on a lost member retire. No row: stale, or not holding.
+WITH c AS (
+  UPDATE claims_claim SET state = %(to)s::varchar, outcome = %(outcome)s, named_generation = %(generation)s, changed_at = now(),
+    expires_at = CASE WHEN %(to)s::varchar = 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval) END,
+    due_at = CASE %(to)s::varchar WHEN 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval)
+                                  WHEN 'blocked' THEN now() + %(wait)s::interval END,
+    attempts = CASE WHEN %(to)s::varchar IN ('waiting', 'blocked') THEN attempts + 1 ELSE attempts END
+  WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') RETURNING id, generation),
+s AS (
+  UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
+    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END,
+    claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
+  FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data)
+  SELECT %(verb)s, pool_id, member_id, id, claim_id, generation, 'held', state, %(actor)s, %(reason)s, %(data)s::jsonb FROM s),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
+SELECT id, pool_id, member_id, state FROM s
+
+-- release_batch: the same for many, each named with its generation. Whoever is stale is left out of the answer.
+WITH told AS MATERIALIZED (SELECT * FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)),
+c AS (
+  UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, named_generation = told.generation, due_at = NULL, expires_at = NULL,
+    changed_at = now()
+  FROM told WHERE claims_claim.id = told.id AND claims_claim.generation = told.generation AND state IN ('bound', 'reserved')
+  RETURNING claims_claim.id),
+s AS (
+  UPDATE slots_slot SET state = CASE WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
+    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END, claim_id = NULL, ordinal = NULL, last_claim_id = c.id,
+    changed_at = now()
+  FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'release', pool_id, member_id, id, claim_id, generation, 'held', state, %(actor)s FROM s),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
+SELECT claim_id, id AS slot_id, pool_id FROM s
+
+-- end_unheld: cancel, reject or expire a claim that holds nothing.
+WITH c AS (
+  UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, changed_at = now()
+  FROM (SELECT id, state AS before FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE) o
+  WHERE claims_claim.id = o.id AND claims_claim.state IN ('waiting', 'blocked', 'parked')
+  RETURNING claims_claim.id, pool_id, generation, o.before),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT %(verb)s, pool_id, id, generation, before, %(outcome)s, %(actor)s, %(reason)s FROM c)
+SELECT id FROM c
+
+-- shrink: size, ordinals and the freed slots in one statement; the last ordinals go. A new generation, since what is held has changed.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET size = %(size)s, named_generation = %(generation)s, generation = g.n, changed_at = now() FROM g
+  WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND size > %(size)s RETURNING id, generation),
+s AS (
+  UPDATE slots_slot SET
+    state = CASE WHEN ordinal < %(size)s THEN 'held' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
+    drain_until = CASE WHEN ordinal >= %(size)s AND p.queue <> '' THEN now() + %(drain)s::interval END,
+    claim_id = CASE WHEN ordinal < %(size)s THEN c.id END, ordinal = CASE WHEN ordinal < %(size)s THEN ordinal END,
+    generation = CASE WHEN ordinal < %(size)s THEN c.generation ELSE slots_slot.generation END,
+    last_claim_id = CASE WHEN ordinal < %(size)s THEN last_claim_id ELSE c.id END, changed_at = now()
+  FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'shrink', pool_id, member_id, id, claim_id, generation, 'held', state, %(actor)s, %(reason)s FROM s WHERE state <> 'held'),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
+SELECT id, state, (SELECT generation FROM c) AS generation FROM s
+
+-- reserve: the plan is in, the slot waits for a person. The agent's generation is over from here on.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = g.n,
+    expires_at = now() + %(ttl)s::interval, due_at = now() + %(ttl)s::interval, changed_at = now()
+  FROM g WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND step = 'plan' RETURNING id, generation),
+s AS (
+  UPDATE slots_slot SET state = 'reserved', generation = c.generation, changed_at = now() FROM c WHERE slots_slot.claim_id = c.id
+  RETURNING slots_slot.id, pool_id, member_id, slots_slot.generation, claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'reserve', pool_id, member_id, id, claim_id, generation, 'held', 'reserved', %(actor)s FROM s)
+SELECT id, generation FROM s
+
+-- resume: enough approvals, and in time: the apply runs in the slot that waited.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET state = 'bound', step = 'apply', approved_plan_id = %(plan)s, named_generation = %(generation)s, generation = g.n,
+    expires_at = NULL, due_at = NULL, changed_at = now()
+  FROM g WHERE id = %(claim)s AND generation = %(generation)s AND state = 'reserved' AND expires_at > now() RETURNING id, generation),
+s AS (
+  UPDATE slots_slot SET state = 'held', generation = c.generation, changed_at = now() FROM c WHERE slots_slot.claim_id = c.id
+  RETURNING slots_slot.id, pool_id, member_id, slots_slot.generation, claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'approve', pool_id, member_id, id, claim_id, generation, 'reserved', 'held', %(actor)s, %(reason)s FROM s)
+SELECT id, generation FROM s
+
+-- unpark: approved while no slot was held: to the head of the line.
+WITH c AS (
+  UPDATE claims_claim SET state = 'waiting', step = 'apply', approved_plan_id = %(plan)s, rank = 0, expires_at = NULL, due_at = NULL,
+    changed_at = now()
+  WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() RETURNING id, pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'approve', pool_id, id, generation, 'parked', 'waiting', %(actor)s, %(reason)s FROM c)
+SELECT id FROM c
+
+-- reserve_again: a parked claim gets a place again, approved or not; its deadline stays. No row: none free, or somebody was faster.
+WITH line AS MATERIALIZED (
+  SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
+free AS MATERIALIZED (
+  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+pair AS MATERIALIZED (
+  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
+s AS (
+  UPDATE slots_slot SET state = 'reserved', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
+  FROM pair WHERE slots_slot.id = pair.slot_id),
+c AS (
+  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = pair.generation, changed_at = now()
+  FROM pair WHERE claims_claim.id = pair.claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'reserve', %(pool)s, member_id, slot_id, claim_id, generation, 'parked', 'reserved', %(actor)s FROM pair)
+SELECT claim_id, slot_id, generation FROM pair
+
+-- expire: the other side of the race with resume.
+WITH c AS (
+  UPDATE claims_claim SET state = 'ended', outcome = 'expired', named_generation = generation, due_at = NULL, expires_at = NULL, changed_at = now()
+  WHERE id = %(claim)s AND state = 'reserved' AND expires_at <= now() RETURNING id, generation),
+p AS (UPDATE claims_plan SET is_stale = true FROM c WHERE claims_plan.claim_id = c.id AND NOT is_stale),
+s AS (
+  UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
+  FROM c WHERE slots_slot.claim_id = c.id RETURNING slots_slot.id, pool_id, member_id, c.id AS claim_id, slots_slot.generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize' FROM s)
+SELECT id FROM s
+
+-- move: migration, or one lost ordinal replaced. The claim is on the targets from here on; what it left drains, and may be taken back
+-- until it is idle.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET named_generation = %(generation)s, generation = g.n, changed_at = now() FROM g
+  WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' RETURNING id, generation),
+old AS (
+  UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
+    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END,
+    due_at = CASE WHEN p.queue <> '' THEN now() + interval '15 s' END, claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
+  FROM c, pools_pool p, unnest(%(ordinals)s::smallint[], %(targets)s::bigint[]) AS x(ordinal, target)
+  WHERE slots_slot.claim_id = c.id AND slots_slot.ordinal = x.ordinal AND p.id = slots_slot.pool_id
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, slots_slot.state, x.ordinal, x.target),
+new AS (
+  UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = old.ordinal, generation = c.generation, drain_until = NULL, due_at = NULL,
+    changed_at = now()
+  FROM c, old WHERE slots_slot.id = old.target AND slots_slot.claim_id IS NULL
+  RETURNING slots_slot.id, slots_slot.pool_id, slots_slot.member_id, slots_slot.state),
+kept AS (
+  UPDATE slots_slot SET generation = c.generation FROM c
+  WHERE slots_slot.claim_id = c.id AND NOT slots_slot.ordinal = ANY (%(ordinals)s::smallint[])),
+moved AS (
+  SELECT id, pool_id, member_id, state, 'move' AS verb FROM new UNION ALL SELECT id, pool_id, member_id, state, 'leave' FROM old),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
+  SELECT verb, pool_id, member_id, m.id, c.id, c.generation, state, %(actor)s, %(reason)s FROM moved m, c),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT p.queue, 'member:' || member_id, 'sync', pool_id, member_id, c.id, c.generation
+  FROM c, moved JOIN pools_pool p ON p.id = pool_id WHERE moved.state <> 'retired' AND p.queue <> '')
+SELECT new.id, c.generation FROM new, c
+
+-- prioritise: another rank while it waits; the approved ones (rank 0) stay where they are.
+WITH c AS (
+  UPDATE claims_claim SET rank = %(rank)s, changed_at = now()
+  WHERE id = %(claim)s AND state IN ('waiting', 'blocked') AND rank > 0 RETURNING id, pool_id, generation, state),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason, data)
+  SELECT 'prioritise', pool_id, id, generation, state, state, %(actor)s, %(reason)s, jsonb_build_object('priority', 100 - %(rank)s::int) FROM c)
+SELECT id FROM c
+
+-- acknowledge: the holder answers for its claim, in time by the database's clock; the next look is the lease's, the hold's, or none.
+UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(), due_at = now() + make_interval(secs => %(next)s::float8)
+WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND acknowledged_at IS NULL AND (due_at IS NULL OR due_at > now())
+RETURNING id
+
+-- keep: the holder is alive. Touches nothing but the narrow row.
+INSERT INTO claims_lease (claim_id, generation, at)
+SELECT id, generation, now() FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved')
+ON CONFLICT (claim_id) DO UPDATE SET generation = EXCLUDED.generation, at = EXCLUDED.at RETURNING claim_id
+
+-- promote: the next serial claim of a workspace, in a transaction of its own after the one before it ended; the finalizer repeats it.
+WITH next AS (
+  SELECT c.id, c.due_at, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
+  WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked'
+  ORDER BY c.rank, c.id LIMIT 1 FOR NO KEY UPDATE OF c),
+c AS (
+  UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM next
+  WHERE claims_claim.id = next.id AND (next.due_at IS NULL OR next.due_at <= now())
+    AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = %(workspace)s AND o.is_serial
+                    AND o.state IN ('waiting', 'bound', 'reserved', 'parked'))
+  RETURNING claims_claim.id, claims_claim.pool_id, claims_claim.generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor)
+  SELECT 'promote', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
+SELECT id FROM c
+
+-- lines_with_work: which lines have a head, without walking the lines.
+WITH RECURSIVE l AS (
+  (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
+  FROM l WHERE l.shape_id IS NOT NULL)
+SELECT shape_id FROM l WHERE shape_id IS NOT NULL
+
+-- head_of_line: who is next in a line.
+SELECT id, rank, size, pool_id, created_at FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' ORDER BY rank, id LIMIT {n}
+
+-- place_in_line: how many go first.
+SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AND state = 'waiting' AND (rank, id) < (%(rank)s, %(claim)s)
+
+-- request_scale: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call won, wake the scaler.
+UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
+WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
