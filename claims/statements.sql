@@ -28,7 +28,7 @@ e AS (
   SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
-  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::text <> '')
+  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
 -- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line;
@@ -59,7 +59,7 @@ e AS (
   SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s FROM c LEFT JOIN free ON true),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
-  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::text <> '')
+  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
 SELECT c.id, c.state, c.generation, free.id AS slot_id, free.member_id, free.lane, free.number FROM c LEFT JOIN free ON true
 
 -- create: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
@@ -91,7 +91,7 @@ e AS (
   SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
-  SELECT %(queue)s, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::text <> '')
+  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
 -- hand_over: this claim gets exactly these slots, in this order (k slots, contiguous, a named slot, node by selector, import). A slot
