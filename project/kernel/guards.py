@@ -56,9 +56,10 @@ def patient() -> Iterator[None]:
 
 def _set(values: dict[str, str], *, is_local: bool = False) -> dict[str, str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name, current_setting(name) FROM unnest(%s) AS name", [list(values)])
+        cursor.execute("SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name", [list(values)])
         before = dict(cursor.fetchall())
         cursor.execute(
-            "SELECT set_config(name, value, %s) FROM unnest(%s, %s) AS s (name, value)", [is_local, list(values), list(values.values())]
+            "SELECT set_config(name, value, %s) FROM unnest(%s::text[], %s::text[]) AS s (name, value)",
+            [is_local, list(values), list(values.values())],
         )
     return before
