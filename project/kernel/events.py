@@ -16,17 +16,16 @@ from django.db import connection
 from .actor import LONGEST, current_actor
 from .hints import hint
 
-COLUMNS = "id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data::text"
-
 INSERT = """
 INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"""
 
 # LIMIT stands in the text: as a parameter it spoils the plan. Parameters: tx, id.
-READ_EVENTS = f"""
-SELECT tx::text::bigint, {COLUMNS} FROM kernel_event
+READ_EVENTS = """
+SELECT tx::text::bigint, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data::text
+FROM kernel_event
 WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint) AND tx < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY tx, id LIMIT {{limit}}"""
+ORDER BY tx, id LIMIT {limit}"""
 
 NOW_POSITION = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
@@ -35,7 +34,7 @@ HELD_UP = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM kernel_event
 WHERE tx >= pg_snapshot_xmin(pg_current_snapshot())"""
 
-# Events are as good as in the order of their time by id: a binary search on the primary key replaces an index that every bind would pay for.
+# By id, events are as good as in the order of time: a binary search on the primary key replaces an index that every bind would pay for.
 FIRST_FROM = "SELECT id, at FROM kernel_event WHERE id >= %s ORDER BY id LIMIT 1"
 
 
@@ -126,8 +125,9 @@ def read_events(after: Position, limit: int = 1000) -> tuple[list[EventRow], Pos
 
 def row_of(columns: tuple[Any, ...]) -> EventRow:
     """From a row of READ_EVENTS, whoever ran it: `data` travels as text, because Django's connections decode jsonb differently."""
-    *plain, data = columns
-    return EventRow(*plain, data=None if data is None else json.loads(data))
+    data: str | None = columns[-1]
+    values: Any = (*columns[:-1], None if data is None else json.loads(data))
+    return EventRow(*values)
 
 
 def held_up_seconds() -> float:

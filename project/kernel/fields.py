@@ -1,9 +1,14 @@
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
+if TYPE_CHECKING:
+    _Integer = models.BigIntegerField[int, int]
+else:
+    _Integer = models.BigIntegerField
 
-class TransactionIdField(models.BigIntegerField):
+
+class TransactionIdField(_Integer):
     """PostgreSQL's xid8: the full transaction id, which never wraps around. An int in Python.
 
     A driver that sends an int would ask for `xid8 = bigint`, which does not exist: values travel as text.

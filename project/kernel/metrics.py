@@ -1,0 +1,47 @@
+"""What Prometheus reads. Each process counts its own; what the database knows is asked when somebody looks (`measures`)."""
+
+from collections.abc import Callable, Iterable
+
+from django.db import Error as DatabaseError
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+REGISTRY = CollectorRegistry()
+
+FINE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+COARSE = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+OPERATIONS = Counter("berth_operations", "Operations settled, by kind and outcome.", ["kind", "outcome"], registry=REGISTRY)
+OPERATION_SECONDS = Histogram("berth_operation_seconds", "Time in provider calls.", ["kind"], buckets=COARSE, registry=REGISTRY)
+STEPS = Counter("berth_controller_steps", "Steps of controllers, by outcome.", ["controller", "outcome"], registry=REGISTRY)
+STEP_SECONDS = Histogram("berth_controller_step_seconds", "Time a step takes.", ["controller"], buckets=FINE, registry=REGISTRY)
+HTTP_SECONDS = Histogram("berth_http_seconds", "Time to answer, by view and status.", ["view", "status"], buckets=FINE, registry=REGISTRY)
+BROKEN_RULES = Counter("berth_broken_rules", "Changes the database refused: a bug each.", ["sqlstate"], registry=REGISTRY)
+
+Measure = Callable[[], Iterable[Metric]]
+_measures: list[Measure] = []
+
+
+def measures(function: Measure) -> Measure:
+    """Register a function that asks the database: used and total, queue length, leaks."""
+    _measures.append(function)
+    return function
+
+
+class _FromDatabase(Collector):
+    def collect(self) -> Iterable[Metric]:
+        is_up = True
+        for measure in _measures:
+            try:
+                yield from measure()
+            except DatabaseError:  # the process's own numbers are worth reading all the more
+                is_up = False
+        yield GaugeMetricFamily("berth_database_up", "1 if the database answered all that was asked for this page.", value=float(is_up))
+
+
+REGISTRY.register(_FromDatabase())
+
+
+def render() -> bytes:
+    return generate_latest(REGISTRY)

@@ -1,0 +1,65 @@
+-- add_operation: a wish to the world outside, written with the change that needs it.
+INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation, body, due_at)
+VALUES (%(queue)s, %(lane)s, %(kind)s, %(pool)s, %(member)s, %(claim)s, %(generation)s, %(body)s::jsonb, now() + make_interval(secs => %(delay)s))
+RETURNING id
+
+-- queues_due: the queues in which something is due. It hops from queue to queue in the index, whatever their length.
+WITH RECURSIVE q AS (
+  (SELECT queue FROM kernel_operation WHERE done_at IS NULL ORDER BY queue LIMIT 1)
+  UNION ALL
+  SELECT (SELECT o.queue FROM kernel_operation o WHERE o.done_at IS NULL AND o.queue > q.queue ORDER BY o.queue LIMIT 1)
+  FROM q WHERE q.queue IS NOT NULL)
+SELECT queue FROM q WHERE EXISTS (
+  SELECT FROM kernel_operation o WHERE o.queue = q.queue AND o.done_at IS NULL AND o.due_at <= clock_timestamp())
+
+-- lanes_due: lanes of a queue in which something is due, the longest waiting first. Lanes seen before are passed over.
+SELECT lane FROM (
+  SELECT lane, due_at FROM kernel_operation
+  WHERE queue = %(queue)s AND done_at IS NULL AND due_at <= clock_timestamp() AND lane <> ALL (%(seen)s::varchar[])
+  ORDER BY due_at LIMIT {n}) due
+GROUP BY lane ORDER BY min(due_at)
+
+-- take: what is due on one lane. due_at moves on, that is the lease; attempts is the fence.
+WITH due AS MATERIALIZED (
+  SELECT id FROM kernel_operation
+  WHERE lane = %(lane)s AND done_at IS NULL AND due_at <= clock_timestamp() AND queue = %(queue)s
+  ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE kernel_operation o SET attempts = attempts + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
+FROM due WHERE o.id = due.id
+RETURNING o.id, queue, lane, kind, pool_id, member_id, claim_id, generation, body::text, attempts
+
+-- renew: the lease of what is still to be performed. Who is missing in the answer was taken by somebody else.
+UPDATE kernel_operation o SET due_at = clock_timestamp() + make_interval(secs => %(lease)s)
+FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
+WHERE o.id = t.id AND o.attempts = t.attempt AND o.done_at IS NULL RETURNING o.id
+
+-- settle_done: performed. Only by the attempt that took it.
+UPDATE kernel_operation o SET done_at = clock_timestamp(), error = '', error_code = '', seen_by = ''
+FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
+WHERE o.id = t.id AND o.attempts = t.attempt AND o.done_at IS NULL RETURNING o.id
+
+-- settle_failed: due again after the back-off; a permanent error moves due_at far away. Only by the attempt that took it.
+UPDATE kernel_operation SET error = %(error)s, error_code = %(code)s, due_at = clock_timestamp() + make_interval(secs => %(delay)s)
+WHERE id = %(operation)s AND attempts = %(attempt)s AND done_at IS NULL RETURNING id
+
+-- retry_operation: a person says the cause is gone. The attempts stay: they are the fence.
+UPDATE kernel_operation SET error = '', error_code = '', seen_by = '', due_at = clock_timestamp()
+WHERE id = %(operation)s AND done_at IS NULL AND error_code <> ''
+RETURNING lane, kind, pool_id, member_id, claim_id, generation
+
+-- see_operation: a person has seen a permanent error.
+UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND done_at IS NULL AND error_code = 'permanent'
+RETURNING lane, kind, pool_id, member_id, claim_id, generation
+
+-- take_budget: n calls out of the bucket of an account, which refills with time. No row: too few are left.
+INSERT INTO kernel_budget AS b (key, tokens, spent_today) SELECT %(key)s, %(burst)s::float8 - %(calls)s, %(calls)s
+ON CONFLICT (key) DO UPDATE SET
+  tokens = least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) - %(calls)s,
+  filled_at = clock_timestamp(), spent_on = CURRENT_DATE,
+  spent_today = CASE WHEN b.spent_on = CURRENT_DATE THEN b.spent_today + %(calls)s ELSE %(calls)s END
+WHERE least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) >= %(calls)s
+RETURNING tokens
+
+-- budget_left: what take_budget would find now.
+SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS tokens
+FROM kernel_budget WHERE key = %(key)s
