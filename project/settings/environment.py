@@ -53,6 +53,14 @@ def secret(name: str, size: int = 48) -> str:
     return file.read_text().strip()
 
 
+def libpq(url: str) -> dict[str, str]:
+    """The environment for PostgreSQL's own programs, which keeps the password out of argv."""
+    at = urlsplit(url)
+    found = {"PGHOST": at.hostname, "PGPORT": str(at.port or ""), "PGUSER": at.username, "PGPASSWORD": at.password}
+    found["PGDATABASE"] = at.path.lstrip("/")
+    return {name: unquote(value) for name, value in found.items() if value}
+
+
 def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
     """Django's settings for a PostgreSQL URL. The guards are options of the connection, so that no code path is without them."""
     at = urlsplit(url or "postgresql://127.0.0.1:1/berth")  # nowhere: commands without a database still import the settings

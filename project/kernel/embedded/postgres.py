@@ -93,6 +93,11 @@ class EmbeddedPostgres:
             self.port = 0  # somebody took it between our look and the start
         raise Trouble(f"PostgreSQL does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1500)}")
 
+    def respawn(self) -> None:
+        """After it died: on the port that everybody knows. It recovers by itself; callers try again until it answers."""
+        self._stop_orphan()
+        self._spawn()
+
     def stop(self, sig: signal.Signals = signal.SIGINT, timeout: float = 20) -> None:
         """SIGINT: fast shutdown. SIGQUIT: at once, recovered by the next start."""
         if self.process is None or self.process.poll() is not None:
@@ -110,7 +115,7 @@ class EmbeddedPostgres:
     def create_database(self, name: str = "berth") -> bool:
         """True when it was made now."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if connection.execute("select from pg_database where datname = %s", [name]).fetchone():
+            if connection.execute("select from pg_database where datname = %s", [name]).fetchone() is not None:
                 return False
             connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
             return True
@@ -161,9 +166,11 @@ class EmbeddedPostgres:
         """A server whose supervisor died is still shutting down, or was adopted: two never share a data folder."""
         try:
             pid = int((self.data / "postmaster.pid").read_text().split()[0])
-            os.kill(pid, signal.SIGINT)
         except (OSError, ValueError, IndexError):
             return
+        if not process.runs_in(pid, self.data):  # the number is another program's by now
+            return
+        os.kill(pid, signal.SIGINT)
         end = time.monotonic() + 30
         while time.monotonic() < end:
             try:

@@ -97,6 +97,17 @@ def free_port() -> int:
         return port
 
 
+def runs_in(pid: int, folder: Path) -> bool:
+    """Is this process alive, with this as its working directory? Numbers of dead processes are given out again."""
+    if Path("/proc/self").exists():
+        try:
+            return Path(f"/proc/{pid}/cwd").samefile(folder)
+        except OSError:
+            return False
+    shown = subprocess.run(["lsof", "-a", "-p", str(pid), "-d", "cwd", "-Fn"], capture_output=True, text=True)
+    return f"n{folder.resolve()}" in shown.stdout
+
+
 def write_private(file: Path, text: str) -> None:
     """Replaces a file as a whole; nobody but the owner ever sees a byte of it."""
     scratch = file.with_name(f"{file.name}.{os.getpid()}")

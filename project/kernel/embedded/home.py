@@ -1,0 +1,112 @@
+"""The state folder: who may use it, whether it is sound, and what is written there.
+
+BERTH_HOME/            0700
+  lock                 held while Berth runs here; says where
+  services.json        0600, how to reach the embedded services, for commands beside
+  secret-key           0600
+  admin-password       0600, of the first user, until its owner removes it
+  postgres/ valkey/    data, logs and passwords
+  backups/             dumps, one before each migration
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from project.kernel.embedded import process
+from project.kernel.embedded.process import Trouble
+
+ENOUGH = 300_000_000  # bytes: a fresh database, its write-ahead log, and room to recover
+
+
+@dataclass
+class Home:
+    path: Path
+    lock: IO[str] | None = None
+
+    def open(self) -> None:
+        """Makes the folder or checks it, and takes its lock; another `up` on it is left alone."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owner = self.path.stat().st_uid
+            if owner != os.geteuid():
+                raise Trouble(
+                    f"{self.path} belongs to another user (uid {owner}). Start as that user, or name another folder in BERTH_HOME."
+                )
+            self.path.chmod(0o700)
+            self.lock = open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+")
+        except FileExistsError:
+            raise Trouble(f"{self.path} is a file, not a folder. Move it away, or name another folder in BERTH_HOME.") from None
+        except OSError as error:
+            raise Trouble(f"{self.path} cannot be used: {error.strerror}. Name another folder in BERTH_HOME.") from None
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Trouble(self._who_runs()) from None
+        self.check_space()
+
+    def say_where(self, url: str) -> None:
+        """For the next `up` on this folder."""
+        assert self.lock is not None
+        self.lock.seek(0)
+        self.lock.truncate()
+        json.dump({"url": url, "pid": os.getpid()}, self.lock)
+        self.lock.flush()
+
+    def _who_runs(self) -> str:
+        assert self.lock is not None
+        try:
+            told: dict[str, Any] = json.loads(self.lock.read())
+            where = f"{told['url']} (process {told['pid']})"
+        except (ValueError, KeyError):
+            where = "it is just starting"
+        return f"Berth already runs on {self.path}: {where}. It is left alone. For a second one, set BERTH_HOME and BERTH_PORT."
+
+    def check_space(self) -> None:
+        free = shutil.disk_usage(self.path).free
+        if free < ENOUGH:
+            raise Trouble(
+                f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. Make room, or set BERTH_HOME."
+            )
+
+    def is_full(self) -> bool:
+        return shutil.disk_usage(self.path).free < 20_000_000
+
+    def write_services(self, urls: dict[str, str]) -> None:
+        process.write_private(self.path / "services.json", json.dumps(urls))
+
+    def forget_services(self) -> None:
+        (self.path / "services.json").unlink(missing_ok=True)
+
+    def list_backups(self) -> list[Path]:
+        return sorted((self.path / "backups").glob("*.dump"))
+
+
+def bind(address: str, port: str) -> socket.socket:
+    """The socket of the web process, kept by the supervisor: while web restarts, callers wait instead of being refused."""
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise Trouble(f"BERTH_PORT is {port!r}, not a port number.")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, int(port)))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise Trouble(
+                f"Port {port} on {address} is in use by another program. Choose another: BERTH_PORT={int(port) % 65535 + 1} make up"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise Trouble(f"Port {port} is reserved for root. Choose another: BERTH_PORT=8000 make up") from None
+        raise Trouble(f"BERTH_BIND={address} is no address of this machine ({error.strerror}).") from None
+    except socket.gaierror:
+        listener.close()
+        raise Trouble(f"BERTH_BIND={address} is no address of this machine.") from None
+    return listener

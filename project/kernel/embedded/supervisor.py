@@ -1,0 +1,237 @@
+"""Runs children, prefixes what they say, starts them again when they end, and takes all of them along when it goes.
+
+One thread and one loop: the kernel ties a child's life to the thread that started it.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from project.kernel.embedded import process
+
+STEADY = 30.0  # seconds after which an end counts as the first again
+PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
+COLOURS = (36, 32, 35, 33, 34)
+
+
+class Service(Protocol):
+    """PostgreSQL or Valkey: has its own way to start, and goes last."""
+
+    name: str
+    process: "subprocess.Popen[bytes] | None"
+
+    def respawn(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass
+class Child:
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str]
+    pass_fds: tuple[int, ...] = ()
+    is_wanted: Callable[[], bool] = lambda: True
+    process: "subprocess.Popen[bytes] | None" = None
+    started: float = 0.0
+    ends: int = 0
+    again_at: float = 0.0
+    rest: bytes = b""
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+@dataclass
+class Supervisor:
+    folder: Path
+    children: list[Child] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
+    explain: Callable[[str], str] = lambda name: ""
+    on_ready: Callable[[], None] = lambda: None
+    is_stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.waker, waked = os.pipe()
+        os.set_blocking(self.waker, False)
+        os.set_blocking(waked, False)
+        signal.set_wakeup_fd(waked, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(self.waker, selectors.EVENT_READ, self._drain_wakes)
+        self.service_again: dict[str, tuple[float, int, float]] = {}
+        self.signals = 0
+
+    # -- words ----------------------------------------------------------------
+    def say(self, text: str) -> None:
+        for line in text.splitlines():
+            self._print("up", line)
+
+    def _print(self, name: str, line: str) -> None:
+        mark = f"{name:>11} |"
+        if sys.stdout.isatty():
+            mark = f"\x1b[{COLOURS[sum(name.encode()) % len(COLOURS)]}m{mark}\x1b[0m"
+        with contextlib.suppress(BrokenPipeError, ValueError):  # nobody reads any more; that is no reason to stop
+            print(mark, line, flush=True)
+
+    # -- running --------------------------------------------------------------
+    def run_once(self, name: str, command: Sequence[str], environment: dict[str, str]) -> int:
+        """A step before the start: its words appear as they come; its exit code counts."""
+        child = Child(name, command, environment)
+        self._start(child)
+        while child.is_running() and not self.is_stopping:
+            self._turn(0.5)
+        if self.is_stopping:
+            self._end([child])
+        assert child.process is not None
+        code = child.process.wait()
+        self._flush(child)
+        return code
+
+    def watch_ready(self, reader: int) -> None:
+        def ready() -> None:
+            self.selector.unregister(reader)
+            if os.read(reader, 1):
+                self.on_ready()
+            os.close(reader)
+
+        self.selector.register(reader, selectors.EVENT_READ, ready)
+
+    def run(self) -> None:
+        """Until asked to stop."""
+        while not self.is_stopping:
+            now = time.monotonic()
+            waits = [self._tend(child, now) for child in self.children] + [self._tend_service(service, now) for service in self.services]
+            self._turn(min([1.0, *waits]))
+
+    def stop(self) -> None:
+        begin = time.monotonic()
+        self.is_stopping = True
+        running = [child for child in self.children if child.is_running()]
+        self._end(running)
+        for service in reversed(self.services):
+            service.stop()
+        self.say(f"stopped after {time.monotonic() - begin:.1f} s")
+
+    # -- inside ---------------------------------------------------------------
+    def _tend(self, child: Child, now: float) -> float:
+        """Starts it, starts it again, or lets it go; returns how long it may be left alone."""
+        if not child.is_wanted():
+            if child.is_running():
+                self._end([child])
+            child.process, child.ends = None, 0
+            return 1.0
+        if child.is_running():
+            return 1.0
+        if child.process is not None:
+            self._flush(child)
+            child.ends = 1 if now - child.started > STEADY else child.ends + 1
+            wait = min(30.0, 0.25 * 2 ** (child.ends - 1))
+            self.say(f"{child.name} ended ({_how(child.process.returncode)}); it starts again in {wait:g} s")
+            child.process, child.again_at = None, now + wait
+        if now < child.again_at:
+            return child.again_at - now
+        self._start(child)
+        return 1.0
+
+    def _tend_service(self, service: Service, now: float) -> float:
+        if service.process is not None and service.process.poll() is None:
+            return 1.0
+        again_at, ends, started = self.service_again.get(service.name, (0.0, 0, now - STEADY - 1))
+        if service.process is not None:
+            ends = 1 if now - started > STEADY else ends + 1
+            wait = min(15.0, 0.25 * 2 ** (ends - 1))
+            why = self.explain(service.name)
+            self.say(f"{service.name} ended ({_how(service.process.returncode)}); it starts again in {wait:g} s.{' ' if why else ''}{why}")
+            service.process, again_at = None, now + wait
+        if now >= again_at:
+            service.respawn()
+            started = now
+        self.service_again[service.name] = (again_at, ends, started)
+        return max(0.05, again_at - now)
+
+    def _start(self, child: Child) -> None:
+        child.process = subprocess.Popen(
+            child.command,
+            cwd=self.folder,
+            env=child.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches us alone; we tell them in order
+            pass_fds=child.pass_fds,
+            preexec_fn=process.die_with_parent(signal.SIGKILL),  # any kill is safe for them, and none may stay
+        )
+        child.started = time.monotonic()
+        assert child.process.stdout is not None
+        os.set_blocking(child.process.stdout.fileno(), False)
+        self.selector.register(child.process.stdout, selectors.EVENT_READ, lambda: self._read(child))
+
+    def _read(self, child: Child) -> None:
+        assert child.process is not None and child.process.stdout is not None
+        try:
+            data = os.read(child.process.stdout.fileno(), 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            self.selector.unregister(child.process.stdout)
+            child.process.stdout.close()
+        *lines, child.rest = (child.rest + data).split(b"\n")
+        for line in lines:
+            self._print(child.name, line.decode(errors="replace"))
+
+    def _flush(self, child: Child) -> None:
+        """What it said last."""
+        stdout = child.process.stdout if child.process else None
+        while stdout is not None and not stdout.closed:
+            before = child.rest
+            self._read(child)
+            if not stdout.closed and child.rest == before:
+                with contextlib.suppress(KeyError):
+                    self.selector.unregister(stdout)
+                stdout.close()
+        if child.rest:
+            self._print(child.name, child.rest.decode(errors="replace"))
+            child.rest = b""
+
+    def _end(self, children: list[Child]) -> None:
+        end = time.monotonic() + PATIENCE
+        for child in children:
+            if child.process is not None:
+                child.process.terminate()
+        while any(child.is_running() for child in children) and time.monotonic() < end and self.signals < 3:
+            self._turn(0.1)
+        for child in children:
+            if child.is_running() and child.process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.process.pid, signal.SIGKILL)
+                child.process.wait()
+                self.say(f"{child.name} did not stop in time and was ended")
+            self._flush(child)
+
+    def _turn(self, timeout: float) -> None:
+        for key, _ in self.selector.select(max(0.0, timeout)):
+            key.data()
+
+    def _drain_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.waker, 4096)
+
+    def _ask_to_stop(self, *_: object) -> None:
+        self.is_stopping = True
+        self.signals += 1
+
+
+def _how(code: int | None) -> str:
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"

@@ -1,0 +1,154 @@
+"""`make up`: everything Berth needs on one machine, under one supervisor.
+
+It imports no Django: what needs the database's schema is `manage.py prepare`, a child like the others.
+"""
+
+import os
+import signal
+import sys
+import time
+
+from project.kernel.embedded.home import Home, bind
+from project.kernel.embedded.postgres import EmbeddedPostgres
+from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.supervisor import Child, Service, Supervisor
+from project.kernel.embedded.valkey import EmbeddedValkey
+from project.settings import environment as env
+
+SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
+
+
+class Up:
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.home = Home(env.home())
+        self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
+        self.port = os.environ.get("BERTH_PORT") or "8000"
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.address, self.address)  # noqa: S104
+        self.url = f"http://{f'[{shown}]' if ':' in shown and '[' not in shown else shown}:{self.port}/"
+        self.environment = {**os.environ, **SMALL, "BERTH_HOME": str(self.home.path)}
+        self.environment.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
+
+    def main(self) -> int:
+        self.home.open()
+        listener = bind(self.address, self.port)
+        self.home.say_where(self.url)
+        self.supervisor = Supervisor(env.ROOT, explain=self.explain, on_ready=self.say_ready)
+        self.supervisor.say(f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})")
+        try:
+            self.start_services()
+            code = self.supervisor.run_once("prepare", self.python("manage.py", "prepare", *self.embedded_flag), self.environment)
+            if self.supervisor.is_stopping:
+                return 0
+            if code:
+                return 1
+            self.add_children(listener.fileno())
+            self.supervisor.run()
+            return 0
+        finally:
+            self.supervisor.stop()
+            self.home.forget_services()
+
+    # -- steps ----------------------------------------------------------------
+    def start_services(self) -> None:
+        services: list[Service] = self.supervisor.services
+        self.embedded_flag: list[str] = []
+        if not os.environ.get("DATABASE_URL"):
+            postgres = EmbeddedPostgres(self.home.path / "postgres")
+            self.check_major(postgres)
+            services.append(postgres)
+            postgres.start()
+            postgres.create_database()
+            self.environment["DATABASE_URL"] = postgres.url()
+            self.embedded_flag = ["--embedded"]
+        if not os.environ.get("REDIS_URL"):
+            valkey = EmbeddedValkey(self.home.path / "valkey")
+            services.append(valkey)
+            self.environment["REDIS_URL"] = valkey.start().url
+        self.home.write_services({name: self.environment[name] for name in ("DATABASE_URL", "REDIS_URL")})
+        names = " and ".join(service.name for service in services)
+        self.supervisor.say(f"{names} ready after {self.elapsed()}" if names else "uses the services of DATABASE_URL and REDIS_URL")
+
+    def check_major(self, postgres: EmbeddedPostgres) -> None:
+        wrote, brings = postgres.major_of_data(), postgres.major()
+        if wrote and wrote != brings:
+            raise Trouble(
+                f"The data in {postgres.data} is of PostgreSQL {wrote}; this Berth brings PostgreSQL {brings}. Nothing was touched.\n"
+                f"With the Berth that wrote it, run: make up, and beside it: make dump FILE=berth.dump\n"
+                f"Then here: make restore FILE=berth.dump"
+            )
+
+    def add_children(self, listener: int) -> None:
+        reader, writer = os.pipe()
+        worker = [
+            "-W",
+            "ignore:You're running the worker",
+            "-m",
+            "celery",
+            "--quiet",
+            "-A",
+            "project.celery",
+            "worker",
+            "--pool",
+            "threads",
+            "--concurrency",
+            "4",
+            "--loglevel",
+            "WARNING",
+        ]
+        worker += ["--without-mingle", "--without-gossip", "--without-heartbeat", "--hostname", "worker@berth"]
+        token = self.home.path / "sample-token"  # written by `sample load`, removed by `sample remove`
+        with_sample = env.is_on("BERTH_SAMPLE", True)
+        self.supervisor.children += [
+            self.child("web", "-m", "project.kernel.embedded.web", str(listener), str(writer), fds=(listener, writer)),
+            self.child("controllers", "manage.py", "controllers"),
+            self.child("worker", *worker),
+        ]
+        sample = self.child("sample", "manage.py", "sample", "drive")
+        sample.is_wanted = lambda: with_sample and token.exists()
+        self.supervisor.children.append(sample)
+        self.supervisor.watch_ready(reader)
+
+    def child(self, name: str, *arguments: str, fds: tuple[int, ...] = ()) -> Child:
+        return Child(name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds)
+
+    # -- words ----------------------------------------------------------------
+    def say_ready(self) -> None:
+        file = self.home.path / "admin-password"
+        shown = self.home.path / "admin-password-shown"
+        self.supervisor.say(f"ready after {self.elapsed()}")
+        if not file.exists():
+            self.supervisor.say(f"open {self.url}")
+        elif shown.exists():
+            self.supervisor.say(f"open {self.url} and sign in as admin, with the password in {file}")
+        else:
+            shown.touch(mode=0o600)
+            self.supervisor.say(f"open {self.url} and sign in as admin, password {file.read_text().strip()} (shown once, kept in {file})")
+
+    def explain(self, name: str) -> str:
+        """Why a service may have ended, where we can tell."""
+        if self.home.is_full():
+            return f"The disk of {self.home.path} is full: make room. Nothing that was acknowledged is lost."
+        return f"Its log is {self.home.path / name / f'{name}.log'}."
+
+    def elapsed(self) -> str:
+        return f"{time.monotonic() - self.began:.1f} s"
+
+    @staticmethod
+    def python(*arguments: str) -> list[str]:
+        return [sys.executable, *arguments]
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return Up().main()
+    except Trouble as trouble:
+        sys.stderr.write(f"{trouble}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Django's `migrate`, made fit for a database that others use: one at a time, and it never queues behind a lock for long."""
+
+from typing import Any
+
+from django.core.management.commands.migrate import Command as Migrate
+from django.db import connections
+
+from project.kernel.guards import patient
+
+ONE_AT_A_TIME = 0x6265727468  # "berth"; an advisory lock of the session, released with it
+
+
+class Command(Migrate):
+    def handle(self, *args: Any, **options: Any) -> None:
+        connection = connections[options["database"]]
+        with patient(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [ONE_AT_A_TIME])
+            cursor.execute("SET lock_timeout = '5s'")
+            try:
+                super().handle(*args, **options)
+            finally:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ONE_AT_A_TIME])

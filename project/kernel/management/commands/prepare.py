@@ -1,0 +1,79 @@
+"""`manage.py prepare`: what stands between a database that answers and a Berth that may start. `up` runs it first.
+
+It refuses a database that a newer Berth has changed, dumps before it migrates, migrates, makes the first user, and loads the
+sample into a database that was empty. Each step is safe to repeat.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractUser
+from django.core.management import BaseCommand, CommandError, call_command, get_commands
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from project.kernel.embedded import backup, process
+from project.settings import environment as env
+
+FIRST_USER = "admin"
+
+
+class Command(BaseCommand):
+    help = "Migrate, make the first user, load the sample: everything before the first start."
+    requires_system_checks: list[str] = []  # `up` is to start within seconds; CI runs the checks
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("--embedded", action="store_true", help="the database is ours alone: dump before migrating, offer the sample")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        is_embedded: bool = options["embedded"]
+        was_empty = self._migrate(is_embedded)
+        is_new = self._make_first_user()
+        if is_embedded and was_empty and env.is_on("BERTH_SAMPLE", True) and "sample" in get_commands():
+            call_command("sample", "load")
+        if is_new:
+            self.stdout.write("the first user is made")
+
+    def _migrate(self, is_embedded: bool) -> bool:
+        executor = MigrationExecutor(connection)
+        known, applied = set(executor.loader.disk_migrations), set(executor.loader.applied_migrations)
+        ours = {app for app, _ in known}
+        if newer := sorted(f"{app}.{name}" for app, name in applied - known if app in ours):
+            raise CommandError(_newer(newer))
+        pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        if not pending:
+            return False
+        if applied and is_embedded:
+            folder = Path(settings.BERTH_HOME) / "backups"
+            made = backup.dump(env.database_url(), folder, "before-migration")
+            backup.keep_newest(folder)
+            self.stdout.write(f"{len(pending)} migrations are due. The database as it was is in {made}")
+        call_command("migrate", verbosity=0, interactive=False)
+        return not applied
+
+    def _make_first_user(self) -> bool:
+        """Only where nobody can sign in at all. The file is written first: a user whose password is nowhere would be no use."""
+        model = get_user_model()
+        with transaction.atomic():
+            if model.objects.filter(is_active=True, is_superuser=True).exists():
+                return False
+            password = os.environ.get("BERTH_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
+            process.write_private(Path(settings.BERTH_HOME) / "admin-password", f"{password}\n")
+            user: AbstractUser = model(username=FIRST_USER, is_staff=True, is_superuser=True)
+            user.set_password(password)
+            user.save()
+        return True
+
+
+def _newer(names: list[str]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    backups = sorted((Path(settings.BERTH_HOME) / "backups").glob("*.dump"))
+    way_back = f"make restore FILE={backups[-1]}" if backups else "make restore FILE=<a dump made by this version>"
+    return (
+        f"This database was changed by a newer Berth: it has {shown}, unknown to this version. Nothing was touched.\n"
+        f"Check out the newer version and start it (git pull; make up), or go back to a dump: {way_back}"
+    )
