@@ -138,8 +138,9 @@ def add_operation(
     return int(found)
 
 
-def queues_due() -> list[str]:
-    return [row.queue for row in SQL.rows("queues_due")]
+def queues_due(late: float = 0.0) -> list[str]:
+    """Queues in which something is due, or has been for `late` seconds."""
+    return [row.queue for row in SQL.rows("queues_due", late=late)]
 
 
 def take(queue: str, lane: str, limit: int = BATCH, lease: float = LEASE) -> list[Taken]:

@@ -3,14 +3,14 @@ INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, g
 VALUES (%(queue)s, %(lane)s, %(kind)s, %(pool)s, %(member)s, %(claim)s, %(generation)s, %(body)s::jsonb, now() + make_interval(secs => %(delay)s))
 RETURNING id
 
--- queues_due: the queues in which something is due. It hops from queue to queue in the index, whatever their length.
+-- queues_due: the queues in which something has been due for so many seconds. It hops from queue to queue in the index, whatever their length.
 WITH RECURSIVE q AS (
   (SELECT queue FROM kernel_operation WHERE done_at IS NULL ORDER BY queue LIMIT 1)
   UNION ALL
   SELECT (SELECT o.queue FROM kernel_operation o WHERE o.done_at IS NULL AND o.queue > q.queue ORDER BY o.queue LIMIT 1)
   FROM q WHERE q.queue IS NOT NULL)
 SELECT queue FROM q WHERE EXISTS (
-  SELECT FROM kernel_operation o WHERE o.queue = q.queue AND o.done_at IS NULL AND o.due_at <= clock_timestamp())
+  SELECT FROM kernel_operation o WHERE o.queue = q.queue AND o.done_at IS NULL AND o.due_at <= clock_timestamp() - make_interval(secs => %(late)s))
 
 -- lanes_due: lanes of a queue in which something is due, the longest waiting first. Lanes seen before are passed over.
 SELECT lane FROM (

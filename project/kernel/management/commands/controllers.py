@@ -1,0 +1,24 @@
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+from django.utils.module_loading import import_string
+
+from project.kernel.commands import ControllerCommand
+from project.kernel.performer import Performer
+from project.kernel.relay import RELAYS
+from project.kernel.runtime import Controller
+
+
+class Command(ControllerCommand):
+    help = "Runs every controller and the relay in one process, a thread each."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--perform", action="store_true", help="also perform operations here, without Celery")
+
+    def build(self, **options: Any) -> list[Controller]:
+        kinds: list[type[Controller]] = [import_string(name) for name in settings.BERTH_CONTROLLERS]
+        kinds += [Performer] if options["perform"] else []
+        kinds += RELAYS
+        return [kind() for kind in kinds]

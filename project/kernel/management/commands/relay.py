@@ -1,0 +1,7 @@
+from project.kernel.commands import ControllerCommand
+from project.kernel.relay import RELAYS
+
+
+class Command(ControllerCommand):
+    help = "Turns what is committed into hints for web processes and workers. Nobody else publishes to Valkey."
+    controllers = RELAYS
