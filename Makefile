@@ -55,7 +55,7 @@ contracts: $(VENV)/.dev  ## imports go one way
 	@$(VENV)/bin/lint-imports --no-cache
 
 check: $(VENV)/.dev  ## settings fit for production, and no migration missing
-	@DJANGO_SETTINGS_MODULE=project.settings.test $(RUN) manage.py makemigrations --check --dry-run
+	@DJANGO_SETTINGS_MODULE=project.settings.test $(RUN) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@BERTH_HOSTS=berth.example BERTH_HOME=$$(mktemp -d) DJANGO_SETTINGS_MODULE=project.settings.production $(RUN) manage.py check --deploy --fail-level WARNING
 
 bench: $(VENV)/.run  ## measure: make bench NAME=bind

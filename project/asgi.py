@@ -4,15 +4,17 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 
+import django
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
-from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
+django.setup(set_prefix=False)
 
-http = get_asgi_application()
+from project.kernel.http import Http  # noqa: E402  (needs the settings)
+
 modules = [f"{app}.consumers" for app in ("project.kernel", "pools", "slots", "claims")]
 sockets = [route for name in modules if find_spec(name) for route in getattr(import_module(name), "sockets", [])]
 
-application = ProtocolTypeRouter({"http": http, "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(sockets)))})
+application = ProtocolTypeRouter({"http": Http(), "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(sockets)))})

@@ -4,14 +4,14 @@ from importlib.util import find_spec
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 APPS = ["project.kernel", "pools", "slots", "claims"]
 
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
-    path("api/schema/browse/", SpectacularSwaggerView.as_view(url_name="schema"), name="schema-browse"),
+    path("api/schema/browse/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="schema-browse"),
     *[path("api/v1/", include(f"{app}.api_urls")) for app in APPS if find_spec(f"{app}.api_urls")],
     *[path("", include(f"{app}.urls")) for app in APPS if find_spec(f"{app}.urls")],
 ]

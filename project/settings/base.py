@@ -1,5 +1,7 @@
 """Settings that every profile shares. A profile sets the secret key, the hosts and how strict the transport is."""
 
+import os
+
 from project import __version__
 from project.settings import environment as env
 
@@ -28,12 +30,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "project.kernel.middleware.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "project.kernel.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -59,6 +63,7 @@ TEMPLATES = [
 DATABASES = {"default": env.database(env.database_url(), is_patient=env.is_on("BERTH_PATIENT"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+AUTHENTICATION_BACKENDS = ["project.kernel.signin.SlowedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -67,6 +72,31 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
+
+BERTH_SESSION_IDLE = 12 * 3600  # seconds without a request
+BERTH_SESSION_LIFE = 7 * 24 * 3600  # seconds since the sign-in
+SESSION_COOKIE_AGE = BERTH_SESSION_LIFE
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_HTTPONLY = False  # our scripts send it back in a header
+CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps a database connection
+BERTH_WAITING_THREADS = int(os.environ.get("BERTH_WAITING_THREADS", "48"))  # long-polls at a time
+BERTH_BODY_LIMITS = {"/": 1_000_000, "/api/v1/": 4_000_000}  # bytes, by the longest prefix
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
+
+# No inline script and no inline style element; numbers go into style attributes (the length of a bar).
+STRICT = "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'"
+STRICT += "; frame-ancestors 'none'"
+# What the admin and the schema's page bring along: Alpine evaluates expressions, and both write style elements.
+ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
+BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN, "/api/schema/browse/": STRICT + "; style-src 'self' 'unsafe-inline'"}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

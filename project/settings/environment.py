@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 HOT = {"lock_timeout": "2s", "statement_timeout": "5s", "idle_in_transaction_session_timeout": "10s", "enable_seqscan": "off"}
 PATIENT = {"lock_timeout": "5s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
 def home() -> Path:
@@ -68,7 +69,7 @@ def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
     query = dict(parse_qsl(at.query))
     options = " ".join([query.pop("options", ""), *(f"-c {name}={value}" for name, value in guards.items())]).strip()
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "project.kernel.postgres",
         "NAME": unquote(at.path.lstrip("/")),
         "USER": unquote(at.username or ""),
         "PASSWORD": unquote(at.password or ""),
@@ -77,5 +78,12 @@ def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
         # Django's default of None would refuse even statements that ask to be prepared; a high number leaves all others alone.
-        "OPTIONS": {"application_name": "berth", "connect_timeout": 5, "prepare_threshold": 1_000_000, **query, "options": options},
+        "OPTIONS": {
+            "application_name": "berth",
+            "connect_timeout": 5,
+            **KEEPALIVE,
+            "prepare_threshold": 1_000_000,
+            **query,
+            "options": options,
+        },
     }

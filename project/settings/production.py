@@ -8,3 +8,17 @@ from project.settings.base import *  # noqa: F403
 DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or env.secret("secret-key")
 ALLOWED_HOSTS = env.list_words("BERTH_HOSTS")
+CSRF_TRUSTED_ORIGINS = env.list_words("BERTH_ORIGINS")
+
+SESSION_COOKIE_SECURE = True
+CSRF_COOKIE_SECURE = True
+SECURE_SSL_REDIRECT = True
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked for from within, where there is no TLS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_HSTS_SECONDS = 365 * 24 * 3600
+SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+SECURE_HSTS_PRELOAD = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}

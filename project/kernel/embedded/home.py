@@ -40,7 +40,7 @@ class Home:
                     f"{self.path} belongs to another user (uid {owner}). Start as that user, or name another folder in BERTH_HOME."
                 )
             self.path.chmod(0o700)
-            self.lock = open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+")
+            self.lock = os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+")
         except FileExistsError:
             raise Trouble(f"{self.path} is a file, not a folder. Move it away, or name another folder in BERTH_HOME.") from None
         except OSError as error:
@@ -72,7 +72,8 @@ class Home:
         free = shutil.disk_usage(self.path).free
         if free < ENOUGH:
             raise Trouble(
-                f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. Make room, or set BERTH_HOME."
+                f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. "
+                "Make room, or name a folder elsewhere in BERTH_HOME."
             )
 
     def is_full(self) -> bool:

@@ -154,7 +154,10 @@ class EmbeddedPostgres:
         try:
             return subprocess.run(
                 [str(self.root / "bin" / program), "-D", place, *arguments],
-                **{"cwd": "/", "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, "capture_output": True, "text": True},
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+                capture_output=True,
+                text=True,
                 pass_fds=[*opened, *more],
                 **process.unprivileged(),
             )

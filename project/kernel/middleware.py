@@ -1,0 +1,48 @@
+"""What every answer carries, and the end of sessions."""
+
+import time
+from collections.abc import Callable
+
+from django.conf import settings
+from django.contrib.auth import logout
+from django.http import HttpRequest, HttpResponse
+
+from .sessions import is_over, note_seen
+
+Answer = Callable[[HttpRequest], HttpResponse]
+
+
+class SecurityHeaders:
+    """The content policy of the path; nothing personal in shared caches; no cookie beside HTTPS where the request came by it."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+        self.policies = sorted(settings.BERTH_CONTENT_POLICIES.items(), key=lambda pair: -len(pair[0]))
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        policy = next(policy for prefix, policy in self.policies if request.path_info.startswith(prefix))
+        response.headers.setdefault("Content-Security-Policy", policy)
+        response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+        if response.cookies or "Cookie" in response.headers.get("Vary", ""):
+            response.headers.setdefault("Cache-Control", "private, no-store")
+        if request.is_secure():
+            for cookie in response.cookies.values():
+                cookie["secure"] = True
+        return response
+
+
+class SessionLimits:
+    """Signs out a person whose session is over."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
+            now = time.time()
+            if is_over(request.session, now):
+                logout(request)
+            else:
+                note_seen(request.session, now)
+        return self.get_response(request)
