@@ -48,7 +48,7 @@ class Http(ASGIHandler):
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         try:
             body = await read(receive, self.limit(scope))
         except TooLarge:
@@ -78,9 +78,8 @@ class Http(ASGIHandler):
     def answer(self, scope: Scope, body: bytes, may_wait: bool) -> Any:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
-        request, response = self.create_request(scope, io.BytesIO(body))
-        if request is not None:
-            response = self.get_response(request)
+        request, refused = self.create_request(scope, io.BytesIO(body))
+        response: Any = refused if request is None else self.get_response(request)
         response._handler_class = self.__class__
         if not response.streaming:
             response.close()
@@ -124,6 +123,7 @@ async def parts(response: Any) -> AsyncIterator[bytes]:
             yield part
         return
     iterator: Iterator[bytes] = iter(response)
-    while part := await sync_to_async(next, thread_sensitive=False)(iterator, b""):
+    following = sync_to_async(lambda: next(iterator, b""), thread_sensitive=False)
+    while part := await following():
         for start in range(0, len(part), CHUNK):
             yield part[start : start + CHUNK]

@@ -59,5 +59,5 @@ def run(text: str, values: dict[str, Any] | None = None, *, using: str = "defaul
     connection.validate_no_broken_transaction()
     raw: psycopg.Connection[Any] = connection.connection
     with connection.wrap_database_errors, psycopg.Cursor(raw, row_factory=namedtuple_row) as cursor:
-        cursor.execute(text, values or None, prepare=prepare)  # type: ignore[arg-type]
+        cursor.execute(text, values or None, prepare=prepare)
         return cursor.fetchall() if cursor.description else []

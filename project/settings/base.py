@@ -3,6 +3,7 @@
 import os
 
 from project import __version__
+from project.kernel.logs import logging_settings
 from project.settings import environment as env
 
 BASE_DIR = env.ROOT
@@ -27,6 +28,7 @@ INSTALLED_APPS = [
     "pools",
     "slots",
     "claims",
+    "project.sample",
 ]
 
 MIDDLEWARE = [
@@ -104,7 +106,6 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"] if (BASE_DIR / "static").is_dir() else []
 
 REST_FRAMEWORK = {
@@ -139,8 +140,11 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "operations"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 30, "socket_connect_timeout": 2}
+
+LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))
 
 # What the embedded controllers process runs, in one process; larger installations run one command each.
 BERTH_CONTROLLERS: list[str] = []

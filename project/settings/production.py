@@ -2,6 +2,7 @@
 
 import os
 
+from project.kernel.logs import logging_settings
 from project.settings import environment as env
 from project.settings.base import *  # noqa: F403
 
@@ -18,7 +19,9 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SECURE_HSTS_INCLUDE_SUBDOMAINS = True
 SECURE_HSTS_PRELOAD = True
+STATIC_ROOT = BASE_DIR / "staticfiles"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS", True), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))

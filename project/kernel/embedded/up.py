@@ -104,7 +104,7 @@ class Up:
             self.child("controllers", "manage.py", "controllers"),
             self.child("worker", *worker),
         ]
-        sample = self.child("sample", "manage.py", "sample", "drive")
+        sample = self.child("sample", "-m", "project.sample.driver", self.url)
         sample.is_wanted = lambda: with_sample and token.exists()
         self.supervisor.children.append(sample)
         self.supervisor.watch_ready(reader)

@@ -1,0 +1,84 @@
+"""One line an event: `key=value` for people, JSON for machines. Whatever looks like a secret is taken out last."""
+
+import re
+import sys
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+# Passwords in URLs, our own tokens, and values of headers and fields that carry secrets.
+SECRET = re.compile(
+    r"(?P<url>\w+://[^\s:/@]*:)[^\s@/]+(?=@)"
+    r"|(?P<token>\bberth_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}"
+    r"|(?P<field>(?i:authorization|cookie|password|passwd|secret|token|sessionid|csrftoken)[\"']?\s*[=:]\s*[\"']?(?i:(?:bearer|token|basic)\s+)?)"
+    r"[^\s\"',;&]{6,}"
+)
+
+
+def without_secrets(text: str) -> str:
+    return SECRET.sub(lambda found: f"{found['url'] or found['token'] or found['field']}***", text)
+
+
+def _clean(logger: WrappedLogger, name: str, line: str) -> str:
+    return without_secrets(line)
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(allow=["status_code"]),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _key_value(logger: WrappedLogger, name: str, event: EventDict) -> str:
+    """`12:04:05 warning  kernel.relay: words of the event  pool=7 …`, the traceback below it."""
+    at, level = str(event.pop("timestamp"))[11:19], event.pop("level")
+    source = str(event.pop("logger", "")).removeprefix("project.")
+    trace = event.pop("exception", "")
+    words = str(event.pop("event"))
+    more = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in sorted(event.items()))
+    return f"{at} {level:<8}{source}: {words}{more}" + (f"\n{trace}" if trace else "")
+
+
+def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, Any]:
+    """Django's LOGGING. structlog's loggers and the standard library's end in the same handler."""
+    structlog.configure(
+        processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    last: list[Processor] = [structlog.processors.JSONRenderer(default=str) if as_json else _key_value, _clean]  # type: ignore[list-item]
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": _shared(),
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.processors.format_exc_info,
+                    *last,
+                ],
+            }
+        },
+        "handlers": {"out": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}},
+        "root": {"handlers": ["out"], "level": level},
+        "loggers": {
+            "django": {"handlers": [], "level": "INFO", "propagate": True},
+            # A refused request is the caller's affair, told in its answer; what failed on our side is logged with its traceback.
+            "django.request": {"level": "ERROR"},
+            "django.security.DisallowedHost": {"level": "CRITICAL"},
+            "django.server": {"handlers": [], "level": "WARNING", "propagate": True},
+            "uvicorn": {"level": "WARNING"},
+            "celery": {"level": "WARNING"},
+            "kombu": {"level": "WARNING"},
+            "urllib3": {"level": "WARNING"},
+        },
+    }
