@@ -15,3 +15,8 @@ urlpatterns = [
     *[path("api/v1/", include(f"{app}.api_urls")) for app in APPS if find_spec(f"{app}.api_urls")],
     *[path("", include(f"{app}.urls")) for app in APPS if find_spec(f"{app}.urls")],
 ]
+
+handler400 = "project.kernel.problems.bad_request"
+handler403 = "project.kernel.problems.permission_denied"
+handler404 = "project.kernel.problems.page_not_found"
+handler500 = "project.kernel.problems.server_error"

@@ -10,8 +10,8 @@ BASE_DIR = env.ROOT
 BERTH_HOME = env.home()
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",  # the site is ours
+    "project.kernel.admin_config.BerthAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -28,7 +28,6 @@ INSTALLED_APPS = [
     "pools",
     "slots",
     "claims",
-    "project.sample",
 ]
 
 MIDDLEWARE = [
@@ -82,6 +81,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = False  # our scripts send it back in a header
 CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "project.kernel.problems.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
@@ -109,9 +109,12 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"] if (BASE_DIR / "static").is_dir() else []
 
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "project.kernel.schema.ProblemSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["project.kernel.api.JSONInput"],
+    "DEFAULT_PAGINATION_CLASS": "project.kernel.api.CursorPages",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "project.kernel.problems.problem_handler",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Berth",
@@ -121,6 +124,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
+
+UNFOLD = {"SITE_TITLE": "Berth admin", "SITE_HEADER": "Berth", "SITE_SUBHEADER": "All tables", "SITE_URL": "/", "SHOW_HISTORY": False}
 
 REDIS_URL = env.redis_url()
 # The pub/sub layer: redis-py's socket timeout kills the idle sockets of the other one. Its queues are unbounded: hints only.

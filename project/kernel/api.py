@@ -1,0 +1,220 @@
+"""What every REST resource shares: strict input, pages, ETags, idempotency keys. Errors are in `problems.py`."""
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import IO, Any
+
+from django.db.models import DateTimeField
+from rest_framework import pagination, serializers
+from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
+
+from .errors import FieldError, Invalid
+from .problems import PreconditionFailed, PreconditionRequired, problem_handler
+
+__all__ = ["problem_handler"]
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+LONGEST_KEY = 120
+DEEPEST = 32  # levels of nesting in a body
+BIGINT = 1 << 63
+
+
+class JSONInput(BaseParser):
+    """JSON as programs mean it: no name twice, no NaN, no text that the database cannot hold, not deeper than anybody needs."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+        try:
+            value = json.loads(stream.read(), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_parse_int)
+        except RecursionError:
+            raise ParseError("The body is nested too deep.")
+        except ValueError as error:  # also what is not UTF-8
+            raise ParseError(f"The body is not JSON: {error}")
+        _check_texts(value, DEEPEST)
+        return value
+
+
+class Fault(ErrorDetail):
+    """A field's error with its way out."""
+
+    way_out: str
+
+    def __new__(cls, message: str, way_out: str = "", code: str = "invalid") -> "Fault":
+        self = super().__new__(cls, message, code)
+        self.way_out = way_out
+        return self
+
+
+class Strict:
+    """A serializer that refuses what it does not know, by name, together with all other faults."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = self._unknown(data) if isinstance(data, Mapping) else {}
+        try:
+            value = super().to_internal_value(data)  # type: ignore[misc]
+        except ValidationError as error:
+            if isinstance(error.detail, dict):
+                raise ValidationError({**error.detail, **unknown})
+            raise
+        if unknown:
+            raise ValidationError(unknown)
+        return value
+
+    def _unknown(self, data: Mapping[str, Any]) -> dict[str, list[Fault]]:
+        fields: Mapping[str, serializers.Field[Any, Any, Any, Any]] = self.fields  # type: ignore[attr-defined]
+        writable = [name for name, field in fields.items() if not field.read_only]
+        found = {}
+        for name in data:
+            if name not in fields:
+                near = difflib.get_close_matches(str(name), writable, 1)
+                found[str(name)] = [
+                    Fault("This field is not known.", f"Did you mean {near[0]}?" if near else f"Known: {', '.join(writable)}.")
+                ]
+            elif fields[name].read_only:
+                found[str(name)] = [Fault("This field is set by Berth.", "Leave it out.")]
+        return found
+
+
+class StrictSerializer(Strict, serializers.Serializer[Any]):
+    pass
+
+
+class AwareDateTimeField(serializers.DateTimeField):
+    """ISO 8601 with an offset. A time without one could mean any of 40 moments."""
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            raise ValidationError(Fault("This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z."))
+        return super().enforce_timezone(value)
+
+
+class StrictModelSerializer(Strict, serializers.ModelSerializer[Any]):
+    serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, DateTimeField: AwareDateTimeField}
+
+
+class CursorPages(pagination.CursorPagination):
+    """Pages that stay in place while rows come and go. `limit` up to 500, `cursor` as `next` and `previous` give it."""
+
+    ordering = "-id"
+    page_size = 50
+    max_page_size = 500
+    page_size_query_param = "limit"
+
+    def decode_cursor(self, request: Request) -> Any:
+        try:
+            cursor = super().decode_cursor(request)
+        except NotFound:
+            cursor = None
+            is_known = False
+        else:
+            is_known = cursor is None or cursor.position is None or self.is_position(str(cursor.position))
+        if not is_known:
+            raise Invalid(fields=[FieldError("cursor", "This cursor is not one that was given out.", "Start again without it.")])
+        return cursor
+
+    def is_position(self, text: str) -> bool:
+        """Whether the column that orders the pages could have this value."""
+        return text.isascii() and text.isdigit() and int(text) < BIGINT
+
+    def get_page_size(self, request: Request) -> int:
+        text = request.query_params.get("limit", str(self.page_size))
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= self.max_page_size):
+            raise Invalid(fields=[FieldError("limit", f"This is not a number from 1 to {self.max_page_size}.")])
+        return int(text)
+
+
+def check_query(request: Request, known: Iterable[str]) -> None:
+    """Refuse query parameters that nobody reads: a misspelt filter would show everything."""
+    known = sorted({*known, "limit", "cursor", "format"})
+    faults = []
+    for name in request.query_params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            way_out = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            faults.append(FieldError(name, "This parameter is not known.", way_out))
+        elif "\x00" in request.query_params[name]:
+            faults.append(FieldError(name, "This text holds a NUL character."))
+    if faults:
+        raise Invalid(fields=faults)
+
+
+def etag_of(*parts: object) -> str:
+    """A strong validator of what these values stand for: a row's version, the digest of its spec."""
+    return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
+
+
+def set_etag(response: Response, etag: str) -> Response:
+    response["ETag"] = etag
+    return response
+
+
+def check_match(request: Request, etag: str, *, is_required: bool = True) -> None:
+    """Nobody overwrites what they have not seen. Call it under the row's lock."""
+    given = request.headers.get("If-Match")
+    if given is None:
+        if is_required:
+            raise PreconditionRequired(
+                "A change of configuration names the version it was made from.", way_out="Read it, and send its ETag as If-Match."
+            )
+        return
+    if given.strip() != "*" and etag not in re.findall(r'(?:W/)?"[^"]*"', given):
+        raise PreconditionFailed(
+            "It has changed since you read it.", way_out="Read it again, make your change in what you get, send its new ETag.", etag=etag
+        )
+
+
+def read_idempotency_key(request: Request) -> str | None:
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if key is None:
+        return None
+    if not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
+        raise Invalid(fields=[FieldError(IDEMPOTENCY_KEY, f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.")])
+    return key
+
+
+def body_digest(body: Any) -> bytes:
+    """Equal for equal bodies, whatever the order of their fields: the same key with another body is refused."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True, cls=JSONEncoder, separators=(",", ":")).encode()).digest()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ParseError(f"The body names {twice!r} twice.")
+    return found
+
+
+def _refuse_constant(text: str) -> None:
+    raise ParseError(f"The body holds {text}, which is not JSON.")
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > 20:
+        raise ParseError("The body holds a number of more than 20 digits.")
+    return int(text)
+
+
+def _check_texts(value: Any, levels: int) -> None:
+    if levels == 0:
+        raise ParseError(f"The body is nested deeper than {DEEPEST} levels.")
+    if isinstance(value, str):
+        if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+            raise ParseError("A text in the body holds a NUL character or half of a surrogate pair.")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _check_texts(name, levels - 1)
+            _check_texts(inner, levels - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_texts(inner, levels - 1)
