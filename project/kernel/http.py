@@ -2,14 +2,18 @@
 
 Django's own handler changes threads for each signal, middleware and view, and starts a thread for every request, which then opens a
 database connection of its own. Our views are synchronous, so a request here is read as a whole (never more than its limit), answered
-by one of a few lasting threads, each with a lasting connection, and sent. Requests that wait by design (`?wait=`) have threads of
-their own: they never keep the others waiting.
+by one of a few lasting threads, each with a lasting connection, and sent.
+
+A request that waits by design (`?wait=`) holds neither thread nor connection meanwhile: its view answers with what there is now and
+an attribute `again`, a coroutine function that returns when another look may be worth it. Then the same request is answered anew, with
+all of its checks; the last answer, without `again`, is sent. Without this handler, in a test client, the first answer is the answer.
 """
 
 import asyncio
 import contextvars
 import io
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,9 +22,10 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.db import connections
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
+
+from .problems import CONTENT_TYPE, problem
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -28,6 +33,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 CHUNK = 64 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 class TooLarge(Exception):
@@ -42,7 +49,6 @@ class Http(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
-        self.waiting = ThreadPoolExecutor(settings.BERTH_WAITING_THREADS, thread_name_prefix="wait")
         self.limits = sorted(settings.BERTH_BODY_LIMITS.items(), key=lambda pair: -len(pair[0]))
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -56,10 +62,14 @@ class Http(ASGIHandler):
             return
         except Gone:
             return
-        may_wait = b"wait=" in scope["query_string"]
-        loop, pool = asyncio.get_running_loop(), self.waiting if may_wait else self.quick
-        # A context of its own, so that nothing one request sets is seen by the next on the same thread.
-        response = await loop.run_in_executor(pool, contextvars.Context().run, self.answer, scope, body, may_wait)
+        response = await self.look(scope, body)
+        try:
+            while (again := getattr(response, "again", None)) is not None:
+                if await is_gone_before(receive, again):
+                    return
+                response = await self.look(scope, body)
+        except asyncio.CancelledError:
+            logger.debug("the server stops, who waited gets the answer of the last look")
         await send({"type": "http.response.start", "status": response.status_code, "headers": list_headers(response)})
         if not response.streaming:
             await send({"type": "http.response.body", "body": response.content})
@@ -69,13 +79,17 @@ class Http(ASGIHandler):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            await loop.run_in_executor(self.quick, response.close)
+            await asyncio.get_running_loop().run_in_executor(self.quick, response.close)
+
+    async def look(self, scope: Scope, body: bytes) -> Any:
+        # A context of its own, so that nothing one request sets is seen by the next on the same thread.
+        return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, self.answer, scope, body)
 
     def limit(self, scope: Scope) -> int:
         path: str = scope["path"]
         return next(size for prefix, size in self.limits if path.startswith(prefix))
 
-    def answer(self, scope: Scope, body: bytes, may_wait: bool) -> Any:
+    def answer(self, scope: Scope, body: bytes) -> Any:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(body))
@@ -83,8 +97,6 @@ class Http(ASGIHandler):
         response._handler_class = self.__class__
         if not response.streaming:
             response.close()
-        if may_wait:
-            connections.close_all()  # so many threads would keep more connections than the database has
         return response
 
 
@@ -103,11 +115,24 @@ async def read(receive: Receive, limit: int) -> bytes:
             return b"".join(parts)
 
 
+async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]]) -> bool:
+    """Whether the caller left before it was worth another look."""
+    waiting, leaving = asyncio.ensure_future(again()), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+            return False
+        return leaving.result()["type"] == "http.disconnect"
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+
+
 async def refuse_large(scope: Scope, send: Send) -> None:
     """The rest is not read; the connection ends."""
-    detail = "This body is larger than what is accepted here."
-    body = {"type": "about:blank", "title": "Too large", "status": 413, "detail": detail, "code": "too_large", "errors": []}
-    headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]
+    body = problem(413, "too_large", "This body is larger than what is accepted here.")
+    headers = [(b"content-type", CONTENT_TYPE.encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(body).encode()})
 

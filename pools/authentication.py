@@ -1,0 +1,111 @@
+"""Who calls the API: a program with a token, or a person with a session (whose changes carry the CSRF token)."""
+
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.http import HttpRequest
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
+from rest_framework.request import Request
+
+from pools.access import Identity, load_identity
+from pools.limits import buckets, count_request
+from pools.tokens import BadToken, hash_secret, identify_token
+
+SCHEME = "bearer "
+COUNTED = "berth_counted"
+
+
+class Unauthenticated(AuthenticationFailed):
+    """401 with the reason of the token."""
+
+    def __init__(self, error: BadToken) -> None:
+        super().__init__(error.detail)
+        self.default_code = error.code
+        self.auth_header = 'Bearer error="invalid_token"'
+
+
+def identify_bearer(request: HttpRequest) -> Identity | None:
+    """None: no token came with it. A caller beyond its share is refused before the database is asked."""
+    header: str = request.META.get("HTTP_AUTHORIZATION", "")
+    if not header:
+        return None
+    if header[: len(SCHEME)].lower() != SCHEME:
+        raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
+    secret = header[len(SCHEME) :].strip()
+    caller = hash_secret(secret)
+    if known := buckets().is_known(caller):
+        count(request, caller)
+    try:
+        identity = identify_token(secret)
+    except BadToken as error:
+        raise Unauthenticated(error)
+    if not known:
+        count(request, caller)
+    return identity
+
+
+def identify_session(request: HttpRequest) -> Identity | None:
+    user: Any = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return None
+    identity = load_identity(user.pk)
+    if identity is not None:
+        count(request, ("user", identity.user_id))
+    return identity
+
+
+def count(request: HttpRequest, caller: object) -> None:
+    """A request that waits is answered more than once inside, and is one request all the same."""
+    scope: dict[str, Any] = getattr(request, "scope", {})
+    if not scope.get(COUNTED):
+        scope[COUNTED] = True
+        count_request(caller)  # type: ignore[arg-type]
+
+
+class TokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[Any, Identity] | None:
+        identity = identify_bearer(request._request)
+        return None if identity is None else (AnonymousUser(), identity)
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class PersonAuthentication(SessionAuthentication):
+    """A session; what changes something needs its CSRF token."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Identity] | None:  # type: ignore[override]
+        identity = identify_session(request._request)
+        if identity is None:
+            return None
+        self.enforce_csrf(request)
+        return request._request.user, identity
+
+
+def identify(request: HttpRequest) -> Identity:
+    """For views that are not DRF's. Raises what DRF's handler knows."""
+    identity = identify_bearer(request)
+    if identity is None:
+        identity = identify_session(request)
+        if identity is None:
+            raise NotAuthenticated
+        PersonAuthentication().enforce_csrf(request)  # type: ignore[arg-type]
+    return identity
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "pools.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "A token: from the page Tokens, or `manage.py token create`."}
+
+
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "pools.authentication.PersonAuthentication"
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": "As in the browser; changes need X-CSRFToken, too."}

@@ -1,0 +1,62 @@
+"""Who calls, and how: users with roles, their tokens, and a client that speaks JSON."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from pools.grants import give_grant
+from pools.models import Pool
+from pools.tokens import create_token
+
+
+@dataclass
+class Answer:
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+
+@dataclass
+class Caller:
+    """One program with one token (or none)."""
+
+    secret: str = ""
+    client: Client = field(default_factory=lambda: Client(raise_request_exception=False))
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.secret:
+            sent.setdefault("Authorization", f"Bearer {self.secret}")
+        text = "" if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
+        response = self.client.generic(method, f"/api/v1/{path}", text, content_type="application/json", headers=sent)
+        has_json = "json" in response.get("Content-Type", "")
+        return Answer(response.status_code, json.loads(response.content) if has_json else response.content, dict(response.headers))
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self("POST", path, body, **headers)
+
+
+Callers = Callable[..., Caller]
+
+
+@pytest.fixture
+def caller(db: None) -> Callers:
+    """`caller("operator", pool)`: a new user with that role there (no pool: everywhere; no role: none), and her token."""
+
+    def make(role: str = "", pool: Pool | None = None, *, name: str = "", **limits: Any) -> Caller:
+        user = User.objects.create_user(name or f"{role or 'nobody'}{User.objects.count()}", password=None)
+        if role == "superuser":
+            User.objects.filter(pk=user.pk).update(is_superuser=True)
+        elif role:
+            give_grant(role=role, user=user, pool=pool)
+        return Caller(create_token(user=user, name="test", **limits)[1])
+
+    return make
