@@ -1,0 +1,162 @@
+"""The log, the outbox, the provider budgets and the controllers, and who may sign in."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, User
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from .actor import acting_as
+from .admin_actions import service_action
+from .admin_base import ReadAdmin, as_json, link_list
+from .events import record
+from .models import Beat, Budget, Event, Operation
+from .operations import retry_operation, see_operation
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(Event)
+class EventAdmin(ReadAdmin):
+    list_display = ("id", "at", "verb", "change", "pool_id", "member_id", "slot_id", "claim_id", "generation", "actor", "reason")
+    lookups = {
+        "id": "pk",
+        "pool": "pool_id",
+        "member": "member_id",
+        "slot": "slot_id",
+        "claim": "claim_id",
+        "verb": "verb",
+        "actor": "actor",
+        "generation": "generation",
+    }
+    bare_words = ("claim", "verb")
+
+    @admin.display(description="before > after")
+    def change(self, event: Event) -> str:
+        return f"{event.before} > {event.after}" if event.before or event.after else ""
+
+
+class OpenFilter(admin.SimpleListFilter):
+    """Each answer is one of the partial indexes."""
+
+    title = "is"
+    parameter_name = "is"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("open", "open"), ("permanent", "open, given up"), ("done", "done")]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        if self.value() == "open":
+            return queryset.filter(done_at__isnull=True)
+        if self.value() == "permanent":
+            return queryset.filter(done_at__isnull=True, error_code="permanent")
+        return queryset.filter(done_at__isnull=False) if self.value() == "done" else queryset
+
+
+@admin.register(Operation)
+class OperationAdmin(ReadAdmin):
+    list_display = ("id", "queue", "lane", "kind", "attempts", "created_at", "due_at", "done_at", "error_code", "error_start", "seen_by")
+    list_filter = (OpenFilter,)
+    lookups = {
+        "id": "pk",
+        "lane": "lane",
+        "queue": "queue",
+        "kind": "kind",
+        "code": "error_code",
+        "member": "member_id",
+        "claim": "claim_id",
+    }
+    bare_words = ("id", "lane")
+    exclude = ("body",)
+    readonly_fields = ("body_shown", "events")
+    does = ("retry", "see")
+
+    @admin.display(description="error")
+    def error_start(self, operation: Operation) -> str:
+        return operation.error[:80]
+
+    @admin.display(description="body")
+    def body_shown(self, operation: Operation) -> SafeString:
+        return as_json(operation.body)
+
+    @admin.display(description="events")
+    def events(self, operation: Operation) -> SafeString | str:
+        return link_list("kernel.event", "of its claim", claim_id=operation.claim_id) if operation.claim_id else "-"
+
+    @service_action("Retry", effect="These operations become due at once. What they do is harmless when it was done already.")
+    def retry(self, operation: Operation, reason: str) -> None:
+        retry_operation(operation.pk, reason)
+
+    @service_action("Take note", effect="Their permanent errors stay open, and the doctor no longer names them.")
+    def see(self, operation: Operation, reason: str) -> None:
+        see_operation(operation.pk, reason)
+
+
+@admin.register(Budget)
+class BudgetAdmin(ReadAdmin):
+    list_display = ("key", "tokens", "filled_at", "spent_today", "spent_on")
+    lookups = {"key": "key"}
+    bare_words = ("key",)
+
+
+@admin.register(Beat)
+class BeatAdmin(ReadAdmin):
+    list_display = ("name", "instance", "started_at", "at", "steps", "failures", "error")
+    lookups = {"name": "name"}
+    bare_words = ("name",)
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # both derive from the same class of Django
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser")
+    show_facets = admin.ShowFacets.NEVER
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": ("first_name", "last_name", "email")}),
+        # Django's own permissions decide nothing here: roles are grants, and a superuser is admin everywhere.
+        ("May", {"fields": ("is_active", "is_superuser", "groups")}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+    filter_horizontal = ("groups",)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        note_change(request, obj)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        response = super().user_change_password(request, id, form_url)
+        if request.method == "POST" and response.status_code == 302 and (user := self.get_object(request, unquote(id))) is not None:
+            note_change(request, user)
+        return response
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Events name people. Who leaves is made inactive: that ends their sessions and tokens."""
+        return False
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
+    fields = ("name",)
+    filter_horizontal = ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Its grants would go without an event. Take its grants back, or its people out of it."""
+        return False
+
+
+def note_change(request: HttpRequest, user: Any) -> None:
+    """Whoever keeps a socket of theirs open looks again at what they may."""
+    with acting_as(request.user.get_username()):
+        record("user_change", data={"user_id": user.pk, "user": user.get_username(), "is_active": user.is_active})
