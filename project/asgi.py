@@ -12,7 +12,8 @@ from channels.security.websocket import AllowedHostsOriginValidator
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 django.setup(set_prefix=False)
 
-from project.kernel.http import Http  # noqa: E402  (needs the settings)
+import project.urls  # noqa: E402, F401  (every view: before the first request, and before what the views import)
+from project.kernel.http import Http  # noqa: E402
 
 modules = [f"{app}.consumers" for app in ("project.kernel", "pools", "slots", "claims")]
 sockets = [route for name in modules if find_spec(name) for route in getattr(import_module(name), "sockets", [])]
