@@ -2,16 +2,7 @@
 -- the database checks after each that claim and slots agree. Guarded; the caller asserts the rows that come back.
 -- An operation is written only where the pool's provider has something to do outside (pools_pool.queue is not empty).
 
--- _bound: what a claim becomes when it is handed its slots.
-state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = 0,
-    due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
-
--- bind_batch: the heads of some lines meet the first free slots of one lane, in queue order.
-WITH line AS MATERIALIZED (
-  SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
-    SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
-      SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) c
-    ORDER BY c.rank, c.id LIMIT {n}) x),
+-- _meet: heads of lines (CTE `line`: id, n) meet the first free slots of one lane. One text, so that both ways to a batch stay the same.
 free AS MATERIALIZED (
   SELECT id, member_id, row_number() OVER () AS n FROM (
     SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open
@@ -31,47 +22,117 @@ o AS (
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
--- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line;
--- else it waits. Lanes come pickiest first and the nested loop keeps their order. No row: the key exists, read that claim.
-WITH free AS MATERIALIZED (
-  SELECT f.id, f.member_id, f.number, l.lane FROM unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-    SELECT id, member_id, number FROM slots_slot WHERE pool_id = %(pool)s AND lane = l.lane AND state = 'idle' AND is_open
+-- _bound: what a claim becomes when it is handed its slots.
+state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = 0,
+    due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
+
+-- _rivals: somebody of equal or better rank stands in a line that takes slots of the lane l.lane. Not counted is a line that nothing
+-- free here would serve, as the allocator found (passable): those behind it need not wait with it.
+EXISTS (
+      SELECT FROM claims_shape sh, LATERAL (
+        SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= %(rank)s LIMIT 1) w
+      WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] AND l.lane = ANY (sh.lanes)
+        AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+
+-- _drain: until when a slot drains that its claim has left: as long as its pool says, never 0.
+CASE WHEN p.queue <> '' THEN now() + coalesce((p.spec #>> '{drain,limit}')::interval, %(drain)s::interval) END
+
+-- bind_batch: the heads of some lines meet the first free slots of one lane, in queue order.
+WITH line AS MATERIALIZED (
+  SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
+    SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) c
+    ORDER BY c.rank, c.id LIMIT {n}) x),
+{_meet}
+
+-- bind_batch_before: the same, but only those who stand before a claim that is not simple.
+WITH line AS MATERIALIZED (
+  SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
+    SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
+      ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) c
+    ORDER BY c.rank, c.id LIMIT {n}) x),
+{_meet}
+
+-- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line; else
+-- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
+-- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
+-- No row: the key exists (read that claim), or the pool is another one by now.
+WITH p AS MATERIALIZED (
+  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active') FOR KEY SHARE),
+free AS MATERIALIZED (
+  SELECT f.id, f.member_id, f.number, l.lane FROM p, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+    SELECT id, member_id, number FROM slots_slot WHERE pool_id = p.id AND lane = l.lane AND state = 'idle' AND is_open
+      AND %(state)s::text = 'waiting' AND NOT {_rivals}
     ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
-  WHERE %(state)s::text = 'waiting' AND NOT EXISTS (
-    SELECT FROM claims_shape sh, LATERAL (
-      SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= %(rank)s LIMIT 1) w
-    WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] AND sh.lanes && %(lanes)s::varchar[])
   LIMIT 1),
 c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, workspace_id, is_serial, step,
     state, generation, bound_at, due_at)
-  SELECT %(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
+  SELECT %(shape)s, p.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
     CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
     CASE WHEN f.id IS NOT NULL THEN now() END,
     CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
-  FROM (SELECT) x LEFT JOIN free f ON true
-  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation),
+  FROM p LEFT JOIN free f ON true
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
   FROM c, free WHERE slots_slot.id = free.id AND c.state = 'bound'),
 e AS (
-  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor)
-  SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s FROM c LEFT JOIN free ON true),
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
+  SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s, %(reason)s FROM c LEFT JOIN free ON true),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
-SELECT c.id, c.state, c.generation, free.id AS slot_id, free.member_id, free.lane, free.number FROM c LEFT JOIN free ON true
+SELECT c.id, c.state, c.generation, c.created_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
+FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
+
+-- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
+-- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
+WITH p AS MATERIALIZED (
+  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active') FOR KEY SHARE),
+asked AS MATERIALIZED (
+  SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, n, owner, key, digest, spec
+  FROM p, unnest(%(owners)s::varchar[], %(keys)s::varchar[], %(digests)s::bytea[], %(specs)s::jsonb[]) WITH ORDINALITY AS t(owner, key, digest, spec, n)),
+free AS MATERIALIZED (
+  SELECT id, member_id, number, lane, row_number() OVER () AS n FROM (
+    SELECT f.id, f.member_id, f.number, l.lane FROM p, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+      SELECT id, member_id, number FROM slots_slot WHERE pool_id = p.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT {_rivals}
+      ORDER BY rank, number LIMIT (SELECT count(*) FROM asked) FOR NO KEY UPDATE SKIP LOCKED) f
+    LIMIT (SELECT count(*) FROM asked)) x),
+c AS (
+  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, step, state, generation, bound_at, due_at)
+  SELECT asked.id, %(shape)s, p.id, asked.owner, %(requested_by)s, asked.key, asked.digest, %(rank)s, asked.spec, %(step)s,
+    CASE WHEN f.id IS NULL THEN 'waiting' ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
+    CASE WHEN f.id IS NOT NULL THEN now() END,
+    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (asked.spec->>'due_in')::float8) END
+  FROM p, asked LEFT JOIN free f USING (n) ORDER BY n
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
+made AS MATERIALIZED (
+  SELECT c.id, c.state, c.generation, c.created_at, asked.n, free.id AS slot_id, free.member_id, free.lane, free.number
+  FROM c JOIN asked USING (id) LEFT JOIN free USING (n)),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = made.id, ordinal = 0, generation = made.generation, changed_at = now()
+  FROM made WHERE slots_slot.id = made.slot_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor)
+  SELECT 'create', %(pool)s, member_id, slot_id, id, generation, state, %(actor)s FROM made),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, id, generation FROM made
+  WHERE slot_id IS NOT NULL AND %(queue)s::varchar <> '')
+SELECT made.*, m.name AS member, m.labels::text AS labels FROM made LEFT JOIN pools_member m ON m.id = made.member_id
 
 -- create: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)
   VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
     %(step)s, %(state)s)
-  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation),
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, after, actor, reason)
   SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)
-SELECT id, state, generation FROM c
+SELECT id, state, generation, created_at FROM c
 
 -- bind_one: this waiting claim of one slot, now.
 WITH line AS MATERIALIZED (
@@ -126,7 +187,7 @@ WITH c AS (
   WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END,
+    drain_until = {_drain}, due_at = {_drain},
     claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
   RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
@@ -139,7 +200,9 @@ o AS (
 SELECT id, pool_id, member_id, state FROM s
 
 -- release_batch: the same for many, each named with its generation. Whoever is stale is left out of the answer.
-WITH told AS MATERIALIZED (SELECT * FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)),
+WITH told AS MATERIALIZED (
+  SELECT c.id, t.generation FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)
+  JOIN claims_claim c ON c.id = t.id WHERE c.generation = t.generation AND c.state IN ('bound', 'reserved') ORDER BY c.id FOR NO KEY UPDATE OF c),
 c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, named_generation = told.generation, due_at = NULL, expires_at = NULL,
     changed_at = now()
@@ -147,8 +210,7 @@ c AS (
   RETURNING claims_claim.id),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END, claim_id = NULL, ordinal = NULL, last_claim_id = c.id,
-    changed_at = now()
+    drain_until = {_drain}, due_at = {_drain}, claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
   RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
 e AS (
@@ -157,7 +219,7 @@ e AS (
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
-SELECT claim_id, id AS slot_id, pool_id FROM s
+SELECT claim_id, id AS slot_id, pool_id, state FROM s
 
 -- end_unheld: cancel, reject or expire a claim that holds nothing.
 WITH c AS (
@@ -170,15 +232,17 @@ e AS (
   SELECT %(verb)s, pool_id, id, generation, before, %(outcome)s, %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
--- shrink: size, ordinals and the freed slots in one statement; the last ordinals go. A new generation, since what is held has changed.
+-- shrink: size, ordinals and the freed slots in one statement; the last ordinals go. A new generation, since what is held has changed; a
+-- new shape, since a claim stands among its equals if it ever waits again.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
-  UPDATE claims_claim SET size = %(size)s, named_generation = %(generation)s, generation = g.n, changed_at = now() FROM g
+  UPDATE claims_claim SET size = %(size)s, shape_id = coalesce(%(shape)s, shape_id), named_generation = %(generation)s, generation = g.n,
+    changed_at = now() FROM g
   WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND size > %(size)s RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET
     state = CASE WHEN ordinal < %(size)s THEN 'held' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = CASE WHEN ordinal >= %(size)s AND p.queue <> '' THEN now() + %(drain)s::interval END,
+    drain_until = CASE WHEN ordinal >= %(size)s THEN {_drain} END, due_at = CASE WHEN ordinal >= %(size)s THEN {_drain} END,
     claim_id = CASE WHEN ordinal < %(size)s THEN c.id END, ordinal = CASE WHEN ordinal < %(size)s THEN ordinal END,
     generation = CASE WHEN ordinal < %(size)s THEN c.generation ELSE slots_slot.generation END,
     last_claim_id = CASE WHEN ordinal < %(size)s THEN last_claim_id ELSE c.id END, changed_at = now()
@@ -303,14 +367,19 @@ e AS (
   SELECT 'prioritise', pool_id, id, generation, state, state, %(actor)s, %(reason)s, jsonb_build_object('priority', 100 - %(rank)s::int) FROM c)
 SELECT id FROM c
 
--- acknowledge: the holder answers for its claim, in time by the database's clock; the next look is the lease's, the hold's, or none.
-UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(), due_at = now() + make_interval(secs => %(next)s::float8)
-WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND acknowledged_at IS NULL AND (due_at IS NULL OR due_at > now())
+-- acknowledge: the holder answers for its claim, in time by the database's clock, whether anything has ended it yet or not. The finalizer
+-- has locked what it is about to end, so one of the two comes first. The next look is the lease's or the hold's, or none.
+UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(),
+  due_at = least(now() + make_interval(secs => (spec->>'heartbeat')::float8), bound_at + make_interval(secs => (spec->>'hold')::float8))
+WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND acknowledged_at IS NULL
+  AND (spec->>'acknowledge' IS NULL OR bound_at + make_interval(secs => (spec->>'acknowledge')::float8) > now())
 RETURNING id
 
--- keep: the holder is alive. Touches nothing but the narrow row.
+-- keep: the holder is alive. Writes nothing but the narrow row; the share of the claim makes it wait for a finalizer that has just
+-- found it silent, and then see that it is over.
 INSERT INTO claims_lease (claim_id, generation, at)
-SELECT id, generation, now() FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved')
+SELECT id, generation, now() FROM claims_claim
+WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') FOR KEY SHARE
 ON CONFLICT (claim_id) DO UPDATE SET generation = EXCLUDED.generation, at = EXCLUDED.at RETURNING claim_id
 
 -- promote: the next serial claim of a workspace, in a transaction of its own after the one before it ended; the finalizer repeats it.
