@@ -16,6 +16,7 @@ OPERATIONS = Counter("berth_operations", "Operations settled, by kind and outcom
 OPERATION_SECONDS = Histogram("berth_operation_seconds", "Time in provider calls.", ["kind"], buckets=COARSE, registry=REGISTRY)
 STEPS = Counter("berth_controller_steps", "Steps of controllers, by outcome.", ["controller", "outcome"], registry=REGISTRY)
 STEP_SECONDS = Histogram("berth_controller_step_seconds", "Time a step takes.", ["controller"], buckets=FINE, registry=REGISTRY)
+CHORES_FAILED = Counter("berth_chores_failed", "Failed steps of the finalizer, by chore.", ["chore"], registry=REGISTRY)
 HTTP_SECONDS = Histogram("berth_http_seconds", "Time to answer, by view and status.", ["view", "status"], buckets=FINE, registry=REGISTRY)
 BROKEN_RULES = Counter("berth_broken_rules", "Changes the database refused: a bug each.", ["sqlstate"], registry=REGISTRY)
 

@@ -1,0 +1,80 @@
+"""What the finalizer does: a list of short steps, each looked at by its own timer. Every app adds its own; the lowest ones need not know it.
+
+A chore finds its work by looking at rows that are due, does a little of it in its own transactions and says whether there is more.
+A row it cannot deal with gets a later due time first, then the error is raised, so that one bad row holds up neither the others nor
+the chores after it.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from django.db import InterfaceError, OperationalError
+
+from . import metrics
+from .policy import Backoff, delay_after
+
+logger = logging.getLogger(__name__)
+
+BACKOFF = Backoff(1.0, 60.0)
+
+Step = Callable[[], bool]  # True: there is more to do, call again
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    name: str
+    every: float  # seconds between two looks
+    step: Step
+
+
+_chores: dict[str, Chore] = {}
+
+
+def chore(name: str, *, every: float = 1.0) -> Callable[[Step], Step]:
+    """Register a step of the finalizer. `every`: the longest a due row may go unseen."""
+
+    def register(step: Step) -> Step:
+        _chores[name] = Chore(name, every, step)
+        return step
+
+    return register
+
+
+def list_chores() -> list[Chore]:
+    return [_chores[name] for name in sorted(_chores)]
+
+
+@dataclass
+class Round:
+    """Goes through the chores that are due, in turn. Each keeps its own time and its own back-off."""
+
+    clock: Callable[[], float] = time.monotonic
+    due: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def step(self) -> bool:
+        """True: one of them has more to do. What fails waits longer each time and is raised once all others have had their turn."""
+        is_more, failed = False, list[Exception]()
+        for found in list_chores():
+            if self.clock() < self.due.get(found.name, 0.0):
+                continue
+            self.due[found.name] = self.clock() + found.every
+            try:
+                if found.step():
+                    is_more = True
+                    self.due[found.name] = 0.0
+                self.failures.pop(found.name, None)
+            except (OperationalError, InterfaceError):
+                raise  # the database is away: that is no fault of this chore, and the next one would meet the same
+            except Exception as error:
+                self.failures[found.name] = count = self.failures.get(found.name, 0) + 1
+                self.due[found.name] = self.clock() + delay_after(count, BACKOFF, random.random())
+                metrics.CHORES_FAILED.labels(found.name).inc()
+                logger.warning("%s failed, once more in %.0f s: %s", found.name, self.due[found.name] - self.clock(), error)
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return is_more
