@@ -1,0 +1,211 @@
+"""What slots a member offers, and which of them serve which kind of claim. Pure: nothing here asks a clock, chance or the database.
+
+A layout is written in one of five forms; inside there is one:
+
+    3                                       three slots of one class
+    [any, plan, plan]                       task slots; `any` also takes plan_and_apply
+    {ports: "30000-30049", shared: true}    one listener a number; `protocols: [tcp, udp]` instead: one for each
+    node                                    the member as a whole
+    [{class: gpu, count: 2, accepts: [train]}]
+
+A lane is what a slot accepts: the one idea behind task classes and protocols. Lanes stand pickiest first, so that a claim fills the
+slots that few others could use before it competes for those that anybody could.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Form = Literal["plain", "tasks", "ports", "node", "classes"]
+
+PLAIN = "slot"
+NODE = "node"
+SHARED = "port"
+TASKS: Mapping[str, tuple[str, ...]] = {"plan": ("plan",), "any": ("plan", "plan_and_apply")}
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("udp", "quic")}
+ANY_PROTOCOL = ("port", "tcp", "udp", "tcpudp", "tcp_ssl", "quic")
+
+DEFAULT_QUOTA = 50  # listeners a load balancer takes, unless the pool says otherwise
+LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClass:
+    lane: str
+    accepts: tuple[str, ...]  # kinds of claims
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    first: int
+    last: int
+    segment: int = 1
+    quota: int = DEFAULT_QUOTA  # listeners on one member, foreign ones included
+    foreign: frozenset[int] = frozenset()  # numbers others have on every member
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    form: Form
+    classes: tuple[SlotClass, ...]  # as declared, a lane once
+    runs: tuple[tuple[str, int], ...] = ()  # lane and count, in the order of the numbers; empty for ports
+    ports: Ports | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What was declared for one member alone."""
+
+    runs: tuple[tuple[str, int], ...] | None = None
+    first: int | None = None
+    last: int | None = None
+    foreign: frozenset[int] = frozenset()
+
+
+NOTHING_OWN = Own()
+
+
+def lanes(layout: Layout) -> list[str]:
+    """Pickiest first: those that accept fewer kinds; as declared where they are equal."""
+    return [c.lane for c in sorted(layout.classes, key=lambda c: len(c.accepts))]
+
+
+def kinds(layout: Layout) -> list[str]:
+    return list(dict.fromkeys(kind for c in layout.classes for kind in c.accepts))
+
+
+def lanes_for(layout: Layout, kind: str) -> list[str]:
+    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could."""
+    accepting = [c for c in layout.classes if kind in c.accepts]
+    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))]
+
+
+def default_kind(layout: Layout) -> str | None:
+    """The kind of a claim that names none. None: there are several, and the claim must say which."""
+    if layout.form == "ports" and layout.classes[0].lane == SHARED:
+        return SHARED
+    if len(layout.classes) == 1 and layout.form != "tasks":
+        return layout.classes[0].accepts[0]
+    found = kinds(layout)
+    return found[0] if len(found) == 1 else None
+
+
+def step_of(layout: Layout) -> int:
+    """How far apart the numbers of two neighbours are."""
+    return layout.ports.segment if layout.ports else 1
+
+
+def ports_of(layout: Layout, own: Own = NOTHING_OWN) -> tuple[int, int] | None:
+    """First and last port a member may use; None where slots are no ports."""
+    if layout.ports is None:
+        return None
+    return (layout.ports.first if own.first is None else own.first, layout.ports.last if own.last is None else own.last)
+
+
+def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
+    """Lane and number of every slot the member offers. Numbers of ports are the first of their segment, others count from 0."""
+    if layout.ports is not None:
+        return list(_offered_ports(layout, layout.ports, own))
+    expanded = [lane for lane, count in (own.runs or layout.runs) for _ in range(count)]
+    return [(lane, number) for number, lane in enumerate(expanded)]
+
+
+def count_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> int:
+    """How many slots of a member serve this kind."""
+    serving = set(lanes_for(layout, kind))
+    return sum(lane in serving for lane, _ in slots_of(layout, own))
+
+
+def segments_of(first: int, last: int, segment: int) -> range:
+    """First ports of the segments that fit whole between first and last (both included)."""
+    return range(first, min(last, LAST_PORT) - segment + 2, segment)
+
+
+def _offered_ports(layout: Layout, ports: Ports, own: Own) -> Iterator[tuple[str, int]]:
+    """The lowest numbers that are not foreign, as many as the quota leaves. A foreign listener counts, wherever it is."""
+    first, last = ports_of(layout, own) or (0, -1)
+    foreign = ports.foreign | own.foreign
+    left = ports.quota - len(foreign)
+    in_order = lanes(layout)
+    for number in segments_of(first, last, ports.segment):
+        if any(n in foreign for n in range(number, number + ports.segment)):
+            continue
+        for lane in in_order:
+            if left <= 0:
+                return
+            left -= 1
+            yield lane, number
+
+
+def ranks_of(placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]) -> list[int]:
+    """The order in which slots are handed out, fixed when they are made, so that nothing is counted at bind.
+
+    pack: members in their order, so that the last one empties first. spread: every member gives its n-th slot of a lane before any
+    gives one more. random: drawn once.
+    """
+    if placement == "random":
+        return [draw() for _ in slots]
+    if placement == "pack":
+        return [position] * len(slots)
+    seen: dict[str, int] = {}
+    ranks = []
+    for lane, _ in slots:
+        ranks.append(seen.get(lane, 0))
+        seen[lane] = ranks[-1] + 1
+    return ranks
+
+
+def plain(count: int) -> Layout:
+    return Layout("plain", (SlotClass(PLAIN, (PLAIN,)),), ((PLAIN, count),))
+
+
+def tasks(names: Sequence[str]) -> Layout:
+    return Layout("tasks", tuple(SlotClass(name, TASKS[name]) for name in dict.fromkeys(names)), runs_of(names))
+
+
+def node() -> Layout:
+    return Layout("node", (SlotClass(NODE, (NODE,)),), ((NODE, 1),))
+
+
+def port_lanes(ports: Ports, protocols: Sequence[str] | None) -> Layout:
+    """No protocols: one listener a number serves them all."""
+    if protocols is None:
+        return Layout("ports", (SlotClass(SHARED, ANY_PROTOCOL),), ports=ports)
+    return Layout("ports", tuple(SlotClass(p, PROTOCOLS[p]) for p in dict.fromkeys(protocols)), ports=ports)
+
+
+def slot_classes(classes: Sequence[tuple[str, int, tuple[str, ...]]]) -> Layout:
+    return Layout("classes", tuple(SlotClass(lane, accepts) for lane, _, accepts in classes), tuple((lane, n) for lane, n, _ in classes))
+
+
+def runs_of(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """`any, plan, plan` as (any, 1), (plan, 2)."""
+    runs: list[tuple[str, int]] = []
+    for name in names:
+        if runs and runs[-1][0] == name:
+            runs[-1] = (name, runs[-1][1] + 1)
+        else:
+            runs.append((name, 1))
+    return tuple(runs)
+
+
+def as_config(layout: Layout) -> Any:
+    """The layout as it is written in a configuration: the shortest form that says it all."""
+    if layout.form == "plain":
+        return layout.runs[0][1]
+    if layout.form == "node":
+        return NODE
+    if layout.form == "tasks":
+        return [lane for lane, count in layout.runs for _ in range(count)]
+    if layout.form == "classes":
+        return [{"class": c.lane, "count": n, "accepts": list(c.accepts)} for c, (_, n) in zip(layout.classes, layout.runs, strict=True)]
+    assert layout.ports is not None
+    written: dict[str, Any] = {"ports": f"{layout.ports.first}-{layout.ports.last}"}
+    if layout.classes[0].lane == SHARED:
+        written["shared"] = True
+    else:
+        written["protocols"] = [c.lane for c in layout.classes]
+    written |= {"segment": layout.ports.segment, "quota": layout.ports.quota}
+    if layout.ports.foreign:
+        written["foreign"] = sorted(layout.ports.foreign)
+    return written

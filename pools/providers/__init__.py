@@ -1,0 +1,1 @@
+"""The only package that may know a cloud's libraries."""

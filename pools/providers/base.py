@@ -1,0 +1,131 @@
+"""What a provider is: the part that makes the world outside equal to our rows, and says what it sees there.
+
+A provider is a class named in settings.BERTH_PROVIDERS. It gets plain snapshots, never rows or connections; every call happens outside
+transactions and may come twice or late. Errors are the types of project.kernel.operations: they decide when to try again. Whatever a
+provider promises is written as tests in tests/conformance; a provider is done when it passes them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from pools.fields import Faults, read_mapping
+
+DEFAULT_PROVIDERS = ("pools.providers.static.StaticProvider",)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSnapshot:
+    id: int
+    lane: str
+    number: int
+    state: str  # idle, held, reserved, draining, retired
+    claim_id: int | None = None
+    last_claim_id: int | None = None  # whom it drains for
+    generation: int = 0
+    is_overdue: bool = False  # it drains past its deadline: whoever is still there is to be put out
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    id: int
+    name: str
+    state: str  # creating, ready, offline, deleting
+    incarnation: int = 1
+    external_id: str = ""
+    is_owned: bool = False  # we created it, so we may delete it; what is not ours stays
+    labels: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    ports: tuple[int, int] | None = None
+    slots: tuple[SlotSnapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    id: int
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
+    members: tuple[MemberSnapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """How it went. A slot that drains and is not named here is still in use: it is looked at again, until its deadline and after."""
+
+    clean: frozenset[int] = frozenset()  # ids of draining slots that are confirmed empty
+    is_gone: bool = False  # the member does not exist outside: for one that is `deleting` this is what was wanted
+    is_ready: bool = False  # it exists and works
+    external_id: str = ""  # what it is called outside, once that is known
+    observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One thing outside that belongs to a member."""
+
+    member_id: int
+    is_ready: bool = True
+    external_id: str = ""
+    why: str = ""  # why it is not ready
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A full look: a member of the snapshot that is not among them is gone. A provider that cannot see all raises instead."""
+
+    seen: tuple[Seen, ...] = ()
+
+
+class Provider(ABC):
+    kind: ClassVar[str]
+    queue: ClassVar[str] = ""  # of its operations; empty: nothing to do outside, a slot is free as soon as it is let go
+    option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
+
+    @classmethod
+    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+        """Validate what stands under `provider:`; answer it in canonical form, as JSON. Pure."""
+        return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
+
+    @abstractmethod
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        """Make the outside of this member equal to the snapshot and say what is confirmed. Idempotent.
+
+        What should not be there and is not there is success. What fails is raised, never swallowed: the slot stays draining.
+        """
+
+    @abstractmethod
+    def look(self, pool: PoolSnapshot) -> Look:
+        """Everything of this pool that exists outside. All or an error: half a look would lose claims."""
+
+
+@cache
+def _load(names: tuple[str, ...]) -> Mapping[str, type[Provider]]:
+    found: dict[str, type[Provider]] = {}
+    for name in names:
+        provider: type[Provider] = import_string(name)
+        if provider.kind in found:
+            raise ValueError(f"two providers are called {provider.kind!r}: {name} and {found[provider.kind].__qualname__}")
+        found[provider.kind] = provider
+    return found
+
+
+def known_providers() -> Mapping[str, type[Provider]]:
+    return _load(tuple(getattr(settings, "BERTH_PROVIDERS", DEFAULT_PROVIDERS)))
+
+
+def provider_class(kind: str) -> type[Provider]:
+    return known_providers()[kind]
+
+
+def provider_of(kind: str) -> Provider:
+    return provider_class(kind)()
+
+
+def option_readers() -> Mapping[str, Any]:
+    """For pools.spec, which knows no provider."""
+    return {kind: provider.read_options for kind, provider in known_providers().items()}

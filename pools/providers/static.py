@@ -1,0 +1,18 @@
+"""Members that somebody declares. Nothing is created outside and nothing is cleaned there: Berth keeps the ledger."""
+
+from typing import ClassVar
+
+from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+
+
+class StaticProvider(Provider):
+    kind: ClassVar[str] = "static"
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        """What is in the ledger is so: whoever has let go is gone."""
+        draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
+        return MemberReport(clean=draining, is_gone=member.state == "deleting", is_ready=member.state == "ready")
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
+        return Look(tuple(Seen(member.id) for member in pool.members))

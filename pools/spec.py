@@ -1,0 +1,294 @@
+"""The configuration of a pool: one form for the body of a call, a file and a page. Read as a whole, every fault at once. Pure.
+
+`read_pool` answers what was understood and every fault; `parse_pool` raises them together. What is stored in `pool.spec` is the
+canonical form (`PoolSpec.as_stored`), in which shorthands are written out, so that two ways to say the same are no difference.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pools import layout as layouts
+from pools.durations import format_duration
+from pools.fields import (
+    Faults,
+    at,
+    near,
+    read_choice,
+    read_duration,
+    read_integer,
+    read_labels,
+    read_mapping,
+    read_name,
+    read_text,
+    shown,
+)
+from pools.layout import NOTHING_OWN, Layout, Own
+from pools.layout_spec import read_layout, read_own
+from project.kernel.errors import FieldError, Invalid
+
+FIELDS = (
+    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
+)  # fmt: skip
+MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
+PLACEMENTS = ("pack", "spread", "random")
+RESERVED = ("new",)  # /pools/new/ is a page
+
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+NAME_RULE = "Up to 63 small letters, digits, dots, dashes and underscores; the first and last a letter or digit."
+MEMBER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+MEMBER_NAME_RULE = "Up to 63 letters, digits, dots, dashes and underscores; the first and last a letter or digit."
+
+SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
+DEFAULT_MAX_MEMBERS = 10
+MOST_MEMBERS = 100_000
+DEFAULT_LOST = 10 * MINUTE
+DEFAULT_DRAIN = 10 * MINUTE
+NEVER = "never"
+
+# Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical form.
+OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """A member that somebody declared."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    external_id: str = ""
+    own: Own = NOTHING_OWN
+
+    def own_as_stored(self) -> dict[str, Any]:
+        """What `member.spec` keeps: only what the member has of its own."""
+        kept: dict[str, Any] = {}
+        if self.own.runs is not None:
+            names = [lane for lane, count in self.own.runs for _ in range(count)]
+            kept["slots"] = names if any(lane in layouts.TASKS for lane, _ in self.own.runs) else len(names)
+        if self.own.first is not None:
+            kept["ports"] = f"{self.own.first}-{self.own.last}"
+        if self.own.foreign:
+            kept["foreign"] = sorted(self.own.foreign)
+        return kept
+
+    def as_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {"name": self.name}
+        if self.labels:
+            config["labels"] = dict(sorted(self.labels.items()))
+        if self.external_id:
+            config["external_id"] = self.external_id
+        return config | self.own_as_stored()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a claim may stay silent. Seconds; None: not asked for."""
+
+    acknowledge: float | None = None
+    heartbeat: float | None = None
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """How long a member may stay silent: then it is offline, and `lost` later its claims are lost (None: never by silence alone)."""
+
+    heartbeat: float
+    lost: float | None = DEFAULT_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    name: str
+    layout: Layout
+    group: str = ""
+    description: str = ""
+    provider: str = "static"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    min_members: int = 0
+    max_members: int = DEFAULT_MAX_MEMBERS
+    placement: str = "pack"
+    lease: Lease = Lease()
+    liveness: Liveness | None = None
+    top_priority: int = 0  # what a claimant may ask for at most
+    drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
+    declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
+
+    def as_stored(self) -> dict[str, Any]:
+        """Canonical: all that decides, defaults written out. Name and members have rows of their own."""
+        lease = {k: format_duration(v) for k in ("acknowledge", "heartbeat", "hold") if (v := getattr(self.lease, k)) is not None}
+        stored: dict[str, Any] = {
+            "provider": {"kind": self.provider, **self.options},
+            "slots": layouts.as_config(self.layout),
+            "members": {"min": self.min_members, "max": self.max_members},
+            "placement": self.placement,
+            "priority": {"max": self.top_priority},
+            "drain": {"limit": format_duration(self.drain_limit)},
+        }
+        stored |= {k: v for k, v in (("group", self.group), ("description", self.description), ("lease", lease)) if v}
+        if self.liveness is not None:
+            lost = NEVER if self.liveness.lost is None else format_duration(self.liveness.lost)
+            stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
+        return stored
+
+    def as_config(self) -> dict[str, Any]:
+        """The whole configuration, as a file would say it."""
+        stored = self.as_stored()
+        if self.declared is not None:
+            stored["members"]["list"] = [m.as_config() for m in self.declared]
+        if set(stored["provider"]) == {"kind"}:
+            stored["provider"] = self.provider
+        order = [f for f in FIELDS if f in stored]
+        return {"kind": "Pool", "name": self.name, **{f: stored[f] for f in order}}
+
+
+def parse_pool(config: Any, providers: Mapping[str, OptionReader]) -> PoolSpec:
+    spec, faults = read_pool(config, providers)
+    if spec is None:
+        raise Invalid(fields=faults)
+    return spec
+
+
+def validate(config: Any, providers: Mapping[str, OptionReader]) -> list[FieldError]:
+    return read_pool(config, providers)[1]
+
+
+def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "") -> tuple[PoolSpec | None, list[FieldError]]:
+    """What the configuration says and every fault in it. There is a spec only where there is no fault."""
+    faults = Faults()
+    given = read_mapping(config, where, FIELDS, faults)
+    if not given and faults.found:
+        return None, faults.found
+    if given.get("kind", "Pool") != "Pool":
+        faults.add(at(where, "kind"), f"{shown(given['kind'])} is not a pool.", "Write kind: Pool.")
+    name = read_name(given.get("name"), at(where, "name"), faults, NAME, NAME_RULE)
+    if name in RESERVED:
+        faults.add(at(where, "name"), f"{name} is the address of a page.", "Choose another name.")
+    provider, options = _read_provider(given.get("provider", "static"), at(where, "provider"), providers, faults)
+    layout = read_layout(given.get("slots"), at(where, "slots"), faults)
+    members = _read_members(given.get("members"), at(where, "members"), layout, faults)
+    placement = read_choice(given, where, "placement", faults, PLACEMENTS, "pack")
+    lease = _read_lease(given.get("lease"), at(where, "lease"), faults)
+    liveness = _read_liveness(given.get("liveness"), at(where, "liveness"), faults)
+    priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
+    drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
+    group = read_text(given, where, "group", faults, 63)
+    description = read_text(given, where, "description", faults, 500)
+    top_priority = read_integer(priority, at(where, "priority"), "max", faults, 0, 99, 0)
+    drain_limit = read_duration(drain, at(where, "drain"), "limit", faults, SECOND, DAY, DEFAULT_DRAIN) or DEFAULT_DRAIN
+    if faults.found or layout is None:
+        return None, faults.found
+    return PoolSpec(
+        name=name, layout=layout, group=group, description=description, provider=provider, options=options,
+        min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
+        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared,
+    ), []  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    low: int
+    high: int
+    declared: tuple[MemberSpec, ...] | None
+
+
+def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader], faults: Faults) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        kind = value.get("kind")
+        place = at(where, "kind")
+        options = {k: v for k, v in value.items() if k != "kind"}
+    else:
+        kind, place, options = value, where, {}
+    if kind is None:
+        faults.add(place, "It is not said which provider.", f"Known: {', '.join(sorted(providers))}.")
+        return "", {}
+    if not isinstance(kind, str) or kind not in providers:
+        faults.add(place, f"{shown(kind)} is not a provider here.", near(kind, providers))
+        return "", {}
+    return kind, providers[kind](options, where, faults)
+
+
+def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> _Members:
+    given = read_mapping({} if value is None else value, where, ("min", "max", "list"), faults)
+    declared = None if given.get("list") is None else tuple(read_members(given["list"], at(where, "list"), layout, faults))
+    low = read_integer(given, where, "min", faults, 0, MOST_MEMBERS, 0)
+    high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS)
+    if high is None:  # left out: room for those that are declared
+        high = max(DEFAULT_MAX_MEMBERS, low, len(declared or ()))
+    if low > high:
+        faults.add(at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max.")
+    if declared is not None and len(declared) > high:
+        faults.add(at(where, "list"), f"{len(declared)} members are declared, at most {high} are allowed.", "Raise members.max.")
+    return _Members(low, high, declared)
+
+
+def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> list[MemberSpec]:
+    """Declared members. Without a layout (it had a fault) what depends on it is not looked at."""
+    if not isinstance(value, list):
+        faults.add(where, "This is not a list of members.", "Write it like [{name: a}, {name: b}].")
+        return []
+    found: list[MemberSpec] = []
+    names: dict[str, int] = {}
+    for i, item in enumerate(value):
+        member = read_member(item, f"{where}[{i}]", layout, faults)
+        if member.name and member.name in names:
+            faults.add(f"{where}[{i}].name", f"{member.name} is there twice, also as {where}[{names[member.name]}].", "Name each once.")
+        names.setdefault(member.name, i)
+        found.append(member)
+    if layout is not None and layout.ports is not None:
+        _check_apart(found, where, layout, faults)
+    return found
+
+
+def read_member(value: Any, where: str, layout: Layout | None, faults: Faults) -> MemberSpec:
+    given = read_mapping({"name": value} if isinstance(value, str) else value, where, MEMBER_FIELDS, faults)
+    if not given:
+        return MemberSpec(name="")
+    name = read_name(given.get("name"), at(where, "name"), faults, MEMBER_NAME, MEMBER_NAME_RULE)
+    labels = read_labels(given.get("labels"), at(where, "labels"), faults)
+    external_id = read_text(given, where, "external_id", faults, 255)
+    own = NOTHING_OWN if layout is None else read_own(given, where, layout, faults)
+    if layout is not None and not layouts.slots_of(layout, own):
+        faults.add(where, "This member would offer no slot.", "Raise slots.quota, or leave out ports and foreign.")
+    return MemberSpec(name=name, labels=labels, external_id=external_id, own=own)
+
+
+def _check_apart(members: list[MemberSpec], where: str, layout: Layout, faults: Faults) -> None:
+    """Two members on one load balancer never share a port. The database insists; here it gets words."""
+    by_outside: dict[str, list[tuple[int, int, int]]] = {}
+    for i, member in enumerate(members):
+        span = layouts.ports_of(layout, member.own)
+        if not member.external_id or span is None:
+            continue
+        for first, last, other in by_outside.get(member.external_id, []):
+            if span[0] <= last and first <= span[1]:
+                what = f"{span[0]}-{span[1]} on {member.external_id} overlaps {first}-{last} of {where}[{other}]."
+                faults.add(f"{where}[{i}].ports", what, "Give each ports of its own.")
+                break
+        by_outside.setdefault(member.external_id, []).append((*span, i))
+
+
+def _read_lease(value: Any, where: str, faults: Faults) -> Lease:
+    given = read_mapping({} if value is None else value, where, ("acknowledge", "heartbeat", "hold"), faults)
+    lease = Lease(
+        acknowledge=read_duration(given, where, "acknowledge", faults, SECOND, DAY),
+        heartbeat=read_duration(given, where, "heartbeat", faults, SECOND, DAY),
+        hold=read_duration(given, where, "hold", faults, SECOND, 365 * DAY),
+    )
+    for name in ("acknowledge", "heartbeat"):
+        seconds = getattr(lease, name)
+        if seconds is not None and lease.hold is not None and seconds >= lease.hold:
+            faults.add(at(where, name), f"{given[name]} is not shorter than hold, {given['hold']}.", "It would never count: shorten it.")
+    return lease
+
+
+def _read_liveness(value: Any, where: str, faults: Faults) -> Liveness | None:
+    if value is None:
+        return None
+    given = read_mapping(value, where, ("heartbeat", "lost"), faults, required=("heartbeat",))
+    heartbeat = read_duration(given, where, "heartbeat", faults, SECOND, DAY)
+    lost: float | None = None
+    if given.get("lost") != NEVER:
+        lost = read_duration(given, where, "lost", faults, SECOND, 30 * DAY, DEFAULT_LOST)
+    return None if heartbeat is None else Liveness(heartbeat, lost)
