@@ -1,4 +1,4 @@
-"""What the finalizer does: a list of short steps, each looked at by its own timer. Every app adds its own; the lowest ones need not know it.
+"""What the finalizer does: short steps, each looked at by its own timer. Every app adds its own; the lowest ones need not know it.
 
 A chore finds its work by looking at rows that are due, does a little of it in its own transactions and says whether there is more.
 A row it cannot deal with gets a later due time first, then the error is raised, so that one bad row holds up neither the others nor
