@@ -9,6 +9,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 APPS = ["project.kernel", "pools", "slots", "claims"]
 
 urlpatterns = [
+    path("", include("project.kernel.probe_urls")),
     path("admin/", admin.site.urls),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/schema/browse/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="schema-browse"),

@@ -1,5 +1,6 @@
 from django.apps import AppConfig
 from django.contrib.auth.signals import user_logged_in
+from django.utils.module_loading import autodiscover_modules
 
 from .sessions import note_sign_in
 
@@ -11,3 +12,5 @@ class KernelConfig(AppConfig):
 
     def ready(self) -> None:
         user_logged_in.connect(note_sign_in, dispatch_uid="kernel.sessions")
+        # What each app adds to the kernel's registries. Those of doctor, bench and apply are looked for when they run.
+        autodiscover_modules("measures", "performers", "retention")

@@ -1,10 +1,17 @@
 """What management commands share."""
 
+import getpass
+import json
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from .errors import BerthError, Invalid
+from .manifests import Outcome
 from .runtime import Controller, run
 
 
@@ -23,3 +30,44 @@ class ControllerCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         run(self.build(**options), once=options["once"], probe_port=options["probe"])
+
+
+def shell_actor() -> str:
+    """Who types the command, for the events it leaves."""
+    try:
+        return f"shell:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user without a name
+        return f"shell:{os.getuid()}"
+
+
+def explain(error: BerthError) -> str:
+    """All faults, one a line, each with its way out."""
+    if not error.fields:
+        return f"{error.detail} {error.way_out}".strip()
+    lines = [f"{f.field}: {f.message} {f.way_out}".strip() for f in error.fields]
+    return "\n".join([f"{len(lines)} faults, nothing was changed:" if len(lines) > 1 else "Nothing was changed:", *lines])
+
+
+def read_source(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}")
+
+
+def describe_changes(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = []
+    for outcome in outcomes:
+        what = f"{outcome.document.kind.name} {outcome.document.name}"
+        if not outcome.changes:
+            lines.append(f"  {what}: as it is")
+        for change in outcome.changes:
+            sign = "+" if change.before is None else "-" if change.after is None else "~"
+            field = f"{what}: {change.field}" if change.field else what
+            values = _short(change.after if change.before is None else change.before)
+            lines.append(f"{sign} {field}: {values}" + (f" -> {_short(change.after)}" if sign == "~" else ""))
+    return lines
+
+
+def _short(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, default=str, ensure_ascii=False)

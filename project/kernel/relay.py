@@ -16,6 +16,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from . import hints, operations, tasks
+from .checks import renumber_future_events
 from .runtime import Controller
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,10 @@ class Quiet:
 
 
 class LiveRelay(Controller):
-    """Tells the web processes that there is more in the log, at most ten times a second."""
+    """Tells the web processes that there is more in the log, at most ten times a second.
+
+    After a restore from a dump nobody could read the log; so whoever announces it first sees to it that it can be read.
+    """
 
     name = "relay-live"
     topics = hints.TOPICS  # whatever is hinted at has left an event
@@ -56,12 +60,16 @@ class LiveRelay(Controller):
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
         self._sent_at = 0.0
+        self._renumber_at = 0.0
         self._quiet = Quiet("live hints")
 
     def step(self) -> bool:
         # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the last one is always followed.
         time.sleep(max(0.0, self._sent_at + LIVE_INTERVAL - time.monotonic()))
         self._sent_at = time.monotonic()
+        if self._sent_at >= self._renumber_at:
+            renumber_future_events()
+            self._renumber_at = self._sent_at + self.resync
         if self._runner is None:  # the channel layer keeps a connection for each event loop: this is the one
             self._runner = asyncio.Runner()
         try:

@@ -1,0 +1,31 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+
+from project.kernel.actor import acting_as
+from project.kernel.commands import describe_changes, explain, read_source, shell_actor
+from project.kernel.errors import BerthError
+from project.kernel.manifests import apply_documents, diff_documents, read_documents
+
+
+class Command(BaseCommand):
+    help = "Makes the configuration equal to a file. All faults are told at once, and then nothing is changed."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("-f", "--file", required=True, action="append", metavar="FILE", help="YAML; - is standard input")
+        parser.add_argument("--dry-run", action="store_true", help="show what would change")
+        parser.add_argument("--reason", default="", help="kept with the events")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover_modules("manifests")
+        try:
+            with acting_as(shell_actor()):
+                documents = [d for path in options["file"] for d in read_documents(read_source(path), path)]
+                outcomes = diff_documents(documents) if options["dry_run"] else apply_documents(documents, options["reason"])
+        except BerthError as error:
+            raise CommandError(explain(error))
+        for line in describe_changes(outcomes):
+            self.stdout.write(line)
+        changed = sum(bool(o.changes) for o in outcomes)
+        self.stdout.write(f"{changed} {'would change' if options['dry_run'] else 'changed'}, {len(outcomes) - changed} as they are.")

@@ -1,0 +1,27 @@
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+
+from project.kernel.commands import describe_changes, explain, read_source
+from project.kernel.errors import BerthError
+from project.kernel.manifests import diff_documents, read_documents
+
+
+class Command(BaseCommand):
+    help = "Shows what applying a file would change. Leaves with 0 if nothing would, with 1 if something would, with 2 on a fault."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("-f", "--file", required=True, action="append", metavar="FILE", help="YAML; - is standard input")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover_modules("manifests")
+        try:
+            outcomes = diff_documents([d for path in options["file"] for d in read_documents(read_source(path), path)])
+        except BerthError as error:
+            raise CommandError(explain(error), returncode=2)
+        for line in describe_changes(outcomes):
+            self.stdout.write(line)
+        if any(o.changes for o in outcomes):
+            sys.exit(1)

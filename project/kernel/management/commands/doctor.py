@@ -1,0 +1,52 @@
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+
+from project.kernel.actor import acting_as
+from project.kernel.commands import explain
+from project.kernel.doctor import Report, examine, repair
+from project.kernel.errors import BerthError
+from project.kernel.guards import patient
+
+
+class Command(BaseCommand):
+    help = "Lists broken invariants, what they mean and how they are mended. Leaves with 1 if there are any."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("ids", nargs="*", metavar="ID", help="only these checks")
+        parser.add_argument("--json", action="store_true", help="one object on stdout")
+        parser.add_argument("--repair", metavar="ID", help="mend what this check finds, then look again")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover_modules("checks")
+        try:
+            with acting_as("doctor"), patient():
+                if options["repair"]:
+                    mended, _ = repair(options["repair"])
+                    self.stderr.write(f"{options['repair']}: mended {mended}")
+                reports = examine([options["repair"]] if options["repair"] else options["ids"])
+        except BerthError as error:
+            raise CommandError(explain(error))
+        if options["json"]:
+            self.stdout.write(json.dumps({"ok": not any(r.findings for r in reports), "checks": [r.as_dict() for r in reports]}, indent=1))
+        else:
+            self._print(reports)
+        if any(r.findings for r in reports):
+            sys.exit(1)
+
+    def _print(self, reports: list[Report]) -> None:
+        for report in reports:
+            if report.findings:
+                self.stdout.write(f"{report.check.id}  {report.check.title}: {len(report.findings)} broken")
+                self.stdout.write(f"      {report.check.explain}")
+            for finding in report.findings[:50]:
+                self.stdout.write(f"  - {finding.subject}: {finding.detail}")
+                if finding.repair:
+                    self.stdout.write(f"    {finding.repair}")
+            if len(report.findings) > 50:
+                self.stdout.write(f"  ... and {len(report.findings) - 50} more")
+        broken = sum(len(r.findings) for r in reports)
+        self.stdout.write(f"{len(reports)} checks, {broken} findings." if broken else f"{len(reports)} checks, nothing is wrong.")

@@ -1,0 +1,26 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+
+from project.kernel.commands import explain
+from project.kernel.errors import BerthError
+from project.kernel.guards import patient
+from project.kernel.manifests import export_documents
+
+
+class Command(BaseCommand):
+    help = "Writes the configuration as a file that `apply` takes back."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("kind", nargs="?", default="", help="only this kind, for example pool")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover_modules("manifests")
+        try:
+            with patient():
+                text = export_documents(options["kind"], options["names"])
+        except BerthError as error:
+            raise CommandError(explain(error))
+        self.stdout.write(text, ending="")

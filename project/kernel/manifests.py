@@ -1,0 +1,163 @@
+"""Configuration as files: a document names its kind, its name and its spec; each app registers the kinds it knows.
+
+All faults of all documents are told at once, and then nothing is changed. Applying the same file again changes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from .errors import FieldError, Invalid
+
+KEYS = {"kind", "name", "spec"}
+LARGEST = 4_000_000  # characters of one file
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    field: str  # "max_members"; "" is the whole
+    before: Any
+    after: Any
+
+
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ManifestKind:
+    """`validate` lists every fault, `diff` what applying would change (nothing: []), `apply` does it, `export` gives what is there."""
+
+    name: str
+    validate: Callable[[str, Spec], Sequence[FieldError]]
+    diff: Callable[[str, Spec], Sequence[Change]]
+    apply: Callable[[str, Spec, str], None]  # name, spec, reason; in a transaction
+    export: Callable[[], Iterable[tuple[str, Spec]]]
+    order: int = 0  # kinds that others refer to come first
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    kind: ManifestKind
+    name: str
+    spec: Spec
+    place: str  # "pools.yaml:12"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    document: Document
+    changes: Sequence[Change]
+
+
+_kinds: dict[str, ManifestKind] = {}
+
+
+def register_kind(kind: ManifestKind) -> None:
+    if kind.name in _kinds:
+        raise ValueError(f"the kind {kind.name} is registered twice")
+    _kinds[kind.name] = kind
+
+
+def list_kinds() -> list[ManifestKind]:
+    return sorted(_kinds.values(), key=lambda k: (k.order, k.name))
+
+
+def read_documents(text: str, source: str) -> list[Document]:
+    """What a file says, checked as far as no kind is asked; raises Invalid with a field error for each fault."""
+    if len(text) > LARGEST:
+        raise Invalid(f"{source} is larger than {LARGEST} characters.")
+    faults: list[FieldError] = []
+    found: list[Document] = []
+    try:
+        for node in yaml.compose_all(text, Loader=_Loader):
+            if node is not None:
+                place = f"{source}:{node.start_mark.line + 1}"
+                document = _read(_construct(node), place, faults)
+                found += [document] if document else []
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise Invalid(f"{source} is not YAML as it should be: {error}", way_out="Mend the file there.")
+    seen: dict[tuple[str, str], str] = {}
+    for d in found:
+        first = seen.setdefault((d.kind.name, d.name), d.place)
+        if first != d.place:
+            faults.append(FieldError(d.place, f"The {d.kind.name} {d.name} is here a second time; the first is at {first}."))
+    for d in found:
+        faults += [
+            FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out) for e in d.kind.validate(d.name, d.spec)
+        ]
+    if faults:
+        raise Invalid(fields=faults)
+    return sorted(found, key=lambda d: (d.kind.order, d.kind.name, d.name))  # every run locks rows in one order
+
+
+def diff_documents(documents: Iterable[Document]) -> list[Outcome]:
+    return [Outcome(d, d.kind.diff(d.name, d.spec)) for d in documents]
+
+
+def apply_documents(documents: Sequence[Document], reason: str = "") -> list[Outcome]:
+    """All of them or none."""
+    with transaction.atomic():
+        outcomes = []
+        for d in documents:
+            changes = d.kind.diff(d.name, d.spec)
+            if changes:
+                d.kind.apply(d.name, d.spec, reason)
+            outcomes.append(Outcome(d, changes))
+    return outcomes
+
+
+def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
+    """As a file that `apply` takes back. Names nobody knows are refused."""
+    if kind and kind not in _kinds:
+        raise Invalid(f"There is no kind {kind}.", way_out=f"Kinds: {', '.join(k.name for k in list_kinds())}.")
+    found: list[dict[str, Any]] = []
+    for each in list_kinds():
+        if kind in ("", each.name):
+            found += [{"kind": each.name, "name": n, "spec": dict(s)} for n, s in each.export() if not names or n in names]
+    if missing := set(names) - {d["name"] for d in found}:
+        raise Invalid(f"There is no {kind or 'such'} {', '.join(sorted(missing))}.")
+    return yaml.dump_all(found, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True) if found else ""
+
+
+def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
+    if not isinstance(value, dict):
+        faults.append(FieldError(place, "A document is a mapping with kind, name and spec."))
+        return None
+    before = len(faults)
+    faults += [FieldError(place, f"The field {key} is not known here.", "Known: kind, name, spec.") for key in value if key not in KEYS]
+    kind, name, spec = value.get("kind"), value.get("name"), value.get("spec", {})
+    if not isinstance(kind, str) or kind not in _kinds:
+        known = ", ".join(k.name for k in list_kinds())
+        faults.append(FieldError(f"{place}: kind", f"{kind!r} is no kind.", f"Kinds: {known}."))
+    if not isinstance(name, str) or not name:
+        faults.append(FieldError(f"{place}: name", "A document names what it describes."))
+    if not isinstance(spec, dict) or not all(isinstance(key, str) for key in spec):
+        faults.append(FieldError(f"{place}: spec", "The spec is a mapping of names."))
+    if len(faults) > before:
+        return None
+    return Document(_kinds[str(kind)], str(name), spec, place)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a name given twice, and aliases, which nobody needs here and which can blow up a file."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not read here", problem_mark=self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=True)
+
+
+def _construct(node: Any) -> Any:
+    return _Loader("").construct_document(node)
