@@ -8,9 +8,10 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 CODE := project pools slots claims tests manage.py
 ARGS ?=
 NAME ?=
+FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench doctor chromium lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts check bench doctor dump restore chromium lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +64,12 @@ bench: $(VENV)/.run  ## measure: make bench NAME=bind
 
 doctor: $(VENV)/.run  ## look for broken invariants in the running installation
 	@$(RUN) manage.py doctor $(ARGS)
+
+dump: $(VENV)/.run  ## write the database to FILE (default: BERTH_HOME/backups) while Berth runs
+	@$(RUN) -m project.kernel.embedded.backup dump $(FILE)
+
+restore: $(VENV)/.run  ## go back to FILE while Berth is stopped; the present data moves aside
+	@$(RUN) -m project.kernel.embedded.backup restore $(FILE)
 
 chromium:  ## install the browser that the page tests use
 	@.ci/chromium

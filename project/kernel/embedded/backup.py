@@ -4,7 +4,7 @@ python -m project.kernel.embedded.backup dump [FILE]     while Berth runs
 python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; what was there moves aside
 """
 
-import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,9 +41,8 @@ def restore(url: str, file: Path) -> None:
 def run_tool(name: str, url: str, arguments: list[str]) -> None:
     """The URL holds a password, so it goes in by the environment, never by argv."""
     environment = {"PATH": "/usr/bin:/bin", **env.libpq(url)}
-    os.umask(0o077)
     options = [] if name == "pg_dump" else ["--dbname", environment["PGDATABASE"]]
-    done = subprocess.run([tool(name), *options, *arguments], env=environment, capture_output=True, text=True)
+    done = subprocess.run([tool(name), *options, *arguments], env=environment, capture_output=True, text=True, umask=0o077)
     if done.returncode:
         raise Trouble(f"{name} did not succeed: {done.stderr.strip()[-1500:]}")
 
@@ -64,7 +63,7 @@ def restore_state(home: Home, file: Path) -> Path | None:
     except BaseException:  # also Ctrl-C: the state is as it was before
         postgres.stop()
         if aside:
-            before.rename(before.with_name("data-not-restored"))
+            shutil.rmtree(before)
             aside.rename(before)
         raise
     postgres.stop()

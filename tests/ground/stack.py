@@ -1,0 +1,160 @@
+"""A real `up` with all its processes, and waits that end with an event: a line, an answer, the end of a process."""
+
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OURS = {"DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "BERTH_HOME", "BERTH_SAMPLE", "SECRET_KEY"}
+READY = r"open (http://\S+)"
+
+
+class Stack:
+    def __init__(self, home: Path, port: int, python: list[str] | None = None, **environment: str) -> None:
+        self.home, self.port, self.python = home, port, python or [sys.executable]
+        self.environment = {name: value for name, value in os.environ.items() if name not in OURS}
+        self.environment |= {"BERTH_HOME": str(home), "BERTH_PORT": str(port), "BERTH_SAMPLE": "0", **environment}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.heard = ""
+
+    # -- running --------------------------------------------------------------
+    def start(self, timeout: float = 60) -> "Stack":
+        self.launch()
+        self.wait_for(READY, timeout)
+        return self
+
+    def launch(self) -> None:
+        self.heard = ""
+        self.let_go()
+        self.process = subprocess.Popen(
+            [*self.python, "-m", "project.kernel.embedded.up"],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def let_go(self) -> None:
+        """Of the pipe to one that was killed."""
+        if self.process is not None and self.process.stdout is not None:
+            self.process.wait(10)
+            self.process.stdout.close()
+
+    def refused(self) -> tuple[int, str]:
+        """A start that is expected to end by itself, with what it said."""
+        self.launch()
+        assert self.process is not None
+        said, _ = self.process.communicate(timeout=30)
+        return self.process.returncode, said.decode()
+
+    def wait_for(self, pattern: str, timeout: float = 20) -> str:
+        """What was said from now on counts, and what was said since the last wait."""
+        assert self.process is not None and self.process.stdout is not None
+        end = time.monotonic() + timeout
+        while not (found := re.search(pattern, self.heard)):
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
+            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            assert data, f"no {pattern!r} in:\n{self.heard}"
+            self.heard += data.decode(errors="replace")
+        self.heard = self.heard[found.end() :]
+        return found[1] if found.groups() else found[0]
+
+    def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
+        """Seconds until it was gone."""
+        assert self.process is not None
+        begin = time.monotonic()
+        self.process.send_signal(sig)
+        rest, _ = self.process.communicate(timeout=30)
+        self.heard += rest.decode(errors="replace")
+        return time.monotonic() - begin
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self.python, "manage.py", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+
+    def connect(self, timeout: float = 20) -> psycopg.Connection[tuple[Any, ...]]:
+        """Also while the server recovers."""
+        url = json.loads((self.home / "services.json").read_text())["DATABASE_URL"]
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                return psycopg.connect(url)
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    # -- looking --------------------------------------------------------------
+    def status(self, path: str = "/healthz") -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def list_processes(self) -> dict[int, str]:
+        """Children of all depths, with their command lines."""
+        assert self.process is not None
+        parents: dict[int, int] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+        found: dict[int, str] = {}
+        level = {self.process.pid}
+        while level:
+            level = {pid for pid, parent in parents.items() if parent in level}
+            found |= {pid: command_of(pid) for pid in level}
+        return found
+
+    def pid_of(self, part: str) -> int:
+        return next(pid for pid, command in sorted(self.list_processes().items()) if part in command)
+
+    def wait_for_process(self, part: str, timeout: float = 20) -> int:
+        """Until one with this in its command line is a child again. Only its parent is told of a start, so look."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            for pid, command in sorted(self.list_processes().items()):
+                if part in command:
+                    return pid
+        raise AssertionError(f"no process with {part!r}")
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_gone(pids: list[int], timeout: float) -> list[int]:
+    """Those that are still there in the end. A pidfd becomes readable when its process ends."""
+    end = time.monotonic() + timeout
+    left = []
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(max(0, end - time.monotonic()) * 1000):
+            left.append(pid)
+        os.close(handle)
+    return left

@@ -1,0 +1,135 @@
+"""What is wrong with the state folder is said before anything starts, in words and with the way out."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from project.kernel.embedded import backup, home, process
+from project.kernel.embedded.home import Home
+from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.up import Up
+from project.kernel.embedded.valkey import EmbeddedValkey
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Home]:
+    state = Home(tmp_path / "state")
+    yield state
+    if state.lock is not None:
+        state.lock.close()
+
+
+def test_a_file_in_its_place(state: Home) -> None:
+    state.path.write_text("")
+    with pytest.raises(Trouble, match="is a file, not a folder. Move it away, or name another folder in BERTH_HOME"):
+        state.open()
+
+
+def test_a_full_disk(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(state.path.parent)
+    monkeypatch.setattr(home.shutil, "disk_usage", lambda path: usage._replace(free=12_000_000))
+    with pytest.raises(Trouble, match=r"is full: 12 MB are free, Berth needs 300 MB. Make room"):
+        state.open()
+
+
+def test_the_folder_is_closed_to_others(state: Home) -> None:
+    state.path.mkdir(mode=0o755)
+    state.open()
+    assert state.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_data_that_is_no_database(state: Home) -> None:
+    data = state.path / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "something").touch()
+    with pytest.raises(Trouble, match="is not empty, but holds no database. Move it away, or restore it from a backup"):
+        EmbeddedPostgres(state.path / "postgres").start()
+
+
+def test_data_of_another_postgresql(state: Home) -> None:
+    postgres = EmbeddedPostgres(state.path / "postgres")
+    postgres.data.mkdir()
+    (postgres.data / "PG_VERSION").write_text("17\n")
+    with pytest.raises(
+        Trouble, match=r"is of PostgreSQL 17; this Berth brings PostgreSQL 18. Nothing was touched.(?s:.*)make restore FILE="
+    ):
+        Up.check_major(Up(), postgres)
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "words"),
+    [
+        ("127.0.0.1", "eighty", "BERTH_PORT is 'eighty', not a port number."),
+        ("127.0.0.1", "70000", "BERTH_PORT is '70000', not a port number."),
+        ("192.0.2.7", "8000", "BERTH_BIND=192.0.2.7 is no address of this machine"),
+        ("nowhere.invalid", "8000", "BERTH_BIND=nowhere.invalid is no address of this machine"),
+    ],
+)
+def test_an_address_that_cannot_be(address: str, port: str, words: str) -> None:
+    with pytest.raises(Trouble) as said:
+        home.bind(address, port)
+    assert words in str(said.value)
+
+
+@pytest.fixture
+def postgres(state: Home) -> Iterator[EmbeddedPostgres]:
+    state.open()
+    postgres = EmbeddedPostgres(state.path / "postgres", settings=FAST).start()
+    postgres.create_database()
+    yield postgres
+    postgres.stop()
+
+
+def query(postgres: EmbeddedPostgres, statement: str) -> str:
+    with psycopg.connect(postgres.url()) as connection:
+        found = connection.execute(statement)
+        return str(found.fetchone()[0]) if found.description else ""
+
+
+def test_a_damaged_database_shows_its_last_words(postgres: EmbeddedPostgres) -> None:
+    postgres.stop()
+    (postgres.data / "global" / "pg_control").write_bytes(b"\0" * 100)
+    with pytest.raises(Trouble, match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control"):
+        postgres.start()
+    shutil.rmtree(postgres.data)
+
+
+def test_a_dump_comes_back_and_what_was_there_moves_aside(state: Home, postgres: EmbeddedPostgres) -> None:
+    query(postgres, "create table kept as select 42 as answer")
+    made = backup.dump(postgres.url(), state.path / "backups")
+    query(postgres, "update kept set answer = 0")
+    postgres.stop()
+    state.lock.close()  # type: ignore[union-attr]
+    aside = backup.restore_state(state, made)
+    assert aside is not None and aside.exists()
+    postgres.start()
+    assert query(postgres, "select answer from kept") == "42"
+
+
+def test_a_dump_that_is_none_changes_nothing(state: Home, postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    query(postgres, "create table kept as select 42 as answer")
+    postgres.stop()
+    state.lock.close()  # type: ignore[union-attr]
+    (tmp_path / "bad.dump").write_text("no dump")
+    with pytest.raises(Trouble, match="pg_restore did not succeed"):
+        backup.restore_state(state, tmp_path / "bad.dump")
+    postgres.start()
+    assert query(postgres, "select answer from kept") == "42"
+
+
+def test_valkey_answers_to_its_password_alone(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "valkey").start()
+    try:
+        assert valkey.answers()
+        valkey.password = "wrong"
+        assert not valkey.answers()
+    finally:
+        valkey.stop()
+
+
+def test_a_number_that_another_program_has_by_now_is_not_killed(tmp_path: Path) -> None:
+    assert not process.runs_in(1, tmp_path)
