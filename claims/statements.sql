@@ -178,22 +178,27 @@ SELECT id, generation FROM s
 
 -- give_back: release, finish, expire, lose, requeue, park: the holder (claim and generation) lets go of everything it holds. A slot whose
 -- provider has something to clean drains, the others are free at once, those on a lost member retire. No row: stale, or not holding.
-WITH c AS (
+WITH told AS MATERIALIZED (
+  SELECT id, CASE state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before FROM claims_claim
+  WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') FOR NO KEY UPDATE),
+c AS (
   UPDATE claims_claim SET state = %(to)s::varchar, outcome = %(outcome)s, named_generation = %(generation)s, changed_at = now(),
     expires_at = CASE WHEN %(to)s::varchar = 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval) END,
     due_at = CASE %(to)s::varchar WHEN 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval)
                                   WHEN 'blocked' THEN now() + %(wait)s::interval END,
     attempts = CASE WHEN %(to)s::varchar IN ('waiting', 'blocked') THEN attempts + 1 ELSE attempts END
-  WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') RETURNING id, generation),
+  FROM told WHERE claims_claim.id = told.id AND generation = %(generation)s AND state IN ('bound', 'reserved')
+  RETURNING claims_claim.id, before),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = {_drain}, due_at = {_drain},
+    drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
+    due_at = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
     claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
-  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data)
-  SELECT %(verb)s, pool_id, member_id, id, claim_id, generation, 'held', state, %(actor)s, %(reason)s, %(data)s::jsonb FROM s),
+  SELECT %(verb)s, pool_id, member_id, id, claim_id, generation, before, state, %(actor)s, %(reason)s, %(data)s::jsonb FROM s),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
@@ -201,21 +206,22 @@ SELECT id, pool_id, member_id, state FROM s
 
 -- release_batch: the same for many, each named with its generation. Whoever is stale is left out of the answer.
 WITH told AS MATERIALIZED (
-  SELECT c.id, t.generation FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)
+  SELECT c.id, t.generation, CASE c.state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before
+  FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)
   JOIN claims_claim c ON c.id = t.id WHERE c.generation = t.generation AND c.state IN ('bound', 'reserved') ORDER BY c.id FOR NO KEY UPDATE OF c),
 c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, named_generation = told.generation, due_at = NULL, expires_at = NULL,
     changed_at = now()
   FROM told WHERE claims_claim.id = told.id AND claims_claim.generation = told.generation AND state IN ('bound', 'reserved')
-  RETURNING claims_claim.id),
+  RETURNING claims_claim.id, before),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
     drain_until = {_drain}, due_at = {_drain}, claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
-  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, slots_slot.state, p.queue),
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
-  SELECT 'release', pool_id, member_id, id, claim_id, generation, 'held', state, %(actor)s FROM s),
+  SELECT 'release', pool_id, member_id, id, claim_id, generation, before, state, %(actor)s FROM s),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
@@ -334,8 +340,9 @@ c AS (
   WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' RETURNING id, generation),
 old AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END,
-    due_at = CASE WHEN p.queue <> '' THEN now() + interval '15 s' END, claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
+    drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
+    due_at = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s AND p.queue <> '' THEN now() + interval '15 s' END,
+    claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p, unnest(%(ordinals)s::smallint[], %(targets)s::bigint[]) AS x(ordinal, target)
   WHERE slots_slot.claim_id = c.id AND slots_slot.ordinal = x.ordinal AND p.id = slots_slot.pool_id
   RETURNING slots_slot.id, slots_slot.pool_id, member_id, slots_slot.state, x.ordinal, x.target),
