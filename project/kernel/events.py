@@ -20,12 +20,13 @@ INSERT = """
 INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"""
 
-# LIMIT stands in the text: as a parameter it spoils the plan. Parameters: tx, id.
+# LIMIT stands in the text: as a parameter it spoils the plan. The order names the table, because a bare `tx` would be the answer's
+# column, converted, which no index has: every read would sort the whole log. Parameters: tx, id.
 READ_EVENTS = """
 SELECT tx::text::bigint, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data::text
 FROM kernel_event
 WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint) AND tx < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY tx, id LIMIT {limit}"""
+ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""
 
 NOW_POSITION = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 

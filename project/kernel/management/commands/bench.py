@@ -1,0 +1,125 @@
+"""Two processes: the outer one prepares a server and a scratch database, the inner one (in their environment) measures."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+from psycopg.conninfo import make_conninfo
+
+from project.kernel import reference
+from project.kernel.bench import Run, get_bench, list_benches, run_bench
+from project.kernel.commands import explain
+from project.kernel.database import direct_parameters
+from project.kernel.embedded.postgres import EmbeddedPostgres
+from project.kernel.embedded.valkey import EmbeddedValkey
+from project.kernel.errors import BerthError
+
+SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process: this database is ours to fill
+
+
+class Command(BaseCommand):
+    help = "Measures on a scratch database of its own. With --json, one object on stdout and everything else on stderr."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", nargs="?", help="none: lists them")
+        parser.add_argument("--json", action="store_true", help="one object on stdout")
+        parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, not minutes")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover_modules("benches")
+        if not options["name"]:
+            for each in list_benches():
+                goals = ", ".join(f"{g.field} {g.sign} {g.limit:g}" for g in each.goals)
+                self.stdout.write(f"{each.name:8} {each.about}. Goal: {goals}")
+            return
+        try:
+            chosen = get_bench(options["name"])
+        except BerthError as error:
+            raise CommandError(explain(error))
+        if not os.environ.get(SCRATCH):
+            sys.exit(_run_in_scratch(options, chosen.needs_valkey))
+        with _only_result_on_stdout() as write:
+            call_command("migrate", verbosity=0, interactive=False)
+            run = Run(_reference(options["quick"]), is_quick=options["quick"])
+            result = run_bench(chosen, run)
+            write(json.dumps(result) if options["json"] else _describe(result))
+
+
+def _run_in_scratch(options: dict[str, Any], needs_valkey: bool) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="berth-bench-"))
+    folder.chmod(0o755)  # the server runs as another user where we are root
+    environment = os.environ | {SCRATCH: "1", "BERTH_HOME": str(folder / "home")}
+    postgres: EmbeddedPostgres | None = None
+    valkey: EmbeddedValkey | None = None
+    given = os.environ.get("DATABASE_URL", "")
+    try:
+        if not given:
+            print("starting a PostgreSQL of our own", file=sys.stderr, flush=True)
+            postgres = EmbeddedPostgres(folder / "postgres").start()
+        if needs_valkey and not os.environ.get("REDIS_URL"):
+            valkey = EmbeddedValkey(folder / "valkey").start()
+            environment["REDIS_URL"] = valkey.url
+        with _scratch_database(given or postgres.url("postgres")) as url:  # type: ignore[union-attr]
+            environment["DATABASE_URL"] = url
+            command = [sys.executable, sys.argv[0], "bench", options["name"]]
+            command += [f"--{flag}" for flag in ("json", "quick") if options[flag]]
+            return subprocess.run(command, env=environment).returncode
+    finally:
+        for server in (valkey, postgres):
+            if server:
+                server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _scratch_database(url: str) -> Iterator[str]:
+    """A database of its own on that server, gone afterwards."""
+    name = f"berth_bench_{secrets.token_hex(4)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+    head, _, query = url.partition("?")
+    try:
+        yield head.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(name)))
+
+
+@contextmanager
+def _only_result_on_stdout() -> Iterator[Any]:
+    """Whatever else is printed, by us or by a process we start, goes to stderr."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(stdout, "w") as file:
+            yield lambda text: print(text, file=file, flush=True)
+    finally:
+        os.dup2(2, 1)
+
+
+def _reference(is_quick: bool) -> reference.Reference:
+    keys = ("host", "port", "user", "password", "dbname", "sslmode")
+    parameters = {k: v for k, v in direct_parameters("bench").items() if k in keys and v}
+    return reference.Reference(make_conninfo(**parameters), claims=40_000 if is_quick else 400_000, pgbench=reference.find_pgbench())
+
+
+def _describe(result: dict[str, Any]) -> str:
+    lines = [f"{result['bench']}:"]
+    for name, judged in result["goals"].items():
+        verdict = "met" if judged["met"] else f"missed by {judged['missed_by']}"
+        lines.append(f"  {name} = {judged['value']:g}, goal {judged['goal']}: {verdict}")
+    more = {k: v for k, v in result.items() if k not in {"bench", "goals", *result["goals"]}}
+    return "\n".join([*lines, *(f"  {k}: {v}" for k, v in more.items())])
