@@ -66,6 +66,7 @@ class Member(models.Model):
     deletion_cost = models.IntegerField(default=0, db_default=0)
     drain_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
+    lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
     restarts = models.IntegerField(default=0, db_default=0)
     token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
@@ -84,7 +85,12 @@ class Member(models.Model):
                 condition=Q(ports__isnull=False) & ~Q(external_id="") & NOT_GONE,
             ),
         ]
-        indexes = [models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="member_due")]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="member_due"),
+            models.Index(fields=["id"], condition=Q(is_leaving=True) & NOT_GONE, name="member_leaves"),
+            models.Index(fields=["id"], condition=Q(lost_at__isnull=False) & NOT_GONE, name="member_lost"),
+            models.Index(fields=["id"], condition=Q(state__in=("creating", "deleting")), name="member_on_its_way"),
+        ]
 
     def __str__(self) -> str:
         return self.name

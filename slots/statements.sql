@@ -60,10 +60,44 @@ ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 SELECT id, pool_id, member_id, lane, number, state, is_open FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
 -- close_member: locks the slots of a member, so it waits for binds under way; later ones find nothing open.
-UPDATE slots_slot SET is_open = false, changed_at = now() WHERE member_id = %(member)s AND is_open RETURNING id
+WITH s AS MATERIALIZED (SELECT id FROM slots_slot WHERE member_id = %(member)s AND is_open ORDER BY id FOR NO KEY UPDATE)
+UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
 -- open_member: the other way round. The caller has locked pool and member and found both willing.
-UPDATE slots_slot SET is_open = true, changed_at = now() WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' RETURNING id
+WITH s AS MATERIALIZED (
+  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id FOR NO KEY UPDATE)
+UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
+
+-- add_slots: rows for what a member offers, born free. Whether they are open was found out under the locks of pool and member.
+INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)
+SELECT %(pool)s, %(member)s, s.lane, s.number, s.rank, %(is_open)s
+FROM unnest(%(lanes)s::varchar[], %(numbers)s::int[], %(ranks)s::int[]) AS s (lane, number, rank)
+
+-- lock_slots: all of a member, for whoever changes what it offers: binds under way end first, later ones pass them over.
+SELECT id, lane, number, rank, state, is_open, coalesce(claim_id, last_claim_id) AS claim_id, generation
+FROM slots_slot WHERE member_id = %(member)s ORDER BY id FOR NO KEY UPDATE
+
+-- offer_slots: numbers that were withdrawn, or lost, are offered again; closed, until pool and member are found willing.
+WITH s AS (
+  UPDATE slots_slot SET state = 'idle', is_open = false, changed_at = now()
+  FROM (SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND state = 'retired' ORDER BY id FOR NO KEY UPDATE) o
+  WHERE slots_slot.id = o.id RETURNING slots_slot.id, pool_id, member_id, last_claim_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'offer', pool_id, member_id, id, last_claim_id, generation, 'retired', 'idle', %(actor)s, %(reason)s FROM s)
+SELECT id FROM s
+
+-- rank_slots: another placement, another order; who holds what stays.
+UPDATE slots_slot SET rank = r.rank FROM unnest(%(slots)s::bigint[], %(ranks)s::int[]) AS r (id, rank)
+WHERE slots_slot.id = r.id AND slots_slot.rank <> r.rank
+
+-- retire_free: a member goes; its event says it for all of them.
+UPDATE slots_slot SET state = 'retired', is_open = false, drain_until = NULL, due_at = NULL, changed_at = now()
+WHERE member_id = %(member)s AND state = 'idle'
+
+-- holders: who keeps a member, or drains on it.
+SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
+FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id
 
 -- is_member_empty: asked after close_member, in the same transaction, before the member is `deleting`.
 SELECT NOT EXISTS (SELECT FROM slots_slot WHERE member_id = %(member)s AND state NOT IN ('idle', 'retired'))
@@ -91,9 +125,50 @@ SELECT id FROM s
 SELECT claim_id, generation, verb, after, actor, at FROM kernel_event
 WHERE slot_id = %(slot)s AND at <= %(at)s ORDER BY id DESC LIMIT 1
 
--- beat: a heartbeat of the present incarnation; anything older is no row.
-INSERT INTO pools_heartbeat (member_id, incarnation, at, load)
-SELECT id, incarnation, now(), %(load)s::jsonb FROM pools_member
-WHERE id = %(member)s AND incarnation = %(incarnation)s AND state IN ('creating', 'ready', 'offline')
-ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = EXCLUDED.at, load = EXCLUDED.load
-RETURNING member_id
+-- beat: a heartbeat of the present incarnation; anything older is no row. It tells what the member is, for those that come back.
+WITH m AS (
+  SELECT id, incarnation, state, lost_at IS NOT NULL AS is_lost FROM pools_member
+  WHERE id = %(member)s AND incarnation = %(incarnation)s AND state IN ('creating', 'ready', 'offline')),
+b AS (
+  INSERT INTO pools_heartbeat (member_id, incarnation, at, load) SELECT id, incarnation, now(), %(load)s::jsonb FROM m
+  ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = EXCLUDED.at, load = EXCLUDED.load
+  RETURNING member_id)
+SELECT m.id AS member_id, m.state, m.is_lost FROM m JOIN b ON b.member_id = m.id
+
+-- due_members: whom the finalizer looks at, longest due first.
+SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n}
+
+-- silence: how long nothing was heard of the present incarnation; null: never anything.
+SELECT extract(epoch FROM now() - h.at)::float8 FROM pools_heartbeat h JOIN pools_member m ON m.id = h.member_id
+WHERE h.member_id = %(member)s AND h.incarnation = m.incarnation
+
+-- empty_leaving: members that are to go, and nobody keeps them.
+SELECT m.id FROM pools_member m
+WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')
+  AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining')) ORDER BY m.id LIMIT {n}
+
+-- lost_with_holders: members that are lost while claims still hold slots there.
+SELECT m.id FROM pools_member m
+WHERE m.lost_at IS NOT NULL AND m.state <> 'gone'
+  AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved')) ORDER BY m.id LIMIT {n}
+
+-- overdue_slots: they drain past their deadline.
+SELECT id, member_id, pool_id, generation FROM slots_slot WHERE due_at <= now() AND state = 'draining' ORDER BY due_at LIMIT {n}
+
+-- postpone_slots: looked at; once more in a while.
+UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s) WHERE id = ANY (%(slots)s::bigint[]) AND state = 'draining'
+
+-- unsynced_members: something is to be done outside and no operation says so, because it ended without being confirmed.
+SELECT m.id AS member_id, m.pool_id, p.queue FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE p.queue <> '' AND (m.state IN ('creating', 'deleting') OR m.id = ANY (%(members)s::bigint[]))
+  AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL) ORDER BY m.id LIMIT {n}
+
+-- count_slots: how many of each pool are what, by member state, in one pass over the members' slots.
+SELECT m.pool_id, s.lane, s.state, s.is_open, m.state AS member_state, m.lost_at IS NOT NULL AS is_lost, count(*) AS n
+FROM pools_member m JOIN slots_slot s ON s.member_id = m.id
+WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state <> 'gone'
+GROUP BY 1, 2, 3, 4, 5, 6
+
+-- count_members: the same for members.
+SELECT pool_id, state, is_cordoned, is_leaving, lost_at IS NOT NULL AS is_lost, count(*) AS n
+FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' GROUP BY 1, 2, 3, 4, 5

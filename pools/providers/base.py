@@ -84,6 +84,7 @@ class Look:
 class Provider(ABC):
     kind: ClassVar[str]
     queue: ClassVar[str] = ""  # of its operations; empty: nothing to do outside, a slot is free as soon as it is let go
+    is_owner: ClassVar[bool] = False  # members exist outside because we make them, so we may delete them
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
 
     @classmethod

@@ -1,0 +1,416 @@
+"""Members and their slots: added, edited, closed, opened, heard, let go. Each function is one short transaction.
+
+Locks are taken in one order, pool -> member -> slots. Binding takes none of the first two: `slot.is_open` tells it that both are
+willing, so whoever changes that writes it to the slots in the same transaction.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from pools.fields import Faults
+from pools.models import Member, Pool
+from pools.policy import diff_values
+from pools.selectors import list_members_of, lock_member, lock_pool, member_spec_of, spec_of
+from pools.services import raise_revision
+from pools.spec import MemberSpec, read_member, read_members
+from project.kernel.actor import current_actor
+from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
+from project.kernel.events import record
+from project.kernel.hints import hint
+from slots.declaring import explain_overlap, list_member_faults
+from slots.rows import (
+    S,
+    add_member_rows,
+    align_slots,
+    change_member,
+    end_member,
+    in_seconds,
+    let_go,
+    list_holders_of,
+    make_slots,
+    move_member,
+    port_range,
+)
+
+LONGEST_REASON = 500
+LONGEST_PAUSE = timedelta(days=366)
+LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who keeps a member from leaving."""
+
+    claim_id: int | None
+    slot_id: int
+    lane: str
+    number: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    member_id: int
+    state: str  # gone or deleting: nobody was there. Else it leaves when the holders have
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The answer to a heartbeat."""
+
+    member_id: int
+    state: str
+    incarnation: int
+    next_within: float | None  # seconds; None: nobody waits for the next one
+
+
+def add_members(*, pool_id: int, declared: Sequence[Any], where: str = "members", reason: str = "") -> list[Member]:
+    """More members for a pool, at any time; claims that are there do not notice. All of them or none."""
+    with transaction.atomic():
+        pool = _lock_living_pool(pool_id)
+        spec = spec_of(pool)
+        faults = Faults()
+        found = read_members(list(declared), where, spec.layout, faults)
+        faults.found += list_member_faults(pool, spec, found, where)
+        faults.raise_if_any()
+        with explain_overlap(spec, found, where):
+            members = add_member_rows(pool, spec, found)
+        raise_revision(pool)
+    return members
+
+
+def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: Any) -> Member:
+    """Other labels, another number of slots, other ports of its own. A field that is None goes back to what the pool says."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        _refuse_unless_there(member)
+        spec = spec_of(pool)
+        before = member_spec_of(member, spec.layout)
+        config = {k: v for k, v in (before.as_config() | changes).items() if v is not None}
+        faults = Faults()
+        after = read_member(config, where, spec.layout, faults)
+        faults.found += _list_fixed_of_member(before, after)
+        faults.raise_if_any()
+        apply_member_spec(pool, member, before, after, reason=reason, where=where)
+    return member
+
+
+def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: MemberSpec, *, reason: str = "", where: str = "") -> bool:
+    """In a transaction that has locked pool and member. False: it is so already."""
+    differences = diff_values(before.as_config(), after.as_config())
+    if not differences:
+        return False
+    spec = spec_of(pool)
+    with explain_overlap(spec, [after], where, except_members=[member.pk]):
+        change_member(
+            member,
+            "edit",
+            reason=reason,
+            data={"changes": [{"field": c.field, "before": c.before, "after": c.after} for c in differences]},
+            labels=dict(after.labels),
+            spec=after.own_as_stored(),
+            ports=port_range(spec, after),
+        )
+    if before.own != after.own:
+        make_slots(pool, member, spec, after, reason)
+    raise_revision(pool)
+    hint("slots")  # other labels may be what a claim waits for
+    return True
+
+
+def cordon_member(*, member_id: int, reason: str) -> Member:
+    """Nothing new comes here; what is here stays. Said twice, it is so once."""
+    note = _require_reason(reason)
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        _refuse_unless_there(member)
+        if not member.is_cordoned:
+            change_member(member, "cordon", before=member.state, after="cordoned", reason=note, is_cordoned=True, note=note)
+        align_slots(pool, member)
+    return member
+
+
+def uncordon_member(*, member_id: int, reason: str = "") -> Member:
+    """Open again, as far as the pool and the member itself are willing."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        _refuse_unless_there(member)
+        if member.is_cordoned:
+            note = member.note if member.is_leaving else ""
+            change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), is_cordoned=False, note=note)
+        align_slots(pool, member)
+    return member
+
+
+def remove_member(*, member_id: int, reason: str) -> Removal:
+    """Close a member; it goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
+    note = _require_reason(reason)
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state == "gone":
+            raise NotFound(f"Member {member.name} is gone already.")
+        mark_leaving(pool, member, note)
+        raise_revision(pool)
+        holders = tuple(_holder(row) for row in list_holders_of([member.pk]))
+    return Removal(member.pk, member.state, holders)
+
+
+def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
+    """In a transaction that has locked pool and member."""
+    if member.state in ("deleting", "gone"):
+        return
+    if not member.is_leaving:
+        change_member(member, "remove", before=member.state, after="leaving", reason=reason, is_leaving=True, note=reason)
+    let_go(pool, member)
+
+
+def keep_member(*, member_id: int, reason: str = "") -> Member:
+    """Take a removal back, as long as the member has not gone."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if pool.state != "active" and pool.state != "pending":
+            raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
+        _refuse_unless_there(member)
+        if member.is_leaving:
+            change_member(
+                member, "keep", before="leaving", after=member.state, reason=reason.strip(), is_leaving=False, drain_until=None, note=""
+            )
+            raise_revision(pool)
+        align_slots(pool, member)
+    return member
+
+
+def settle_leaving(member_id: int) -> bool:
+    """The finalizer found it empty; it is looked at again here, under its lock. True: it goes."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if not member.is_leaving:
+            return False
+        return let_go(pool, member) in ("deleting", "gone")
+
+
+def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
+    """Nothing new is handed out until then; holders stay. It ends by itself. Said again, it counts from then on."""
+    note = _require_reason(reason)
+    with transaction.atomic():
+        pool = _lock_living_pool(pool_id)
+        _check_pause(until)
+        before = "paused" if pool.paused_until else pool.state
+        Pool.objects.filter(pk=pool.pk).update(paused_until=until, pause_reason=note, changed_at=Now())
+        pool.refresh_from_db()
+        record("pause", pool_id=pool.pk, before=before, after="paused", reason=note, data={"until": until})
+        align_pool(pool)
+        hint("pools")
+    return pool
+
+
+def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -> Pool:
+    """`only_if_over` is how a pause ends by itself: by the database's clock, and not if somebody has made it longer meanwhile."""
+    with transaction.atomic():
+        pool = lock_pool(pool_id)
+        if pool.paused_until is None or (only_if_over and pool.paused_until > _now()):
+            return pool
+        Pool.objects.filter(pk=pool.pk).update(paused_until=None, pause_reason="", changed_at=Now())
+        pool.refresh_from_db()
+        record("resume", pool_id=pool.pk, before="paused", after=pool.state, reason=reason.strip())
+        align_pool(pool)
+        hint("pools", "slots")
+    return pool
+
+
+def close_pool(*, pool_id: int, reason: str) -> Pool:
+    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever calls looks after the claims."""
+    with transaction.atomic():
+        pool = lock_pool(pool_id)
+        if pool.state in ("deleting", "gone"):
+            return pool
+        before = pool.state
+        Pool.objects.filter(pk=pool.pk).update(state="deleting", changed_at=Now())
+        pool.refresh_from_db()
+        record("delete", pool_id=pool.pk, before=before, after="deleting", reason=reason)
+        for member in list_members_of(pool.pk):
+            mark_leaving(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk), reason)
+        hint("pools")
+    return pool
+
+
+def activate_pool(*, pool_id: int) -> Pool:
+    """Its provider has been looked at: from now on it hands out slots."""
+    with transaction.atomic():
+        pool = lock_pool(pool_id)
+        if pool.state == "pending":
+            Pool.objects.filter(pk=pool.pk).update(state="active", changed_at=Now())
+            pool.refresh_from_db()
+            record("activate", pool_id=pool.pk, before="pending", after="active")
+            align_pool(pool)
+            hint("pools", "slots")
+    return pool
+
+
+def align_pool(pool: Pool) -> None:
+    """Every member's slots become open or closed as the pool, which is locked, now is. Members are locked, too: one may be cordoned."""
+    for member in Member.objects.select_for_update(no_key=True).filter(pool=pool).exclude(state="gone").order_by("id"):
+        align_slots(pool, member)
+
+
+def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None) -> Heard:
+    """A member is alive. One write into a narrow table, except for one that comes back."""
+    if incarnation is None:
+        incarnation = Member.objects.filter(pk=member_id).values_list("incarnation", flat=True).first() or 0
+    text = None if load is None else json.dumps(dict(load))
+    if text is not None and len(text) > LARGEST_LOAD:
+        raise Invalid(fields=[FieldError("load", f"{len(text)} characters are too many.", f"Send {LARGEST_LOAD} at most.")])
+    row = S.one("beat", member=member_id, incarnation=incarnation, load=text)
+    if row is None:
+        raise _beat_refused(member_id, incarnation)
+    state = bring_back(member_id=member_id, reason="heartbeat") if row.state == "offline" else row.state
+    pool = Pool.objects.get(members=member_id)
+    liveness = spec_of(pool).liveness
+    return Heard(member_id, state, incarnation, None if liveness is None else liveness.heartbeat)
+
+
+def bring_back(*, member_id: int, reason: str = "") -> str:
+    """It was offline and is heard or seen again. One whose claims are being lost stays away until they all are: their slots are not
+    given to it back while the finalizer takes them."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state != "offline":
+            return member.state
+        rows = S.rows("lock_slots", member=member.pk)
+        if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
+            return member.state
+        spec = spec_of(pool)
+        due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
+        move_member(member, "ready", "online", reason=reason, lost_at=None, due_at=due_at)
+        make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
+        hint("slots")
+        return member.state
+
+
+def take_offline(*, member_id: int, reason: str, next_look: float | None = None) -> str:
+    """Silent, or said to be not ready: it gets nothing new and keeps its claims."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state != "ready":
+            return member.state
+        due_at = None if next_look is None else in_seconds(next_look)
+        move_member(member, "offline", "offline", reason=reason, due_at=due_at)
+        align_slots(pool, member)
+        hint("pools")
+        return member.state
+
+
+def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
+    """Silent for too long, or known to be gone: what is free here is withdrawn now, each claim here is lost next, by the finalizer.
+
+    One that is gone outside leaves for good; one that was only silent may be heard again.
+    """
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state in ("deleting", "gone") or (member.lost_at is not None and not is_gone):
+            return
+        if member.state == "ready":
+            move_member(member, "offline", "offline", reason=reason)
+        if member.lost_at is None:
+            change_member(member, "lose", before=member.state, after="lost", reason=reason, lost_at=Now(), due_at=None)
+        align_slots(pool, member)
+        free = [row.id for row in S.rows("lock_slots", member=member.pk) if row.state in ("idle", "draining")]
+        S.rows("retire_slots", slots=free, actor=current_actor(), reason=reason)
+        if is_gone:
+            mark_leaving(pool, member, reason)
+        hint("pools", "claims")
+
+
+def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id: str = "") -> None:
+    """What the provider confirmed after an operation: created and seen, or gone as it was wanted."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if external_id and external_id != member.external_id:
+            Member.objects.filter(pk=member.pk).update(external_id=external_id)
+            member.refresh_from_db()
+        if member.state == "deleting" and is_gone:
+            end_member(member, "confirmed by its provider")
+        elif member.state == "creating" and is_ready:
+            move_member(member, "ready", "ready", reason="confirmed by its provider")
+            align_slots(pool, member)
+
+
+def clean_slot(*, slot_id: int, generation: int) -> bool:
+    """The world confirmed that a draining slot is empty. False: it does not drain any more, or for somebody else."""
+    with transaction.atomic():
+        row = S.one("clean", slot=slot_id, generation=generation, actor=current_actor())
+        if row is not None:
+            hint("slots")
+    return row is not None
+
+
+def _holder(row: Any) -> Holder:
+    return Holder(row.claim_id, row.id, row.lane, row.number, row.state)
+
+
+def _lock_living_pool(pool_id: int) -> Pool:
+    pool = lock_pool(pool_id)
+    if pool.state in ("deleting", "gone"):
+        raise Conflict(f"Pool {pool.name} is being deleted.", way_out="Wait until it is gone, then make it anew.")
+    return pool
+
+
+def _refuse_unless_there(member: Member) -> None:
+    if member.state in ("deleting", "gone"):
+        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
+
+
+def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldError]:
+    found = []
+    if before.name != after.name:
+        found.append(FieldError("name", f"The name of {before.name} never changes.", "Add another member and remove this one."))
+    if before.external_id != after.external_id:
+        found.append(FieldError("external_id", "What a member is outside never changes.", "Add another member and remove this one."))
+    return found
+
+
+def _require_reason(reason: str) -> str:
+    text = reason.strip()
+    if not text:
+        raise Invalid(fields=[FieldError("reason", "The reason is missing.", "Say why in a few words: others will read it.")])
+    if len(text) > LONGEST_REASON:
+        raise Invalid(fields=[FieldError("reason", f"{len(text)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
+    return text
+
+
+def _check_pause(until: datetime) -> None:
+    if until.tzinfo is None:
+        raise Invalid(fields=[FieldError("until", "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z.")])
+    now = _now()
+    if until <= now:
+        raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
+    if until > now + LONGEST_PAUSE:
+        raise Invalid(fields=[FieldError("until", "This is more than a year away.", "Choose a nearer time, or remove the members.")])
+
+
+def _now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+def _beat_refused(member_id: int, incarnation: int) -> Exception:
+    member = Member.objects.filter(pk=member_id).first()
+    if member is None:
+        return NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+    if member.incarnation != incarnation:
+        return StaleGeneration(
+            f"Member {member.name} is at incarnation {member.incarnation}, not {incarnation}.",
+            code="stale_incarnation",
+            way_out="Whoever beats was replaced: stop, or sign in anew.",
+            incarnation=member.incarnation,
+        )
+    return Conflict(f"Member {member.name} is {member.state}.", code="gone", way_out="Stop: it is no longer part of the pool.")
