@@ -18,7 +18,8 @@ class Shape(models.Model):
     digest = models.BinaryField()
     pools = ArrayField(models.CharField(max_length=63))  # names: a pool may not exist yet
     kind = models.CharField(max_length=32)
-    lanes = ArrayField(models.CharField(max_length=16), default=list)  # what the first pool's layout makes of the kind; empty: not known yet
+    # What the layouts of its pools make of the kind, pickiest first; empty: none of them is known yet.
+    lanes = ArrayField(models.CharField(max_length=16), default=list)
     size = models.SmallIntegerField(default=1, db_default=1)
     terms = models.JSONField(default=dict, db_default=EMPTY)  # contiguous, same_member, same_number, selector
     is_simple = models.BooleanField(default=True, db_default=True)  # one slot, one pool, no terms: bound in batches
@@ -60,8 +61,10 @@ class ClaimSet(models.Model):
 
 class Claim(models.Model):
     shape = models.ForeignKey(Shape, on_delete=models.PROTECT, db_index=False, related_name="claims")
-    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims")  # the first, once there
-    owner = models.CharField(max_length=160, blank=True, default="", db_default="")  # pod:<uid>, workspace:<name>, user:<id>, what the caller says
+    # The first of its pools, once that is there.
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims")
+    # pod:<uid>, workspace:<name>, user:<id>, what the caller says.
+    owner = models.CharField(max_length=160, blank=True, default="", db_default="")
     requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")  # who asked: its keys are its own
     key = models.CharField(max_length=120, null=True, blank=True)  # idempotency, unique for who asked
     body_digest = models.BinaryField(null=True, blank=True)
@@ -82,7 +85,8 @@ class Claim(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     bound_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
-    spec = models.JSONField(default=dict, db_default=EMPTY)  # what was asked for beside the shape; due_in: seconds from bind to the first look
+    # What was asked for beside the shape; due_in: seconds from bind to the first look.
+    spec = models.JSONField(default=dict, db_default=EMPTY)
     backend = models.JSONField(null=True, blank=True)  # what the slots point at; NULL: nothing
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
@@ -107,6 +111,7 @@ class Claim(models.Model):
             models.Index(fields=["claim_set"], condition=Q(claim_set__isnull=False) & ~Q(state="ended"), name="claim_of_set"),
             models.Index(fields=["workspace", "rank", "id"], condition=Q(state="blocked"), name="claim_blocked"),
             models.Index(fields=["pool", "id"], name="claim_of_pool"),
+            models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False) & ~Q(state="ended"), name="claim_of_workspace"),
         ]
 
     def __str__(self) -> str:

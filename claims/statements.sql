@@ -405,6 +405,84 @@ e AS (
   SELECT 'promote', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
 SELECT id FROM c
 
+-- free_blocked: claims of a workspace that are blocked by nothing but its lock or a back-off, once that is over. Serial ones: promote.
+WITH due AS (
+  SELECT c.id FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
+  WHERE c.workspace_id = %(workspace)s AND c.state = 'blocked' AND NOT c.is_serial AND w.locked_at IS NULL AND (c.due_at IS NULL OR c.due_at <= now())
+  ORDER BY c.id LIMIT {n} FOR NO KEY UPDATE OF c SKIP LOCKED),
+c AS (
+  UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM due WHERE claims_claim.id = due.id AND state = 'blocked'
+  RETURNING claims_claim.id, pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor)
+  SELECT 'unblock', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
+SELECT id FROM c
+
+-- free_after_back_off: the same for one claim of no workspace.
+WITH c AS (
+  UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now()
+  WHERE id = %(claim)s AND state = 'blocked' AND workspace_id IS NULL AND due_at <= now() RETURNING id, pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor)
+  SELECT 'unblock', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
+SELECT id FROM c
+
+-- block_waiting: the workspace is locked: what waits for it leaves the line.
+WITH due AS (
+  SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND state = 'waiting' ORDER BY id LIMIT {n} FOR NO KEY UPDATE),
+c AS (
+  UPDATE claims_claim SET state = 'blocked', changed_at = now() FROM due WHERE claims_claim.id = due.id AND state = 'waiting'
+  RETURNING claims_claim.id, pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'block', pool_id, id, generation, 'waiting', 'blocked', %(actor)s, %(reason)s FROM c)
+SELECT id FROM c
+
+-- rivals_wait: does anybody of equal or better rank stand before this claim, in a line for a slot of these lanes in one of these pools?
+SELECT EXISTS (
+  SELECT FROM claims_shape sh, LATERAL (
+    SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint) LIMIT 1) w
+  WHERE sh.pools && %(pools)s::varchar[] AND sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+
+-- find_on_one: a member with k free slots of these lanes.
+SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
+  SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
+WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
+
+-- lock_on_one: the k of them that few others could use, lowest numbers first.
+SELECT id, member_id, number FROM slots_slot
+WHERE member_id = %(member)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
+ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
+
+-- find_common_numbers: the lowest numbers that are free in every pool. One row of the arrays for each lane of each pool.
+SELECT number FROM (
+  SELECT s.number, s.pool_id FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
+  JOIN slots_slot s ON s.pool_id = o.pool AND s.lane = o.lane AND s.state = 'idle' AND s.is_open
+  JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+  GROUP BY s.number, s.pool_id) x
+GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT {n}
+
+-- find_common_run: the lowest number from which k in a row are free in every pool, in each on one member.
+SELECT number FROM (
+  SELECT DISTINCT pool_id, number FROM (
+    SELECT s.pool_id, s.number, lead(s.number, {n} - 1) OVER (PARTITION BY s.member_id, s.lane ORDER BY s.number) AS last
+    FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
+    JOIN slots_slot s ON s.pool_id = o.pool AND s.lane = o.lane AND s.state = 'idle' AND s.is_open
+    JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb) w
+  WHERE last = number + ({n} - 1) * %(step)s::int) x
+GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT 1
+
+-- find_run_from: a member of the pool on which k in a row from this number are free.
+SELECT s.member_id, s.lane FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state = 'idle' AND s.is_open
+  AND s.number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
+GROUP BY s.member_id, s.lane HAVING count(*) = {n} ORDER BY min(s.rank), s.member_id LIMIT 1
+
+-- lock_common_number: that number in one pool.
+SELECT s.id, s.member_id, s.number FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.number = %(number)s AND s.state = 'idle' AND s.is_open
+ORDER BY array_position(%(lanes)s::varchar[], s.lane), s.rank LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
+
 -- lines_with_work: which lines have a head, without walking the lines.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
@@ -422,3 +500,74 @@ SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AN
 -- request_scale: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call won, wake the scaler.
 UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
 WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
+
+-- lines: every line in which somebody waits and that has work: a slot it accepts is free, or it was not looked at for a while, or its
+-- head has waited so long that nobody may pass it. Hops from line to line, whatever their length.
+WITH RECURSIVE l AS (
+  (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
+  FROM l WHERE l.shape_id IS NOT NULL)
+SELECT sh.id AS shape, sh.pools, sh.kind, sh.lanes, sh.size, sh.terms::text AS terms, sh.is_simple, sh.wait_reason::text AS wait_reason,
+  extract(epoch FROM now() - sh.tried_at)::float8 AS tried, head.id AS claim, head.rank, head.pool_id,
+  extract(epoch FROM now() - head.created_at)::float8 AS waited, f.is_free
+FROM l JOIN claims_shape sh ON sh.id = l.shape_id CROSS JOIN LATERAL (
+  SELECT id, rank, pool_id, created_at FROM claims_claim WHERE shape_id = l.shape_id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+CROSS JOIN LATERAL (
+  SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free) f
+WHERE l.shape_id IS NOT NULL AND (
+  f.is_free OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
+  OR NOT sh.is_simple AND head.created_at < now() - make_interval(secs => %(strict)s))
+
+-- note_lines: why these lines wait, one write each. Whoever else notes them now says the same.
+WITH told AS MATERIALIZED (
+  SELECT sh.id, t.reason, t.lanes FROM unnest(%(shapes)s::bigint[], %(reasons)s::jsonb[], %(lanes)s::jsonb[]) AS t(id, reason, lanes)
+  JOIN claims_shape sh ON sh.id = t.id ORDER BY sh.id FOR NO KEY UPDATE OF sh SKIP LOCKED)
+UPDATE claims_shape SET wait_reason = told.reason, tried_at = now(), lanes = ARRAY(SELECT jsonb_array_elements_text(told.lanes))
+FROM told WHERE claims_shape.id = told.id
+
+-- pool_states: what is true of pools, cheap to ask: yes or no.
+SELECT p.id, p.name, p.state, p.paused_until IS NOT NULL AS is_paused, p.scale_requested_at IS NOT NULL AS is_asked,
+  EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state NOT IN ('deleting', 'gone')) AS has_member,
+  EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
+FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])
+
+-- label_states: the same for members with labels.
+SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND m.labels @> %(labels)s::jsonb) AS has_labels,
+  EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
+          AND m.labels @> %(labels)s::jsonb) AS is_labelled_willing
+
+-- is_any_free: a slot of one of these lanes.
+SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open)
+
+-- pools_by_name: what a claim must know of the pools it names.
+SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools_pool WHERE name = ANY (%(names)s::varchar[]) AND NOT (state = 'gone')
+
+-- own_specs: what the members of a pool have of their own.
+SELECT spec::text AS spec, count(*) AS count FROM pools_member WHERE pool_id = %(pool)s AND state NOT IN ('deleting', 'gone') GROUP BY spec
+
+-- shape_by_digest: the line of a request.
+SELECT id, lanes FROM claims_shape WHERE digest = %(digest)s
+
+-- add_shape: a line nobody has stood in yet.
+INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
+VALUES (%(digest)s, %(pools)s::varchar[], %(kind)s, %(lanes)s::varchar[], %(size)s, %(terms)s::jsonb, %(is_simple)s)
+ON CONFLICT (digest) DO NOTHING RETURNING id
+
+-- mend_shape: its pool has another layout now.
+UPDATE claims_shape SET lanes = %(lanes)s::varchar[] WHERE id = %(shape)s AND lanes <> %(lanes)s::varchar[]
+
+-- view_claims: claims as they are shown, with the slots they hold.
+SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, c.state, c.outcome, c.generation, c.owner, c.requested_by,
+  c.rank, c.key, w.name AS workspace, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
+  c.changed_at, c.body_digest,
+  (SELECT json_agg(json_build_array(s.id, p.name, s.member_id, m.name, s.lane, s.number, m.labels, s.state) ORDER BY s.ordinal)::text
+   FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id WHERE s.claim_id = c.id) AS slots
+FROM unnest(%(claims)s::bigint[]) WITH ORDINALITY AS t(id, n) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id
+LEFT JOIN claims_workspace w ON w.id = c.workspace_id ORDER BY t.n
+
+-- claim_by_key: what a key got when it was used first.
+SELECT id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = %(key)s
+
+-- lock_pools: claims are made under this; who deletes a pool waits for them, and they for him.
+SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) ORDER BY id FOR KEY SHARE

@@ -1,0 +1,287 @@
+"""Decisions about claims: what could ever be served, who may pass whom, when to look next, what becomes of a claim. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+STRICT_AFTER = 600.0  # seconds that small claims may pass one that does not fit
+SOONEST, LATEST = 1.0, 300.0  # between two looks of the finalizer at a claim that it could not deal with
+
+# A claim that waits for one of these waits for holders to leave: it will be served if nobody passes it. Everything else (no member, no
+# pool, a pause) is not cured by holding others up.
+HOLDERS_LEAVE = frozenset({"full", "not_enough", "not_contiguous", "not_together", "no_common_number", "behind", "next"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a pool could give to one kind of claim, by its layout, its maximum and the members it has."""
+
+    pool: str
+    kind: str  # as asked for, or the only one there is; empty: there are several
+    kinds: tuple[str, ...]
+    lanes: tuple[str, ...]  # that serve the kind, pickiest first
+    each: int  # slots of one member of the usual form
+    run: int  # longest run of numbers on one member of the usual form
+    max_members: int
+    members: tuple[tuple[int, int], ...] = ()  # slots and longest run of each member that is there
+    segment: int = 1
+    quota: int | None = None  # None: the slots are no ports
+    span: tuple[int, int] | None = None
+
+    @property
+    def most(self) -> int:
+        """Slots the pool could ever have for this kind."""
+        free_places = max(0, self.max_members - len(self.members))
+        return sum(count for count, _ in self.members) + free_places * self.each
+
+    @property
+    def most_on_one(self) -> int:
+        usual = self.each if self.max_members > 0 else 0
+        return max([usual, *(count for count, _ in self.members)])
+
+    @property
+    def longest_run(self) -> int:
+        usual = self.run if self.max_members > 0 else 0
+        return max([usual, *(run for _, run in self.members)])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a line of claims asks for."""
+
+    size: int = 1  # in each pool
+    contiguous: bool = False
+    on_one_member: bool = False
+    same_number: bool = False
+    selector: Mapping[str, str] = field(default_factory=dict)
+
+
+class Refusal(NamedTuple):
+    code: str
+    text: str
+    way_out: str
+
+
+def find_refusal(wanted: Wanted, offers: Sequence[Offer]) -> Refusal | None:
+    """Why this could never be served by these pools, whoever is there now. None: it could."""
+    for offer in offers:
+        if refusal := _refusal_of(wanted, offer):
+            return refusal
+    if wanted.same_number and len(offers) > 1:
+        return _refusal_together(offers)
+    return None
+
+
+def _refusal_of(wanted: Wanted, offer: Offer) -> Refusal | None:
+    pool, size = offer.pool, wanted.size
+    if not offer.kind:
+        return Refusal("kind_missing", f"Pool {pool} serves several kinds of claims, and none is named.", _one_of(offer.kinds))
+    if not offer.lanes:
+        return Refusal("kind_not_offered", f"Pool {pool} has no slots for {offer.kind}.", _one_of(offer.kinds))
+    if offer.most == 0:
+        return Refusal("no_room", f"Pool {pool} may have no member.", "Raise its maximum of members.")
+    if size > offer.most:
+        text = f"{size} slots are more than pool {pool} ever has for {offer.kind}: at most {offer.most}."
+        return Refusal("too_big", text, f"Ask for {offer.most} at most, or raise the pool's maximum of members.")
+    if wanted.contiguous and size > offer.longest_run:
+        text = f"{size} numbers in a row are more than a member of {pool} has: at most {offer.longest_run}."
+        return Refusal("run_too_long", text, f"Ask for {offer.longest_run} at most, or leave out contiguous.")
+    if wanted.on_one_member and size > offer.most_on_one:
+        text = f"{size} slots are more than one member of {pool} has for {offer.kind}: at most {offer.most_on_one}."
+        return Refusal("member_too_small", text, f"Ask for {offer.most_on_one} at most, or leave out on_one_member.")
+    return None
+
+
+def _refusal_together(offers: Sequence[Offer]) -> Refusal | None:
+    """One number in several pools: they must number alike."""
+    if len({offer.segment for offer in offers}) > 1:
+        which = ", ".join(f"{o.pool} has segments of {o.segment}" for o in offers)
+        return Refusal(
+            "unequal_segments", f"The pools number differently: {which}.", "Use pools with equal segments, or leave out same_number."
+        )
+    if len({offer.quota for offer in offers}) > 1:
+        which = ", ".join(f"{o.pool} has {'no quota' if o.quota is None else f'a quota of {o.quota}'}" for o in offers)
+        return Refusal(
+            "unequal_quotas", f"The pools offer different numbers: {which}.", "Use pools with equal quotas, or leave out same_number."
+        )
+    spans = [offer.span for offer in offers if offer.span is not None]
+    if spans and max(first for first, _ in spans) > min(last for _, last in spans):
+        which = ", ".join(f"{o.pool} has {o.span[0]}-{o.span[1]}" for o in offers if o.span)
+        return Refusal("no_common_range", f"No number exists in all of them: {which}.", "Use pools whose ranges overlap.")
+    return None
+
+
+def _one_of(kinds: Sequence[str]) -> str:
+    return f"Use one of {', '.join(kinds)}."
+
+
+def longest_run(numbers: Iterable[int], step: int) -> int:
+    best = length = 0
+    previous: int | None = None
+    for number in sorted(numbers):
+        length = length + 1 if previous is not None and number == previous + step else 1
+        best, previous = max(best, length), number
+    return best
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """What is true of a pool for one line, cheap to ask: yes or no, nothing counted."""
+
+    state: str = "missing"  # or as stored
+    is_paused: bool = False
+    refusal: str = ""  # code: it could never serve this
+    has_member: bool = False
+    is_any_willing: bool = False  # a member that is ready and not cordoned
+    has_labels: bool = True  # a member with the labels asked for, whatever its state
+    is_labelled_willing: bool = True
+    is_free: bool = False  # a slot that the line accepts
+
+
+def find_reason(wanted: Wanted, pools: Sequence[PoolState]) -> str:
+    """Why a line waits: a code that stays the same as long as the reason does. The first pool in trouble decides."""
+    for pool in pools:
+        if code := _trouble(wanted, pool):
+            return code
+    if not all(pool.is_free for pool in pools):
+        return "full"
+    if wanted.contiguous and wanted.size > 1:
+        return "not_contiguous"
+    if wanted.same_number:
+        return "no_common_number"
+    if wanted.on_one_member and wanted.size > 1:
+        return "not_together"
+    if wanted.selector:
+        return "full"  # what is free has not the labels
+    return "not_enough" if wanted.size > 1 else "next"
+
+
+def _trouble(wanted: Wanted, pool: PoolState) -> str:
+    if pool.state in ("missing", "gone"):
+        return "pool_not_found"
+    if pool.state in ("pending", "deleting"):
+        return f"pool_{pool.state}"
+    if pool.refusal:
+        return pool.refusal
+    if not pool.has_member:
+        return "no_member"
+    if wanted.selector and not pool.has_labels:
+        return "no_member_with_labels"
+    if pool.is_paused:
+        return "pool_paused"
+    if not pool.is_any_willing or (wanted.selector and not pool.is_labelled_willing):
+        return "no_member_willing"
+    return ""
+
+
+def is_strict(code: str, waited: float) -> bool:
+    """Whether nobody may pass the head of this line any more. Only where waiting helps: a claim for labels that no member has would
+    otherwise stop its pool for good."""
+    return waited >= STRICT_AFTER and code in HOLDERS_LEAVE
+
+
+def is_passable(code: str, waited: float, *, is_simple: bool) -> bool:
+    """Whether a new claim may be served at once though this line waits. Simple lines are served in order, so never."""
+    return not is_simple and not is_strict(code, waited)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Turn:
+    """The place of a head: smaller goes first."""
+
+    rank: int
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first of a line."""
+
+    turn: Turn
+    shape: int
+    is_simple: bool
+    tried: float | None = None  # seconds ago
+
+
+def choose_heads(heads: Sequence[Head], most: int) -> list[Head]:
+    """Of the heads that must be tried one by one: the first half by their turn, the rest by who was tried longest ago, all in the
+    order of their turns. So the work of one step is bounded and yet every line is tried in time."""
+    in_turn = sorted(heads, key=lambda h: h.turn)
+    if len(in_turn) <= most:
+        return in_turn
+    first, rest = in_turn[: most // 2], in_turn[most // 2 :]
+    longest_ago = sorted(rest, key=lambda h: float("-inf") if h.tried is None else -h.tried)
+    return sorted([*first, *longest_ago[: most - len(first)]], key=lambda h: h.turn)
+
+
+# -- timers -----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A bound claim whose time has come to be looked at. Seconds, all by the database's clock."""
+
+    held: float  # since it was bound
+    silent: float | None  # since it was last heard; None: never
+    is_acknowledged: bool
+    acknowledge: float | None = None
+    heartbeat: float | None = None
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What becomes of it. `outcome` empty: it goes on, and is looked at again in `again` seconds (None: never)."""
+
+    outcome: Literal["", "unacknowledged", "expired", "lost"]
+    again: float | None
+    reason: str = ""
+
+
+def look_at(timed: Timed) -> Look:
+    """The earliest limit that has passed decides; otherwise the next one to come."""
+    if timed.hold is not None and timed.held >= timed.hold:
+        return Look("expired", None, f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}")
+    if timed.acknowledge is not None and not timed.is_acknowledged and timed.held >= timed.acknowledge:
+        return Look("unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}")
+    silent = timed.held if timed.silent is None else timed.silent
+    if timed.heartbeat is not None and silent >= timed.heartbeat:
+        return Look("expired", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
+    ahead = []
+    if timed.hold is not None:
+        ahead.append(timed.hold - timed.held)
+    if timed.acknowledge is not None and not timed.is_acknowledged:
+        ahead.append(timed.acknowledge - timed.held)
+    if timed.heartbeat is not None:
+        ahead.append(timed.heartbeat - silent)
+    return Look("", min(ahead) if ahead else None)
+
+
+class Fate(NamedTuple):
+    """Of a claim whose member was lost."""
+
+    to: Literal["waiting", "ended"]
+    outcome: str
+    reason: str
+
+
+def fate_of_lost(*, step: str, is_retried: bool) -> Fate:
+    """An apply is never run again by itself: nobody knows how far it came."""
+    if step == "apply":
+        return Fate("ended", "lost", "its member was lost while it applied")
+    if is_retried:
+        return Fate("waiting", "", "its member was lost, it is tried again")
+    return Fate("ended", "lost", "its member was lost")
+
+
+def words_for(seconds: float) -> str:
+    """A length of time as the pages say it: 31 s, 2 min 4 s, 2 h 46 min, 3 d 4 h."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    parts = [("d", whole // 86400), ("h", whole // 3600 % 24), ("min", whole // 60 % 60), ("s", whole % 60)]
+    first = next(i for i, (_, count) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for unit, count in parts[first : first + 2] if count)

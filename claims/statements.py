@@ -1,0 +1,50 @@
+"""The named statements that claims use, and how they are repeated when the database says that somebody else was in the way."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from django.db import DatabaseError, connection
+
+from project.kernel import metrics
+from project.kernel.errors import Unavailable
+from project.kernel.sql import Statements
+
+CLAIMS = Statements(Path(__file__).with_name("statements.sql"))
+SLOTS = Statements(Path(__file__).parent.parent / "slots" / "statements.sql")
+
+AGAIN = frozenset({"40001", "40P01", "55P03"})  # serialisation, deadlock, lock timeout: nothing was done, the same call may succeed
+RULES = frozenset({"BR001", "BR002"})  # a rule of the database refused: somebody was faster, or there is a bug
+TAKEN = RULES | {"23505"}
+TIMES = 4
+
+R = TypeVar("R")
+
+
+def sqlstate(error: BaseException) -> str:
+    """Of a Django error around psycopg's."""
+    return str(getattr(error.__cause__, "sqlstate", None) or "")
+
+
+def constraint(error: BaseException) -> str:
+    diagnostics = getattr(error.__cause__, "diag", None)
+    return str(getattr(diagnostics, "constraint_name", None) or "")
+
+
+def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
+    """Do it, and again if nothing was done because of others. Inside a transaction of the caller only once: it is lost as a whole."""
+    for turn in range(1, TIMES + 1):
+        try:
+            return work()
+        except DatabaseError as error:
+            code = sqlstate(error)
+            if code in RULES and code not in also:
+                metrics.BROKEN_RULES.labels(code).inc()
+            if code not in AGAIN | also or connection.in_atomic_block:
+                raise
+            if turn == TIMES:
+                raise Unavailable("Others are changing the same rows.", way_out="Send the same call again.") from error
+            time.sleep(random.uniform(0.001, 0.01) * turn)
+    raise AssertionError("unreachable")
