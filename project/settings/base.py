@@ -144,12 +144,18 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_TASK_DEFAULT_QUEUE = "operations"
+# One queue for each provider that performs operations; those of other people's providers are added by name.
+BERTH_QUEUES = ["default", *env.list_words("BERTH_QUEUES")]
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in BERTH_QUEUES}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 30, "socket_connect_timeout": 2}
 
 LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))
+
+BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
+BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # past a transaction pooler, for LISTEN
 
 # What the embedded controllers process runs, in one process; larger installations run one command each.
 BERTH_CONTROLLERS: list[str] = []

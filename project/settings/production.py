@@ -8,7 +8,7 @@ from project.settings.base import *  # noqa: F403
 
 DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or env.secret("secret-key")
-ALLOWED_HOSTS = env.list_words("BERTH_HOSTS")
+ALLOWED_HOSTS = [*env.list_words("BERTH_HOSTS"), "localhost"]  # probes come from within
 CSRF_TRUSTED_ORIGINS = env.list_words("BERTH_ORIGINS")
 
 SESSION_COOKIE_SECURE = True
