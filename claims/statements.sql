@@ -389,7 +389,13 @@ SELECT id, generation, now() FROM claims_claim
 WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') FOR KEY SHARE
 ON CONFLICT (claim_id) DO UPDATE SET generation = EXCLUDED.generation, at = EXCLUDED.at RETURNING claim_id
 
--- promote: the next serial claim of a workspace, in a transaction of its own after the one before it ended; the finalizer repeats it.
+-- lock_workspace: comes first wherever it is decided who of a workspace goes next (create, promote, lock), and as a statement of its own:
+-- the one that follows then sees what the holder before has done. Without it a promotion misses a lock that is being set, and two that
+-- go at once end in 23505.
+SELECT id, locked_at IS NOT NULL AS is_locked FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
+
+-- promote: the next serial claim of a workspace, after lock_workspace, in a transaction of its own after the one before it ended; the
+-- finalizer repeats it.
 WITH next AS (
   SELECT c.id, c.due_at, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
   WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked'
