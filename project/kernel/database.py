@@ -28,7 +28,9 @@ def direct_parameters(application: str) -> dict[str, Any]:
         database = parameters.get("dbname")  # a test runs on a database of another name
         parameters |= conninfo_to_dict(direct) | ({"dbname": database} if database else {})
     keepalive = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
-    return keepalive | parameters | {"application_name": f"berth {application}"[:63], "autocommit": True}
+    # Never prepared: such a connection lives for weeks, and a plan made while the tables were small would live as long.
+    ours = {"application_name": f"berth {application}"[:63], "autocommit": True, "prepare_threshold": None}
+    return keepalive | parameters | ours
 
 
 def connect_direct(application: str) -> psycopg.Connection[tuple[Any, ...]]:

@@ -34,6 +34,7 @@ class Sender:
         self._send = send or self._notify
         self._clock = clock
         self._change = threading.Condition()
+        self._sending_now = threading.Lock()  # guards the connection
         self._pending: set[str] = set()
         self._sending: set[str] = set()
         self._sent_at: dict[str, float] = {}
@@ -53,17 +54,25 @@ class Sender:
         with self._change:
             return self._change.wait_for(lambda: not (self._pending or self._sending), timeout)
 
+    def disconnect(self, timeout: float = 1.0) -> None:
+        """Send what is left and let go of the connection; the next hint opens another."""
+        self.flush(timeout)
+        with self._sending_now:
+            self._forget_connection()
+
     def _run(self) -> None:
         failures = 0
         while True:
             self._take()
             try:
-                for topic in sorted(self._sending):
-                    self._send(topic)
+                with self._sending_now:
+                    for topic in sorted(self._sending):
+                        self._send(topic)
                 failures = 0
             except Exception as error:
                 failures += 1
-                self._forget_connection()
+                with self._sending_now:
+                    self._forget_connection()
                 if failures == 2:  # the first is the stale connection after a restart of the database
                     logger.warning("hints are not sent, work goes on by timer: %s", error)
                 with self._change:
@@ -111,6 +120,11 @@ def hint(*topics: str) -> None:
 
 def flush(timeout: float = 1.0) -> bool:
     return _sender.flush(timeout)
+
+
+def disconnect() -> None:
+    """For tests: whoever drops the database must be alone on it."""
+    _sender.disconnect()
 
 
 def _add(topics: tuple[str, ...]) -> None:
