@@ -5,6 +5,7 @@ import os
 from project import __version__
 from project.kernel.logs import logging_settings
 from project.settings import environment as env
+from project.settings.admin import UNFOLD as UNFOLD
 
 BASE_DIR = env.ROOT
 BERTH_HOME = env.home()
@@ -106,6 +107,8 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
+DATETIME_FORMAT = "Y-m-d H:i:s"
+DATE_FORMAT = "Y-m-d"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"] if (BASE_DIR / "static").is_dir() else []
@@ -126,8 +129,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
-
-UNFOLD = {"SITE_TITLE": "Berth admin", "SITE_HEADER": "Berth", "SITE_SUBHEADER": "All tables", "SITE_URL": "/", "SHOW_HISTORY": False}
 
 REDIS_URL = env.redis_url()
 # The pub/sub layer: redis-py's socket timeout kills the idle sockets of the other one. Its queues are unbounded: hints only.
