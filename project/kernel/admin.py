@@ -159,4 +159,4 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
 def note_change(request: HttpRequest, user: Any) -> None:
     """Whoever keeps a socket of theirs open looks again at what they may."""
     with acting_as(request.user.get_username()):
-        record("user_change", data={"user_id": user.pk, "user": user.get_username(), "is_active": user.is_active})
+        record("change_user", data={"user_id": user.pk, "user": user.get_username(), "is_active": user.is_active})

@@ -82,8 +82,9 @@ class ReadAdmin(ModelAdmin):
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> Any:
-        context = {**(extra_context or {}), "show_save": False, "show_save_and_continue": False}
-        return self._read(request, lambda: super(ReadAdmin, self).changeform_view(request, object_id, form_url, context))
+        if request.method != "GET":  # the few that can be added
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        return self._read(request, lambda: super(ReadAdmin, self).changeform_view(request, object_id, form_url, extra_context))
 
     def _read(self, request: HttpRequest, answer: Any) -> HttpResponse:
         try:

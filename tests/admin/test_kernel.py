@@ -66,5 +66,5 @@ def test_a_changed_user_is_an_event(boss: Client) -> None:
     page = reverse("admin:auth_user_change", args=[user.pk])
     assert boss.get(page).status_code == 200
     assert boss.post(page, {"username": "ana", "email": "ana@example.test"}).status_code == 302
-    event = Event.objects.get(verb="user_change")
+    event = Event.objects.get(verb="change_user")
     assert (event.actor, event.data) == ("boss", {"user_id": user.pk, "user": "ana", "is_active": False})

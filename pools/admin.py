@@ -1,0 +1,139 @@
+"""Grants, tokens and what pools keep beside. Pools are in claims/admin.py, members in slots/admin.py: where their services are."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from pools.access import ROLES
+from pools.grants import give_grant, withdraw_grant
+from pools.models import Decision, Grant, Heartbeat, Pool, Sample, Secret, Token
+from pools.tokens import revoke_token
+from project.kernel.actor import acting_as
+from project.kernel.admin_actions import service_action
+from project.kernel.admin_base import ReadAdmin, as_json
+
+MOST_POOLS = 200
+
+
+class PoolFilter(admin.SimpleListFilter):
+    """By pool, the first by name: a list of all would be a page of its own. Others are found by `pool:` in the search."""
+
+    title = "pool"
+    parameter_name = "in_pool"
+    column = "pool_id"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        return list(Pool.objects.exclude(state="gone").order_by("name").values_list("pk", "name")[:MOST_POOLS])
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        value = self.value()
+        return queryset.filter(**{self.column: int(value)}) if value and value.isdecimal() else queryset
+
+
+class GrantForm(forms.ModelForm):  # type: ignore[type-arg]  # not to be subscripted at run time
+    role = forms.ChoiceField(choices=[(role, f"{role}: {what}") for role, what in ROLES.items()], widget=UnfoldAdminSelectWidget)
+    reason = forms.CharField(max_length=500, widget=UnfoldAdminTextInputWidget)
+
+    class Meta:
+        model = Grant
+        fields = ("user", "group", "pool", "role")
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if (given.get("user") is None) == (given.get("group") is None):
+            raise forms.ValidationError("A grant is for one user or for one group. Name exactly one of the two.")
+        if Grant.objects.filter(**{name: given.get(name) for name in ("user", "group", "pool", "role")}).exists():
+            raise forms.ValidationError("This grant exists already. Nothing is left to do.")
+        return given
+
+
+@admin.register(Grant)
+class GrantAdmin(ReadAdmin):
+    """Given by this form, taken back by the action; never edited."""
+
+    form = GrantForm
+    list_display = ("id", "user", "group", "pool", "role", "created_at")
+    list_filter = ("role", PoolFilter)
+    list_select_related = ("user", "group", "pool")
+    raw_id_fields = ("user", "group", "pool")
+    lookups = {"id": "pk", "user": "user__username", "group": "group__name", "pool": "pool__name", "role": "role"}
+    bare_words = ("user",)
+    does = ("withdraw",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.admin_site.has_permission(request)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ("user", "group", "pool", "role", "created_at") if obj else ("user", "group", "pool", "role", "reason")
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        given = form.cleaned_data
+        with acting_as(request.user.get_username()):
+            made = give_grant(role=given["role"], user=given["user"], group=given["group"], pool=given["pool"], reason=given["reason"])
+        obj.pk = made.pk
+
+    @service_action("Withdraw", effect="These roles end at once, also for sockets that are open.")
+    def withdraw(self, grant: Grant, reason: str) -> None:
+        withdraw_grant(grant.pk, reason=reason)
+
+
+@admin.register(Token)
+class TokenAdmin(ReadAdmin):
+    list_display = ("id", "user", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at")
+    list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("user",)
+    exclude = ("hash", "scopes")
+    readonly_fields = ("scopes_shown",)
+    lookups = {"id": "pk", "user": "user__username", "name": "name", "prefix": "prefix__startswith"}
+    bare_words = ("prefix",)
+    does = ("revoke",)
+
+    @admin.display(description="scopes")
+    def scopes_shown(self, token: Token) -> SafeString:
+        return as_json(token.scopes)
+
+    @service_action("Revoke", effect="These tokens open nothing any more, and the sockets they opened are closed.")
+    def revoke(self, token: Token, reason: str) -> None:
+        revoke_token(token.pk, reason=reason)
+
+
+@admin.register(Secret)
+class SecretAdmin(ReadAdmin):
+    """Names only: what is kept is encrypted and stays so."""
+
+    list_display = ("id", "pool", "name", "key_id", "changed_at")
+    list_filter = (PoolFilter,)
+    list_select_related = ("pool",)
+    exclude = ("ciphertext",)
+    lookups = {"id": "pk", "pool": "pool__name", "name": "name"}
+    bare_words = ("name",)
+
+
+@admin.register(Decision)
+class DecisionAdmin(ReadAdmin):
+    list_display = ("id", "pool", "at", "last_at", "seen_again", "delta", "reason")
+    list_filter = (PoolFilter,)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "pool": "pool__name"}
+    bare_words = ("pool",)
+
+
+@admin.register(Sample)
+class SampleAdmin(ReadAdmin):
+    list_display = ("id", "pool", "at", "is_hourly", "members", "slots", "held", "reserved", "waiting")
+    list_filter = ("is_hourly", PoolFilter)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "pool": "pool__name"}
+    bare_words = ("pool",)
+
+
+@admin.register(Heartbeat)
+class HeartbeatAdmin(ReadAdmin):
+    list_display = ("member", "incarnation", "at", "load")
+    list_select_related = ("member",)
+    lookups = {"member": "member_id", "name": "member__name"}
+    bare_words = ("member", "name")

@@ -1,0 +1,132 @@
+"""Members and their slots. A member is cordoned and let go by the services; slots change by named statements alone."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from pools.admin import PoolFilter
+from pools.models import Member
+from project.kernel.admin_actions import service_action
+from project.kernel.admin_base import ReadAdmin, as_json, link, link_list, links
+from slots.models import HoldStat, Slot
+from slots.services import cordon_member, keep_member, remove_member, uncordon_member
+
+
+@admin.register(Member)
+class MemberAdmin(ReadAdmin):
+    list_display = (
+        "id",
+        "pool_link",
+        "name",
+        "state",
+        "is_cordoned",
+        "is_leaving",
+        "note",
+        "incarnation",
+        "restarts",
+        "external_id",
+        "more",
+    )
+    list_display_links = ("id", "name")
+    list_filter = ("state", "is_cordoned", "is_leaving", PoolFilter)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "pool": "pool__name", "name": "name", "outside": "external_id__startswith", "state": "state"}
+    bare_words = ("id", "name")
+    exclude = ("token_hash", "previous_token_hash", "labels", "spec")
+    readonly_fields = ("labels_shown", "spec_shown", "more", "last_events")
+    does = ("cordon", "uncordon", "leave", "keep")
+
+    @admin.display(description="pool")
+    def pool_link(self, member: Member) -> SafeString | str:
+        return link("pools.pool", member.pool_id, member.pool.name)
+
+    @admin.display(description="see")
+    def more(self, member: Member) -> SafeString | str:
+        return links(
+            [link_list("slots.slot", "slots", member__id__exact=member.pk), link_list("kernel.event", "events", member_id=member.pk)]
+        )
+
+    @admin.display(description="labels")
+    def labels_shown(self, member: Member) -> SafeString:
+        return as_json(member.labels)
+
+    @admin.display(description="spec")
+    def spec_shown(self, member: Member) -> SafeString:
+        return as_json(member.spec)
+
+    @service_action("Cordon", effect="These members take no new claims. Who holds a slot keeps it.")
+    def cordon(self, member: Member, reason: str) -> None:
+        cordon_member(member_id=member.pk, reason=reason)
+
+    @service_action("Uncordon", effect="These members take claims again, if their pool does.")
+    def uncordon(self, member: Member, reason: str) -> None:
+        uncordon_member(member_id=member.pk, reason=reason)
+
+    @service_action("Remove when empty", effect="These members close now and leave once nobody holds a slot of theirs.", is_typed=True)
+    def leave(self, member: Member, reason: str) -> None:
+        remove_member(member_id=member.pk, reason=reason)
+
+    @service_action("Keep", effect="Their removal is called off, as long as they are still there.")
+    def keep(self, member: Member, reason: str) -> None:
+        keep_member(member_id=member.pk, reason=reason)
+
+
+class HeldFilter(admin.SimpleListFilter):
+    title = "holder"
+    parameter_name = "holder"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("some", "held by a claim"), ("none", "free of claims")]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(claim_id__isnull=self.value() == "none") if self.value() else queryset
+
+
+@admin.register(Slot)
+class SlotAdmin(ReadAdmin):
+    list_display = (
+        "id",
+        "pool_link",
+        "member_link",
+        "lane",
+        "number",
+        "state",
+        "is_open",
+        "claim",
+        "generation",
+        "drain_until",
+        "changed_at",
+    )
+    list_filter = ("state", "is_open", HeldFilter, PoolFilter)
+    list_select_related = ("pool", "member")
+    lookups = {"id": "pk", "pool": "pool__name", "member": "member__name", "claim": "claim_id", "number": "number", "lane": "lane"}
+    bare_words = ("id",)
+    exclude = ("observed",)
+    readonly_fields = ("claim", "observed_shown", "last_events")
+
+    @admin.display(description="pool")
+    def pool_link(self, slot: Slot) -> SafeString | str:
+        return link("pools.pool", slot.pool_id, slot.pool.name)
+
+    @admin.display(description="member")
+    def member_link(self, slot: Slot) -> SafeString | str:
+        return link("pools.member", slot.member_id, slot.member.name)
+
+    @admin.display(description="held by")
+    def claim(self, slot: Slot) -> SafeString | str:
+        return link("claims.claim", slot.claim_id)
+
+    @admin.display(description="observed")
+    def observed_shown(self, slot: Slot) -> SafeString:
+        return as_json(slot.observed)
+
+
+@admin.register(HoldStat)
+class HoldStatAdmin(ReadAdmin):
+    list_display = ("id", "pool", "lane", "kind", "hour")
+    list_filter = (PoolFilter,)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "pool": "pool__name", "lane": "lane", "kind": "kind"}
+    bare_words = ("pool",)
