@@ -118,4 +118,4 @@ def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = ()) -> Membe
 
 
 def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSnapshot:
-    return PoolSnapshot(id=pool.pk, name=pool.name, options=spec_of(pool).options, members=tuple(members))
+    return PoolSnapshot(id=pool.pk, name=pool.name, provider=pool.provider, options=spec_of(pool).options, members=tuple(members))

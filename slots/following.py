@@ -6,8 +6,8 @@ from pools.services import follow_configuration, raise_revision
 from pools.spec import Liveness, MemberSpec, PoolSpec
 from project.kernel.errors import FieldError, Invalid
 from slots.declaring import explain_overlap, list_overlaps
-from slots.rows import add_member_rows, change_member, in_seconds, list_holders_of, make_slots, move_member, rank_slots
-from slots.services import align_pool, apply_member_spec, mark_leaving
+from slots.rows import add_member_rows, change_member, in_seconds, list_holders_of, make_slots, mark_leaving, move_member, rank_slots
+from slots.services import align_pool, apply_member_spec
 
 WHERE = "members.list"
 WHY = "no longer in the configuration"

@@ -191,6 +191,15 @@ def let_go(pool: Pool, member: Member) -> str:
     return member.state
 
 
+def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
+    """In a transaction that has locked pool and member."""
+    if member.state in ("deleting", "gone"):
+        return
+    if not member.is_leaving:
+        change_member(member, "remove", before=member.state, after="leaving", reason=reason, is_leaving=True, note=reason)
+    let_go(pool, member)
+
+
 def end_member(member: Member, reason: str = "") -> None:
     """It is gone: nothing of it is left outside."""
     S.rows("retire_free", member=member.pk)

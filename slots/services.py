@@ -4,8 +4,7 @@ Locks are taken in one order, pool -> member -> slots. Binding takes none of the
 willing, so whoever changes that writes it to the slots in the same transaction.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,27 +19,30 @@ from pools.selectors import list_members_of, lock_member, lock_pool, member_spec
 from pools.services import raise_revision
 from pools.spec import MemberSpec, read_member, read_members
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
+from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.declaring import explain_overlap, list_member_faults
+from slots.liveness import beat_member as beat_member
+from slots.liveness import bring_back as bring_back
+from slots.liveness import lose_member as lose_member
+from slots.liveness import take_offline as take_offline
 from slots.rows import (
     S,
     add_member_rows,
     align_slots,
     change_member,
     end_member,
-    in_seconds,
     let_go,
     list_holders_of,
     make_slots,
+    mark_leaving,
     move_member,
     port_range,
 )
 
 LONGEST_REASON = 500
 LONGEST_PAUSE = timedelta(days=366)
-LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,6 @@ class Removal:
     member_id: int
     state: str  # gone or deleting: nobody was there. Else it leaves when the holders have
     holders: tuple[Holder, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The answer to a heartbeat."""
-
-    member_id: int
-    state: str
-    incarnation: int
-    next_within: float | None  # seconds; None: nobody waits for the next one
 
 
 def add_members(*, pool_id: int, declared: Sequence[Any], where: str = "members", reason: str = "") -> list[Member]:
@@ -162,15 +154,6 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
     return Removal(member.pk, member.state, holders)
 
 
-def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
-    """In a transaction that has locked pool and member."""
-    if member.state in ("deleting", "gone"):
-        return
-    if not member.is_leaving:
-        change_member(member, "remove", before=member.state, after="leaving", reason=reason, is_leaving=True, note=reason)
-    let_go(pool, member)
-
-
 def keep_member(*, member_id: int, reason: str = "") -> Member:
     """Take a removal back, as long as the member has not gone."""
     with transaction.atomic():
@@ -260,74 +243,6 @@ def align_pool(pool: Pool) -> None:
         align_slots(pool, member)
 
 
-def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None) -> Heard:
-    """A member is alive. One write into a narrow table, except for one that comes back."""
-    if incarnation is None:
-        incarnation = Member.objects.filter(pk=member_id).values_list("incarnation", flat=True).first() or 0
-    text = None if load is None else json.dumps(dict(load))
-    if text is not None and len(text) > LARGEST_LOAD:
-        raise Invalid(fields=[FieldError("load", f"{len(text)} characters are too many.", f"Send {LARGEST_LOAD} at most.")])
-    row = S.one("beat", member=member_id, incarnation=incarnation, load=text)
-    if row is None:
-        raise _beat_refused(member_id, incarnation)
-    state = bring_back(member_id=member_id, reason="heartbeat") if row.state == "offline" else row.state
-    pool = Pool.objects.get(members=member_id)
-    liveness = spec_of(pool).liveness
-    return Heard(member_id, state, incarnation, None if liveness is None else liveness.heartbeat)
-
-
-def bring_back(*, member_id: int, reason: str = "") -> str:
-    """It was offline and is heard or seen again. One whose claims are being lost stays away until they all are: their slots are not
-    given to it back while the finalizer takes them."""
-    with transaction.atomic():
-        pool, member = lock_member(member_id)
-        if member.state != "offline":
-            return member.state
-        rows = S.rows("lock_slots", member=member.pk)
-        if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
-            return member.state
-        spec = spec_of(pool)
-        due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
-        move_member(member, "ready", "online", reason=reason, lost_at=None, due_at=due_at)
-        make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
-        hint("slots")
-        return member.state
-
-
-def take_offline(*, member_id: int, reason: str, next_look: float | None = None) -> str:
-    """Silent, or said to be not ready: it gets nothing new and keeps its claims."""
-    with transaction.atomic():
-        pool, member = lock_member(member_id)
-        if member.state != "ready":
-            return member.state
-        due_at = None if next_look is None else in_seconds(next_look)
-        move_member(member, "offline", "offline", reason=reason, due_at=due_at)
-        align_slots(pool, member)
-        hint("pools")
-        return member.state
-
-
-def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
-    """Silent for too long, or known to be gone: what is free here is withdrawn now, each claim here is lost next, by the finalizer.
-
-    One that is gone outside leaves for good; one that was only silent may be heard again.
-    """
-    with transaction.atomic():
-        pool, member = lock_member(member_id)
-        if member.state in ("deleting", "gone") or (member.lost_at is not None and not is_gone):
-            return
-        if member.state == "ready":
-            move_member(member, "offline", "offline", reason=reason)
-        if member.lost_at is None:
-            change_member(member, "lose", before=member.state, after="lost", reason=reason, lost_at=Now(), due_at=None)
-        align_slots(pool, member)
-        free = [row.id for row in S.rows("lock_slots", member=member.pk) if row.state in ("idle", "draining")]
-        S.rows("retire_slots", slots=free, actor=current_actor(), reason=reason)
-        if is_gone:
-            mark_leaving(pool, member, reason)
-        hint("pools", "claims")
-
-
 def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id: str = "") -> None:
     """What the provider confirmed after an operation: created and seen, or gone as it was wanted."""
     with transaction.atomic():
@@ -400,17 +315,3 @@ def _now() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         found: datetime = cursor.fetchone()[0]
     return found
-
-
-def _beat_refused(member_id: int, incarnation: int) -> Exception:
-    member = Member.objects.filter(pk=member_id).first()
-    if member is None:
-        return NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
-    if member.incarnation != incarnation:
-        return StaleGeneration(
-            f"Member {member.name} is at incarnation {member.incarnation}, not {incarnation}.",
-            code="stale_incarnation",
-            way_out="Whoever beats was replaced: stop, or sign in anew.",
-            incarnation=member.incarnation,
-        )
-    return Conflict(f"Member {member.name} is {member.state}.", code="gone", way_out="Stop: it is no longer part of the pool.")

@@ -127,16 +127,18 @@ WHERE slot_id = %(slot)s AND at <= %(at)s ORDER BY id DESC LIMIT 1
 
 -- beat: a heartbeat of the present incarnation; anything older is no row. It tells what the member is, for those that come back.
 WITH m AS (
-  SELECT id, incarnation, state, lost_at IS NOT NULL AS is_lost FROM pools_member
-  WHERE id = %(member)s AND incarnation = %(incarnation)s AND state IN ('creating', 'ready', 'offline')),
+  SELECT m.id, m.incarnation, m.state, p.spec #>> '{liveness,heartbeat}' AS every
+  FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+  WHERE m.id = %(member)s AND m.incarnation = coalesce(%(incarnation)s::int, m.incarnation) AND m.state IN ('creating', 'ready', 'offline')),
 b AS (
   INSERT INTO pools_heartbeat (member_id, incarnation, at, load) SELECT id, incarnation, now(), %(load)s::jsonb FROM m
   ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = EXCLUDED.at, load = EXCLUDED.load
   RETURNING member_id)
-SELECT m.id AS member_id, m.state, m.is_lost FROM m JOIN b ON b.member_id = m.id
+SELECT m.id AS member_id, m.state, m.incarnation, m.every FROM m JOIN b ON b.member_id = m.id
 
--- due_members: whom the finalizer looks at, longest due first.
-SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n}
+-- take_due_members: whom the finalizer looks at, longest due first. The timer moves on before the look: a row it can't deal with waits.
+UPDATE pools_member SET due_at = now() + make_interval(secs => %(seconds)s)
+WHERE id IN (SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 
 -- silence: how long nothing was heard of the present incarnation; null: never anything.
 SELECT extract(epoch FROM now() - h.at)::float8 FROM pools_heartbeat h JOIN pools_member m ON m.id = h.member_id
@@ -152,16 +154,18 @@ SELECT m.id FROM pools_member m
 WHERE m.lost_at IS NOT NULL AND m.state <> 'gone'
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved')) ORDER BY m.id LIMIT {n}
 
--- overdue_slots: they drain past their deadline.
-SELECT id, member_id, pool_id, generation FROM slots_slot WHERE due_at <= now() AND state = 'draining' ORDER BY due_at LIMIT {n}
+-- take_due_slots: those that drain and are to be looked at, by their deadline or before. The same here: the timer first.
+UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s)
+FROM (SELECT id FROM slots_slot WHERE due_at <= now() AND state = 'draining' ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) o
+WHERE slots_slot.id = o.id RETURNING slots_slot.id, member_id, pool_id, generation
 
--- postpone_slots: looked at; once more in a while.
-UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s) WHERE id = ANY (%(slots)s::bigint[]) AND state = 'draining'
-
--- unsynced_members: something is to be done outside and no operation says so, because it ended without being confirmed.
+-- unsynced_members: something is to be done outside and no operation says so. It ended without a word, or was never written.
 SELECT m.id AS member_id, m.pool_id, p.queue FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
-WHERE p.queue <> '' AND (m.state IN ('creating', 'deleting') OR m.id = ANY (%(members)s::bigint[]))
+WHERE m.state IN ('creating', 'deleting') AND p.queue <> ''
   AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL) ORDER BY m.id LIMIT {n}
+
+-- has_operation: whether somebody will look at this member again anyway; the operation that asks is left out.
+SELECT EXISTS (SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0))
 
 -- count_slots: how many of each pool are what, by member state, in one pass over the members' slots.
 SELECT m.pool_id, s.lane, s.state, s.is_open, m.state AS member_state, m.lost_at IS NOT NULL AS is_lost, count(*) AS n
@@ -172,3 +176,8 @@ GROUP BY 1, 2, 3, 4, 5, 6
 -- count_members: the same for members.
 SELECT pool_id, state, is_cordoned, is_leaving, lost_at IS NOT NULL AS is_lost, count(*) AS n
 FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' GROUP BY 1, 2, 3, 4, 5
+
+-- slots_outside: what a provider gets to know of the slots of some members.
+SELECT id, member_id, lane, number, state, claim_id, last_claim_id, generation,
+  state = 'draining' AND drain_until <= now() AS is_overdue
+FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, number, lane

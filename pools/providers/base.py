@@ -49,6 +49,7 @@ class MemberSnapshot:
 class PoolSnapshot:
     id: int
     name: str
+    provider: str
     options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
     members: tuple[MemberSnapshot, ...] = ()
 

@@ -1,0 +1,7 @@
+from project.kernel.commands import ControllerCommand
+from slots.controllers import Watcher
+
+
+class Command(ControllerCommand):
+    help = "Looks at what each provider sees: members that vanished, came back or are ready; stamps each pool after a full look."
+    controllers = (Watcher,)
