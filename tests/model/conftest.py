@@ -1,0 +1,15 @@
+"""Tables that several connections see: committed, emptied before and after."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.model import kit
+
+
+@pytest.fixture
+def tables(db: None) -> Iterator[None]:
+    """Used by actors with connections of their own. Django's connection of the main thread stays in the test's transaction, unused."""
+    kit.empty()  # what is left by somebody who commits
+    yield
+    kit.empty()
