@@ -1,4 +1,5 @@
-"""Configuration as files: a document names its kind, its name and its spec; each app registers the kinds it knows.
+"""Configuration as files: a document names its kind and its name, the other fields are its spec, in the form that the API takes, too.
+Each app registers the kinds it knows.
 
 All faults of all documents are told at once, and then nothing is changed. Applying the same file again changes nothing.
 """
@@ -12,7 +13,7 @@ from django.db import transaction
 
 from .errors import FieldError, Invalid
 
-KEYS = {"kind", "name", "spec"}
+HEAD = ("kind", "name")
 LARGEST = 4_000_000  # characters of one file
 
 
@@ -116,7 +117,7 @@ def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
     found: list[dict[str, Any]] = []
     for each in list_kinds():
         if kind in ("", each.name):
-            found += [{"kind": each.name, "name": n, "spec": dict(s)} for n, s in each.export() if not names or n in names]
+            found += [{"kind": each.name, "name": n, **s} for n, s in each.export() if not names or n in names]
     if missing := set(names) - {d["name"] for d in found}:
         raise Invalid(f"There is no {kind or 'such'} {', '.join(sorted(missing))}.")
     return yaml.dump_all(found, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True) if found else ""
@@ -124,21 +125,20 @@ def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
 
 def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
     if not isinstance(value, dict):
-        faults.append(FieldError(place, "A document is a mapping with kind, name and spec."))
+        faults.append(FieldError(place, "A document is a mapping with kind, name and the fields of its kind."))
         return None
     before = len(faults)
-    faults += [FieldError(place, f"The field {key} is not known here.", "Known: kind, name, spec.") for key in value if key not in KEYS]
-    kind, name, spec = value.get("kind"), value.get("name"), value.get("spec", {})
+    kind, name = value.get("kind"), value.get("name")
     if not isinstance(kind, str) or kind not in _kinds:
         known = ", ".join(k.name for k in list_kinds())
         faults.append(FieldError(f"{place}: kind", f"{kind!r} is no kind.", f"Kinds: {known}."))
     if not isinstance(name, str) or not name:
         faults.append(FieldError(f"{place}: name", "A document names what it describes."))
-    if not isinstance(spec, dict) or not all(isinstance(key, str) for key in spec):
-        faults.append(FieldError(f"{place}: spec", "The spec is a mapping of names."))
+    if not all(isinstance(key, str) for key in value):
+        faults.append(FieldError(place, "The fields of a document have names."))
     if len(faults) > before:
         return None
-    return Document(_kinds[str(kind)], str(name), spec, place)
+    return Document(_kinds[str(kind)], str(name), {k: v for k, v in value.items() if k not in HEAD}, place)
 
 
 class _Loader(yaml.SafeLoader):
