@@ -17,7 +17,8 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 $(UV): requirements-uv.txt
-	@[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make a venv. On Debian: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Berth needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	@$(RUN) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) has no venv. On Debian: apt-get install python3-venv"; exit 1; }
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
 	@touch $@
 

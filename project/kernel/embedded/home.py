@@ -49,6 +49,7 @@ class Home:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise Trouble(self._who_runs()) from None
+        self.lock.truncate()  # where the last one ran
         self.check_space()
 
     def say_where(self, url: str) -> None:

@@ -190,7 +190,7 @@ class EmbeddedPostgres:
         command = [str(self.root / "bin" / "postgres"), "-D", place]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
-        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        with process.open_log(self.log) as log:
             self.process = subprocess.Popen(
                 command,
                 cwd="/",

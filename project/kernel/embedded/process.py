@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 # Loaded now: between fork and exec, as another user, the standard library may be out of reach.
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 PR_SET_PDEATHSIG = 1
 UNPRIVILEGED = "nobody"
+LONGEST_LOG = 20_000_000
 CACHE = Path("/var/cache/berth")
 
 
@@ -114,6 +115,13 @@ def write_private(file: Path, text: str) -> None:
     with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(text)
     scratch.replace(file)
+
+
+def open_log(file: Path) -> IO[bytes]:
+    """For appending; a large one becomes the old one first."""
+    if file.exists() and file.stat().st_size > LONGEST_LOG:
+        file.replace(file.with_suffix(".log.old"))
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def tail(file: Path, size: int = 2000) -> str:

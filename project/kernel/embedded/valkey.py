@@ -4,7 +4,6 @@ It carries hints only, so it keeps nothing on disk. Its settings go in by standa
 """
 
 import importlib.util
-import os
 import secrets
 import signal
 import socket
@@ -73,7 +72,7 @@ class EmbeddedValkey:
     def _spawn(self) -> None:
         lines = [f"port {self.port}", "bind 127.0.0.1", f"requirepass {self.password}", "appendonly no", 'save ""']
         lines += ["maxmemory 128mb", "maxmemory-policy noeviction", "daemonize no", "loglevel warning", "dir /"]
-        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        with process.open_log(self.log) as log:
             self.process = subprocess.Popen(
                 [str(self.binary), "-"],
                 cwd="/",

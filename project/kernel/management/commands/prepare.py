@@ -12,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
-from django.core.management import BaseCommand, CommandError, call_command, get_commands
-from django.db import connection, transaction
+from django.core.management import BaseCommand, CommandError, call_command
+from django.db import OperationalError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from project.kernel.embedded import backup, process
@@ -31,12 +31,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         is_embedded: bool = options["embedded"]
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            raise CommandError(f"The database does not answer. Check DATABASE_URL. It said: {str(error).strip()}") from None
         was_empty = self._migrate(is_embedded)
-        is_new = self._make_first_user()
-        if is_embedded and was_empty and env.is_on("BERTH_SAMPLE", True) and "sample" in get_commands():
-            call_command("sample", "load")
-        if is_new:
+        if self._make_first_user():
             self.stdout.write("the first user is made")
+        if is_embedded and was_empty and env.is_on("BERTH_SAMPLE", True):
+            call_command("sample", "load")
 
     def _migrate(self, is_embedded: bool) -> bool:
         executor = MigrationExecutor(connection)

@@ -1,0 +1,108 @@
+"""The way of a request through ASGI to Django and back, and what is refused on it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from project.kernel.http import Http
+
+seen: list[Any] = []
+
+
+@csrf_exempt
+def echo(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(request.body, content_type="text/plain")
+
+
+def whose(request: HttpRequest) -> HttpResponse:
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        seen.append((threading.current_thread().name, cursor.fetchone()[0]))
+    return HttpResponse()
+
+
+def stream(request: HttpRequest) -> StreamingHttpResponse:
+    def parts() -> Iterator[bytes]:
+        yield from (b"one ", b"two ", b"x" * 100_000)
+
+    return StreamingHttpResponse(parts())
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    raise RuntimeError("a view that fails")
+
+
+urlpatterns = [path("echo", echo), path("whose", whose), path("stream", stream), path("broken", broken)]
+
+
+@pytest.fixture
+def http(settings: Any) -> Iterator[Http]:
+    settings.ROOT_URLCONF = __name__
+    seen.clear()
+    http = Http()
+    yield http
+    everybody = threading.Barrier(settings.BERTH_WEB_THREADS)
+
+    def leave() -> None:
+        everybody.wait(10)  # so that each thread does it once
+        connection.close()
+
+    for left in [http.quick.submit(leave) for _ in range(settings.BERTH_WEB_THREADS)]:
+        left.result()
+    http.quick.shutdown()
+
+
+async def ask(http: Http, where: str, *, method: str = "GET", body: list[bytes] | None = None) -> tuple[int, bytes]:
+    parts = body or [b""]
+    coming = iter([{"type": "http.request", "body": part, "more_body": n < len(parts) - 1} for n, part in enumerate(parts)])
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if (message := next(coming, None)) is not None:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-length", str(sum(map(len, parts))).encode())]
+    scope = {"type": "http", "http_version": "1.1", "method": method, "path": f"/{where}", "query_string": b"", "headers": headers}
+    await http(scope | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}, receive, send)
+    assert not sent[-1].get("more_body", False)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+async def test_a_body_arrives_whole(http: Http) -> None:
+    assert await ask(http, "echo", method="POST", body=[b"one ", b"two"]) == (200, b"one two")
+
+
+async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) -> None:
+    endless = [b"x" * 100_000] * (settings.BERTH_BODY_LIMITS["/"] // 100_000 + 1)
+    status, body = await ask(http, "echo", method="POST", body=endless)
+    assert status == 413 and b"too_large" in body
+
+
+async def test_a_stream_arrives_in_parts(http: Http) -> None:
+    assert await ask(http, "stream") == (200, b"one two " + b"x" * 100_000)
+
+
+async def test_a_view_that_fails_is_an_answer(http: Http) -> None:
+    assert (await ask(http, "broken"))[0] == 500
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_few_threads_keep_few_connections(http: Http) -> None:
+    for _ in range(3):
+        await asyncio.gather(*[ask(http, "whose") for _ in range(30)])
+    assert len(seen) == 90
+    assert len({pid for _, pid in seen}) <= settings.BERTH_WEB_THREADS
+    assert len(set(seen)) == len({name for name, _ in seen})  # one connection for each thread, for good
