@@ -52,7 +52,7 @@ ACTIONS = {
 }
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
 # Events after which what somebody may do can have changed: whoever keeps a socket open asks again.
-ACCESS_EVENTS = frozenset({"grant", "ungrant", "token_revoke", "user_change"})
+ACCESS_EVENTS = frozenset({"grant", "ungrant", "revoke_token", "change_user", "sign_out"})
 
 Grants = tuple[tuple[int | None, str | None, str], ...]  # pool or all, its name while it is there, role
 
@@ -151,22 +151,26 @@ def expand(grants: Iterable[tuple[int | None, str | None, str]], is_superuser: b
 def load_identity(user_id: int) -> Identity | None:
     """Of a person who has signed in; None: gone or not active any more."""
     row = SQL.one("user_identity", user=user_id)
-    if row is None or not row.is_active:
+    if row is None:
         return None
-    return Identity(row.user_id, row.username, row.is_superuser, grants=read_grants(row.grants))
+    told = json.loads(row.told)
+    return read_identity(told) if told["is_active"] else None
 
 
-def read_grants(text: str | None) -> Grants:
-    return tuple((pool, name, role) for pool, name, role in json.loads(text)) if text else ()
+def read_identity(told: dict[str, Any]) -> Identity:
+    """From what the database told of a user, or of a token and its user."""
+    grants = tuple((pool, name, role) for pool, name, role in told["grants"] or ())
+    if "token" not in told:
+        return Identity(told["user"], told["username"], told["is_superuser"], grants=grants)
+    scope = read_scope(told["roles"], told["pools"], told["names"] or {})
+    return Identity(told["user"], told["username"], told["is_superuser"], told["token"], told["token_name"], grants, scope)
 
 
-def read_scope(scopes: str, names: str | None) -> Scope:
-    told = json.loads(scopes)
-    roles, pools = told.get("roles"), told.get("pools")
-    by_id = {pool: name for name, pool in json.loads(names).items()} if names else {}
+def read_scope(roles: list[str] | None, pools: list[int] | None, names: dict[str, int]) -> Scope:
+    by_id = {pool: name for name, pool in names.items()}
     return Scope(
         None if roles is None else frozenset().union(*(INCLUDES.get(role, frozenset()) for role in roles)),
-        None if pools is None else {int(pool): by_id.get(int(pool), "") for pool in pools},
+        None if pools is None else {pool: by_id.get(pool, "") for pool in pools},
     )
 
 

@@ -1,20 +1,22 @@
--- _grants: what a user may, directly and through groups: [pool or null, its name while it is there, role].
-(SELECT json_agg(json_build_array(g.pool_id, p.name, g.role)) FROM (
-    SELECT pool_id, role FROM pools_grant WHERE user_id = u.id
-    UNION SELECT pool_id, role FROM pools_grant WHERE group_id IN (SELECT group_id FROM auth_user_groups WHERE user_id = u.id)) g
-  LEFT JOIN pools_pool p ON p.id = g.pool_id AND p.state <> 'gone')::text AS grants
+-- _grants: what a user may, directly and through groups: [pool or null, its name while it is there, role], in a stable order.
+(SELECT json_agg(json_build_array(g.pool_id, (SELECT name FROM pools_pool p WHERE p.id = g.pool_id AND p.state <> 'gone'), g.role) ORDER BY g.id)
+   FROM pools_grant g
+   WHERE g.user_id = u.id OR g.group_id = ANY (ARRAY(SELECT m.group_id FROM auth_user_groups m WHERE m.user_id = u.id)))
 
--- token_identity: who calls with this token, and all that decides what they may, in one look. No row: there is no such token.
-SELECT t.id, t.name, t.revoked_at IS NOT NULL AS is_revoked, coalesce(t.expires_at <= now(), false) AS is_expired,
-  coalesce(t.last_used_at < now() - interval '1 min', true) AS is_use_old, t.scopes::text AS scopes,
-  CASE WHEN t.scopes->'pools' <> 'null' THEN (
-    SELECT json_object_agg(p.name, p.id) FROM jsonb_array_elements_text(t.scopes->'pools') x(id) JOIN pools_pool p ON p.id = x.id::bigint
-    WHERE p.state <> 'gone')::text END AS names,
-  u.id AS user_id, u.username, u.is_active, u.is_superuser, {_grants}
+-- token_identity: who calls with this token, and all that decides what they may, in one look: the same text as long as nothing of it
+-- changes. No row: there is no such token.
+SELECT json_build_object('token', t.id, 'token_name', t.name, 'is_revoked', t.revoked_at IS NOT NULL,
+  'is_expired', coalesce(t.expires_at <= now(), false), 'roles', t.scopes->'roles', 'pools', t.scopes->'pools',
+  'names', CASE WHEN t.scopes->'pools' <> 'null' THEN (
+    SELECT json_object_agg(p.name, p.id ORDER BY p.id) FROM pools_pool p
+    WHERE p.state <> 'gone' AND p.id = ANY (ARRAY(SELECT x::bigint FROM jsonb_array_elements_text(t.scopes->'pools') x))) END,
+  'user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told,
+  CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
 FROM pools_token t JOIN auth_user u ON u.id = t.user_id WHERE t.hash = %(hash)s
 
 -- user_identity: the same for a person who has signed in.
-SELECT u.id AS user_id, u.username, u.is_active, u.is_superuser, {_grants} FROM auth_user u WHERE u.id = %(user)s
+SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
+FROM auth_user u WHERE u.id = %(user)s
 
 -- note_use: at most once a minute, and never waiting for another request that notes the same.
 UPDATE pools_token SET last_used_at = now() WHERE id = (

@@ -1,16 +1,18 @@
 """What programs sign in with. The secret is shown once, when it is made; only its hash is kept."""
 
 import hashlib
+import json
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from pools.access import INCLUDES, ROLES, SQL, Identity, Scope, read_grants, read_scope
+from pools.access import INCLUDES, ROLES, SQL, Identity, Scope, read_identity
 from pools.models import Pool, Token
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
 from project.kernel.events import record
@@ -32,27 +34,52 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+_seen: OrderedDict[str, tuple[str, Identity]] = OrderedDict()  # by hash: what the database told last time, and what it meant
+MOST_SEEN = 1000
+
+
 def identify_token(secret: str) -> Identity:
-    """Who calls with this secret and what they may. One prepared statement, and one write a minute. Raises BadToken."""
+    """Who calls with this secret and what they may. One prepared statement each time, and one write a minute. Raises BadToken."""
     if not secret.startswith(PREFIX) or len(secret) > LONGEST_SECRET:
         raise BadToken("There is no such token.", way_out=f"Tokens begin with {PREFIX}. Make one on the page Tokens.")
-    row = SQL.one("token_identity", hash=hash_secret(secret))
+    hashed = hash_secret(secret)
+    row = _ask(hashed)
     if row is None:
         raise BadToken("There is no such token.", way_out="Make one on the page Tokens.")
-    if row.is_revoked or row.is_expired or not row.is_active:
-        what = "was revoked" if row.is_revoked else "has expired" if row.is_expired else "belongs to somebody who is not active any more"
+    if (seen := _seen.get(hashed)) is not None and seen[0] == row.told:
+        identity = seen[1]  # nothing of it has changed: the same conclusion
+    else:
+        identity = _conclude(json.loads(row.told))
+        _seen[hashed] = (row.told, identity)
+        if len(_seen) > MOST_SEEN:
+            _seen.popitem(last=False)
+    if row.note_use_of:
+        SQL.rows("note_use", token=row.note_use_of)
+    return identity
+
+
+def _ask(hashed: str) -> Any:
+    """The first statement of a request, so the one that meets a connection which died while it was idle."""
+    try:
+        return SQL.one("token_identity", hash=hashed)
+    except (OperationalError, InterfaceError):
+        if connection.in_atomic_block or connection.is_usable():
+            raise
+        connection.close()
+        return SQL.one("token_identity", hash=hashed)
+
+
+def _conclude(told: dict[str, Any]) -> Identity:
+    if told["is_revoked"] or told["is_expired"] or not told["is_active"]:
+        what = (
+            "was revoked"
+            if told["is_revoked"]
+            else "has expired"
+            if told["is_expired"]
+            else "belongs to somebody who is not active any more"
+        )
         raise BadToken(f"This token {what}.", way_out="Make a new one on the page Tokens.")
-    if row.is_use_old:
-        SQL.rows("note_use", token=row.id)
-    return Identity(
-        row.user_id,
-        row.username,
-        row.is_superuser,
-        token_id=row.id,
-        token_name=row.name,
-        grants=read_grants(row.grants),
-        scope=read_scope(row.scopes, row.names),
-    )
+    return read_identity(told)
 
 
 def create_token(
@@ -79,7 +106,7 @@ def create_token(
             token = Token.objects.create(
                 user=user, name=name, prefix=secret[:SHOWN], hash=hash_secret(secret), scopes=scopes, expires_at=expires_at
             )
-            record("token_create", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
+            record("create_token", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
     except IntegrityError:
         raise Conflict(f"There is a token named {name} already.", way_out="Choose another name, or revoke that one first.")
     token.refresh_from_db()
@@ -95,7 +122,7 @@ def revoke_token(token_id: int, *, reason: str = "") -> Token:
         if token.revoked_at is None:
             token.revoked_at = timezone.now()
             token.save(update_fields=["revoked_at"])
-            record("token_revoke", reason=reason, data=about(token))
+            record("revoke_token", reason=reason, data=about(token))
     return token
 
 

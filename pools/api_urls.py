@@ -1,0 +1,14 @@
+"""REST about access, under /api/v1/. Pools themselves are in claims/api_urls: their resource shows slots and deletes claims."""
+
+from django.urls import path
+
+import pools.converters  # noqa: F401  (registers them)
+from pools import api
+
+urlpatterns = [
+    path("me/", api.MyView.as_view(), name="api-me"),
+    path("tokens/", api.TokenList.as_view(), name="api-tokens"),
+    path("tokens/<id:token_id>/", api.TokenDetail.as_view(), name="api-token"),
+    path("grants/", api.GrantList.as_view(), name="api-grants"),
+    path("grants/<id:grant_id>/", api.GrantDetail.as_view(), name="api-grant"),
+]

@@ -1,0 +1,114 @@
+"""Resources that are called thousands of times a minute: the same declarations and answers as any Endpoint, without DRF's own request,
+negotiation and serializers in between. A claim over HTTP costs little more than its two statements."""
+
+import functools
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
+
+from pools.access import Identity
+from pools.authentication import identify
+from pools.endpoint import Endpoint, refuse_unknown_query
+from project.kernel.actor import acting_as
+from project.kernel.api import read_json
+from project.kernel.problems import CONTENT_TYPE, describe
+
+JSON = "application/json"
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class Call:
+    """One request, as far as anybody reads it. The names are those of DRF's request."""
+
+    __slots__ = ("identity", "request")
+
+    def __init__(self, request: HttpRequest, identity: Identity) -> None:
+        self.request = request
+        self.identity = identity
+
+    @property
+    def query_params(self) -> QueryDict:
+        return self.request.GET
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.request.headers
+
+    @property
+    def path(self) -> str:
+        return self.request.path
+
+    def build_absolute_uri(self, location: str) -> str:
+        return self.request.build_absolute_uri(location)
+
+    def read(self) -> Any:
+        """The body; an empty one is an empty object."""
+        body = self.request.body
+        if not body:
+            return {}
+        if self.request.content_type != JSON:
+            raise UnsupportedMediaType(self.request.content_type or "")
+        return read_json(body)
+
+
+class LeanEndpoint(Endpoint):
+    """Handlers take a Call and answer with `answer(...)`. `as_view` gives a plain view that the schema reads like DRF's."""
+
+    methods: ClassVar[tuple[str, ...]] = ("get", "post", "put", "patch", "delete")
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Any:
+        described = super().as_view(**initkwargs)
+        handlers = {name.upper(): getattr(cls, name) for name in cls.methods if hasattr(cls, name)}
+        view = cls()
+
+        @csrf_exempt  # a session's CSRF token is checked once it is known that a session calls
+        @functools.wraps(described, updated=())
+        def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+            try:
+                handler = handlers.get("GET" if request.method == "HEAD" else request.method or "")
+                identity = identify(request)
+                if handler is None:
+                    raise MethodNotAllowed(request.method or "")
+                with acting_as(identity.actor):
+                    if request.META.get("QUERY_STRING"):
+                        refuse_unknown_query(Call(request, identity), handler.known_query)
+                    found: HttpResponseBase = handler(view, Call(request, identity), **kwargs)
+                    return found
+            except Exception as error:
+                return refuse(error, handlers)
+
+        answer_call.cls = cls  # type: ignore[attr-defined]  # where the schema looks
+        answer_call.initkwargs = initkwargs  # type: ignore[attr-defined]
+        return answer_call
+
+
+def answer(body: Any, status: int = 200, **headers: str) -> HttpResponse:
+    response = HttpResponse(write_json(body), status=status, content_type=JSON)
+    for name, value in headers.items():
+        response.headers[name.replace("_", "-")] = value
+    return response
+
+
+def refuse(error: Exception, handlers: Mapping[str, Any]) -> HttpResponse:
+    body, headers = describe(error)
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(handlers)
+    return HttpResponse(write_json(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers)
+
+
+def write_json(body: Any) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_write_other)
+
+
+def _write_other(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
