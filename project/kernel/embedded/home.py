@@ -70,15 +70,18 @@ class Home:
         return f"Berth already runs on {self.path}: {where}. It is left alone. For a second one, set BERTH_HOME and BERTH_PORT."
 
     def check_space(self) -> None:
-        free = shutil.disk_usage(self.path).free
+        free = self.count_free()
         if free < ENOUGH:
             raise Trouble(
                 f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. "
                 "Make room, or name a folder elsewhere in BERTH_HOME."
             )
 
+    def count_free(self) -> int:
+        return shutil.disk_usage(self.path).free
+
     def is_full(self) -> bool:
-        return shutil.disk_usage(self.path).free < 20_000_000
+        return self.count_free() < 20_000_000
 
     def write_services(self, urls: dict[str, str]) -> None:
         process.write_private(self.path / "services.json", json.dumps(urls))

@@ -18,6 +18,7 @@ from typing import Protocol
 from project.kernel.embedded import process
 
 STEADY = 30.0  # seconds after which an end counts as the first again
+LOOK_EVERY = 15.0
 PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
 COLOURS = (36, 32, 35, 33, 34)
 
@@ -56,6 +57,7 @@ class Supervisor:
     services: list[Service] = field(default_factory=list)
     explain: Callable[[str], str] = lambda name: ""
     on_ready: Callable[[], None] = lambda: None
+    look_round: Callable[[], None] = lambda: None  # now and then
     is_stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class Supervisor:
         self.selector.register(self.waker, selectors.EVENT_READ, self._drain_wakes)
         self.service_again: dict[str, tuple[float, int, float]] = {}
         self.signals = 0
+        self.look_at = 0.0
 
     # -- words ----------------------------------------------------------------
     def say(self, text: str) -> None:
@@ -111,6 +114,9 @@ class Supervisor:
         while not self.is_stopping:
             now = time.monotonic()
             waits = [self._tend(child, now) for child in self.children] + [self._tend_service(service, now) for service in self.services]
+            if now >= self.look_at:
+                self.look_at = now + LOOK_EVERY
+                self.look_round()
             self._turn(min([1.0, *waits]))
 
     def stop(self) -> None:

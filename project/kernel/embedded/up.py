@@ -16,11 +16,13 @@ from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
+SHORT = 150_000_000  # bytes of free disk
 
 
 class Up:
     def __init__(self) -> None:
         self.began = time.monotonic()
+        self.is_short = False
         self.home = Home(env.home())
         self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
         self.port = os.environ.get("BERTH_PORT") or "8000"
@@ -33,7 +35,7 @@ class Up:
         self.home.open()
         listener = bind(self.address, self.port)
         self.home.say_where(self.url)
-        self.supervisor = Supervisor(env.ROOT, explain=self.explain, on_ready=self.say_ready)
+        self.supervisor = Supervisor(env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.look_at_space)
         self.supervisor.say(f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})")
         try:
             self.start_services()
@@ -124,6 +126,13 @@ class Up:
         else:
             shown.touch(mode=0o600)
             self.supervisor.say(f"open {self.url} and sign in as admin, password {file.read_text().strip()} (shown once, kept in {file})")
+
+    def look_at_space(self) -> None:
+        """Before the database finds out, and once each time."""
+        is_short = self.home.count_free() < SHORT
+        if is_short and not self.is_short:
+            self.supervisor.say(f"The disk of {self.home.path} is nearly full: {self.home.count_free() // 10**6} MB are free. Make room.")
+        self.is_short = is_short
 
     def explain(self, name: str) -> str:
         """Why a service may have ended, where we can tell."""
