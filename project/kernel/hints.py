@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -115,7 +114,11 @@ def hint(*topics: str) -> None:
     """After the present transaction (at once, if there is none): something changed. Never raises for the caller's commit."""
     if unknown := set(topics) - set(TOPICS):
         raise ValueError(f"no such topic: {', '.join(sorted(unknown))}")
-    transaction.on_commit(partial(_add, topics), robust=True)
+
+    def send() -> None:  # no partial: Django asks a hook that failed for its name
+        _sender.add(topics)
+
+    transaction.on_commit(send, robust=True)
 
 
 def flush(timeout: float = 1.0) -> bool:
@@ -125,10 +128,6 @@ def flush(timeout: float = 1.0) -> bool:
 def disconnect() -> None:
     """For tests: whoever drops the database must be alone on it."""
     _sender.disconnect()
-
-
-def _add(topics: tuple[str, ...]) -> None:
-    _sender.add(topics)
 
 
 def _start_anew() -> None:

@@ -143,19 +143,20 @@ def queues_due(late: float = 0.0) -> list[str]:
     return [row.queue for row in SQL.rows("queues_due", late=late)]
 
 
-def take(queue: str, lane: str, limit: int = BATCH, lease: float = LEASE) -> list[Taken]:
+def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) -> list[Taken]:
     """What is due on a lane, oldest first. A short transaction of its own; from here until `lease` it is ours alone."""
     refuse_inside_transaction("take")
-    rows = SQL.rows("take", limit, queue=queue, lane=lane, lease=lease)
+    rows = SQL.rows("take", limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
     taken = [
         Taken(r.id, r.queue, r.lane, r.kind, r.pool_id, r.member_id, r.claim_id, r.generation, json.loads(r.body), r.attempts) for r in rows
     ]
     return sorted(taken, key=lambda t: t.id)
 
 
-def renew(taken: Sequence[Taken], lease: float = LEASE) -> list[Taken]:
+def renew(taken: Sequence[Taken], lease: float | None = None) -> list[Taken]:
     """Hold on to them for longer. Those that somebody else has taken since are left out of the answer."""
-    mine = {r.id for r in SQL.rows("renew", ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=lease)}
+    seconds = LEASE if lease is None else lease
+    mine = {r.id for r in SQL.rows("renew", ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=seconds)}
     return [t for t in taken if t.id in mine]
 
 
@@ -234,7 +235,8 @@ def _perform_taken(taken: list[Taken], should_stop: Callable[[], bool]) -> int:
             mine = {t.id for t in renew([t for group in groups for t in group])}
             groups = [kept for group in groups if (kept := [t for t in group if t.id in mine])]
             leased_at = time.monotonic()
-            continue
+            if not groups:
+                break
         group = groups.pop(0)
         errors = _perform(group)
         settle_done([t for t in group if t.id not in errors])

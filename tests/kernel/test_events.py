@@ -31,7 +31,18 @@ def write(session: psycopg.Connection, verb: str) -> None:
 def test_it_keeps_who_what_before_after_and_why():
     start = now_position()
     with acting_as("user:7"):
-        record("bind", pool_id=1, member_id=2, slot_id=3, claim_id=4, generation=5, before="waiting", after="bound", reason="r", data={"k": [1]})
+        record(
+            "bind",
+            pool_id=1,
+            member_id=2,
+            slot_id=3,
+            claim_id=4,
+            generation=5,
+            before="waiting",
+            after="bound",
+            reason="r",
+            data={"k": [1]},
+        )
     (row,), _ = read_events(start)
     assert (row.verb, row.pool_id, row.member_id, row.slot_id, row.claim_id, row.generation) == ("bind", 1, 2, 3, 4, 5)
     assert (row.before, row.after, row.actor, row.reason, row.data) == ("waiting", "bound", "user:7", "r", {"k": [1]})
@@ -124,7 +135,7 @@ def test_the_log_is_read_through_its_index():
     assert "Sort" not in plan
 
 
-@pytest.mark.parametrize("text", ["", ".", "1", "1.", ".2", "a.b", "-1.2", "1.2.3", "١.٢", "9" * 30 + ".1", " 1.2"])
+@pytest.mark.parametrize("text", ["", ".", "1", "1.", ".2", "a.b", "-1.2", "1.2.3", "١.٢", "9" * 30 + ".1", " 1.2"])  # noqa: RUF001
 def test_what_is_no_position_is_refused(text):
     with pytest.raises(ValueError, match="not a position"):
         Position.parse(text)
