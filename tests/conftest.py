@@ -1,22 +1,96 @@
 """Fixtures for every test."""
 
-from collections.abc import Iterator
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
 
-from project.kernel import hints
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests share one worker and come last: Playwright's event loop stays, and no asynchronous test can run beside it."""
     for item in items:
+        if "page" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.xdist_group("browser"))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The connection that sends hints outlives every test, and a database in use cannot be dropped."""
-    yield
-    hints.disconnect()
+def web_process(django_db_setup: None) -> Iterator[str]:
+    """The real web process on the tests' database; its address."""
+    at = urlsplit(os.environ["DATABASE_URL"])
+    environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
+    ready, told = os.pipe()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        command = [sys.executable, "-m", "project.kernel.embedded.web", str(listener.fileno()), str(told)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=(listener.fileno(), told))
+        os.close(told)
+        try:
+            assert os.read(ready, 1), "the web process does not start"  # ends when it says so, and when it dies
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            os.close(ready)
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture
+def site(transactional_db: None, web_process: str) -> str:
+    """Where Berth answers, on an empty database of this test's own."""
+    return web_process
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium: make chromium")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (half a second, which other tests need not pay)
+
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # its event loop runs in this thread from here on, though nothing of ours is in it
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, site: str) -> Iterator[Any]:
+    """A fresh browser window on the site. Whatever it complains of, our content policy included, fails the test."""
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US")
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(f"{message.text} ({message.location})") if message.type == "error" else None)
+    yield page
+    context.close()
+    assert not complaints, complaints
+
+
+@pytest.fixture
+def sign_in(site: str) -> Callable[[Any, User], None]:
+    """`sign_in(page, user)`: this window is signed in, without the form."""
+
+    def enter(page: Any, user: User) -> None:
+        client = Client()
+        client.force_login(user)
+        name = settings.SESSION_COOKIE_NAME
+        page.context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": site, "httpOnly": True}])
+
+    return enter
