@@ -108,6 +108,7 @@ class ClaimView:
             "slots": [slot.as_dict() for slot in self.slots],
             "created_at": _iso(self.created_at),
             "bound_at": _iso(self.bound_at),
+            "acknowledged_at": _iso(self.acknowledged_at),
             "acknowledge_by": _iso(self.acknowledge_by),
             "expires_at": _iso(self.expires_at),
             "wait": None if self.wait is None else self.wait.as_dict(),

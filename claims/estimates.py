@@ -48,9 +48,10 @@ def estimate_start(need: int, ages: Sequence[float], holds: Holds, *, weight: fl
     living = [age for age in ages if age < holds.seconds[-1]]
     if not living:
         return Band(None, None, "its slots are held longer than any lately" if ages else "depends on what becomes free")
-    return (
-        Band(_when(need, living, holds, weight, 0.0), _when(need, living, holds, weight, NINE_IN_TEN)) if holds.mean > 0 else Band(0.0, 0.0)
-    )
+    if holds.mean <= 0:
+        return Band(0.0, 0.0)
+    start, end = (_when(need, living, holds, weight, deviations) for deviations in (0.0, NINE_IN_TEN))
+    return Band(None, None, "further away than can be said") if start == inf else Band(start, min(end, FURTHEST))
 
 
 def _when(need: int, ages: Sequence[float], holds: Holds, weight: float, deviations: float) -> float:

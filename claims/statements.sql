@@ -57,9 +57,10 @@ WITH line AS MATERIALIZED (
 -- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line; else
 -- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
--- No row: the key exists (read that claim), or the pool is another one by now.
+-- No row: the key exists (read that claim), or pool or line are others by now.
 WITH p AS MATERIALIZED (
-  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active') FOR KEY SHARE),
+  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
 free AS MATERIALIZED (
   SELECT f.id, f.member_id, f.number, l.lane FROM p, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
     SELECT id, member_id, number FROM slots_slot WHERE pool_id = p.id AND lane = l.lane AND state = 'idle' AND is_open
@@ -74,7 +75,7 @@ c AS (
     CASE WHEN f.id IS NOT NULL THEN now() END,
     CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
   FROM p LEFT JOIN free f ON true
-  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
   FROM c, free WHERE slots_slot.id = free.id AND c.state = 'bound'),
@@ -84,13 +85,14 @@ e AS (
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
-SELECT c.id, c.state, c.generation, c.created_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
+SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
 FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
 
 -- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
 -- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
 WITH p AS MATERIALIZED (
-  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active') FOR KEY SHARE),
+  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
 asked AS MATERIALIZED (
   SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, n, owner, key, digest, spec
   FROM p, unnest(%(owners)s::varchar[], %(keys)s::varchar[], %(digests)s::bytea[], %(specs)s::jsonb[]) WITH ORDINALITY AS t(owner, key, digest, spec, n)),
@@ -107,9 +109,9 @@ c AS (
     CASE WHEN f.id IS NOT NULL THEN now() END,
     CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (asked.spec->>'due_in')::float8) END
   FROM p, asked LEFT JOIN free f USING (n) ORDER BY n
-  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 made AS MATERIALIZED (
-  SELECT c.id, c.state, c.generation, c.created_at, asked.n, free.id AS slot_id, free.member_id, free.lane, free.number
+  SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, asked.n, free.id AS slot_id, free.member_id, free.lane, free.number
   FROM c JOIN asked USING (id) LEFT JOIN free USING (n)),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = made.id, ordinal = 0, generation = made.generation, changed_at = now()
@@ -188,21 +190,22 @@ c AS (
                                   WHEN 'blocked' THEN now() + %(wait)s::interval END,
     attempts = CASE WHEN %(to)s::varchar IN ('waiting', 'blocked') THEN attempts + 1 ELSE attempts END
   FROM told WHERE claims_claim.id = told.id AND generation = %(generation)s AND state IN ('bound', 'reserved')
-  RETURNING claims_claim.id, before),
+  RETURNING claims_claim.id, before, workspace_id),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
     drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
     due_at = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
     claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
-  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue),
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue,
+    workspace_id),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, data)
   SELECT %(verb)s, pool_id, member_id, id, claim_id, generation, before, state, %(actor)s, %(reason)s, %(data)s::jsonb FROM s),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
-SELECT id, pool_id, member_id, state FROM s
+SELECT id, pool_id, member_id, state, workspace_id FROM s
 
 -- release_batch: the same for many, each named with its generation. Whoever is stale is left out of the answer.
 WITH told AS MATERIALIZED (
@@ -213,30 +216,31 @@ c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, named_generation = told.generation, due_at = NULL, expires_at = NULL,
     changed_at = now()
   FROM told WHERE claims_claim.id = told.id AND claims_claim.generation = told.generation AND state IN ('bound', 'reserved')
-  RETURNING claims_claim.id, before),
+  RETURNING claims_claim.id, before, workspace_id),
 s AS (
   UPDATE slots_slot SET state = CASE WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
     drain_until = {_drain}, due_at = {_drain}, claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
-  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue),
+  RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue,
+    workspace_id),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
   SELECT 'release', pool_id, member_id, id, claim_id, generation, before, state, %(actor)s FROM s),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
-SELECT claim_id, id AS slot_id, pool_id, state FROM s
+SELECT claim_id, id AS slot_id, pool_id, state, workspace_id FROM s
 
 -- end_unheld: cancel, reject or expire a claim that holds nothing.
 WITH c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, changed_at = now()
   FROM (SELECT id, state AS before FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE) o
   WHERE claims_claim.id = o.id AND claims_claim.state IN ('waiting', 'blocked', 'parked')
-  RETURNING claims_claim.id, pool_id, generation, o.before),
+  RETURNING claims_claim.id, pool_id, generation, o.before, workspace_id),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
   SELECT %(verb)s, pool_id, id, generation, before, %(outcome)s, %(actor)s, %(reason)s FROM c)
-SELECT id FROM c
+SELECT id, workspace_id FROM c
 
 -- shrink: size, ordinals and the freed slots in one statement; the last ordinals go. A new generation, since what is held has changed; a
 -- new shape, since a claim stands among its equals if it ever waits again.
@@ -417,7 +421,7 @@ WITH due AS (
   WHERE c.workspace_id = %(workspace)s AND c.state = 'blocked' AND NOT c.is_serial AND w.locked_at IS NULL AND (c.due_at IS NULL OR c.due_at <= now())
   ORDER BY c.id LIMIT {n} FOR NO KEY UPDATE OF c SKIP LOCKED),
 c AS (
-  UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM due WHERE claims_claim.id = due.id AND state = 'blocked'
+  UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM due WHERE claims_claim.id = due.id
   RETURNING claims_claim.id, pool_id, generation),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor)
@@ -437,7 +441,7 @@ SELECT id FROM c
 WITH due AS (
   SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND state = 'waiting' ORDER BY id LIMIT {n} FOR NO KEY UPDATE),
 c AS (
-  UPDATE claims_claim SET state = 'blocked', changed_at = now() FROM due WHERE claims_claim.id = due.id AND state = 'waiting'
+  UPDATE claims_claim SET state = 'blocked', changed_at = now() FROM due WHERE claims_claim.id = due.id
   RETURNING claims_claim.id, pool_id, generation),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
@@ -463,7 +467,8 @@ ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT {n} FOR NO KEY
 -- find_common_numbers: the lowest numbers that are free in every pool. One row of the arrays for each lane of each pool.
 SELECT number FROM (
   SELECT s.number, s.pool_id FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
-  JOIN slots_slot s ON s.pool_id = o.pool AND s.lane = o.lane AND s.state = 'idle' AND s.is_open
+  CROSS JOIN LATERAL (
+    SELECT number, pool_id, member_id FROM slots_slot WHERE pool_id = o.pool AND lane = o.lane AND state = 'idle' AND is_open OFFSET 0) s
   JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
   GROUP BY s.number, s.pool_id) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT {n}
@@ -473,7 +478,8 @@ SELECT number FROM (
   SELECT DISTINCT pool_id, number FROM (
     SELECT s.pool_id, s.number, lead(s.number, {n} - 1) OVER (PARTITION BY s.member_id, s.lane ORDER BY s.number) AS last
     FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
-    JOIN slots_slot s ON s.pool_id = o.pool AND s.lane = o.lane AND s.state = 'idle' AND s.is_open
+    CROSS JOIN LATERAL (
+      SELECT number, lane, pool_id, member_id FROM slots_slot WHERE pool_id = o.pool AND lane = o.lane AND state = 'idle' AND is_open OFFSET 0) s
     JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb) w
   WHERE last = number + ({n} - 1) * %(step)s::int) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT 1
@@ -522,7 +528,7 @@ FROM l JOIN claims_shape sh ON sh.id = l.shape_id CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free) f
 WHERE l.shape_id IS NOT NULL AND (
-  f.is_free OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
+  f.is_free OR head.pool_id IS NULL OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
   OR NOT sh.is_simple AND head.created_at < now() - make_interval(secs => %(strict)s))
 
 -- note_lines: why these lines wait, one write each. Whoever else notes them now says the same.
@@ -533,7 +539,7 @@ UPDATE claims_shape SET wait_reason = told.reason, tried_at = now(), lanes = ARR
 FROM told WHERE claims_shape.id = told.id
 
 -- pool_states: what is true of pools, cheap to ask: yes or no.
-SELECT p.id, p.name, p.state, p.paused_until IS NOT NULL AS is_paused, p.scale_requested_at IS NOT NULL AS is_asked,
+SELECT p.id, p.name, p.state, p.paused_until IS NOT NULL AS is_paused, p.paused_until, p.pause_reason, p.scale_requested_at IS NOT NULL AS is_asked,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state NOT IN ('deleting', 'gone')) AS has_member,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
 FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])
@@ -577,3 +583,211 @@ SELECT id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s A
 
 -- lock_pools: claims are made under this; who deletes a pool waits for them, and they for him.
 SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) ORDER BY id FOR KEY SHARE
+
+-- add_workspace: named for the first time.
+INSERT INTO claims_workspace (name) VALUES (%(name)s) ON CONFLICT (name) DO NOTHING
+
+-- share_workspace: who only looks at a workspace's lock: it may not be set meanwhile.
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR KEY SHARE
+
+-- hold_workspace: who adds a serial claim: one at a time.
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR NO KEY UPDATE
+
+-- lock_workspace_row: who locks or unlocks it: nobody adds a claim meanwhile.
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR UPDATE
+
+-- set_workspace_lock: by a person, with a reason; no person: it is open again.
+UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL ELSE now() END, locked_by = %(by)s, lock_reason = %(reason)s
+WHERE id = %(workspace)s
+
+-- serial_holder: the serial claim that is under way in a workspace.
+SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1
+
+-- workspaces_to_free: those in which a claim is blocked though nothing blocks it: no lock, and no serial claim under way or no serial one blocked.
+WITH RECURSIVE w AS (
+  (SELECT workspace_id AS id FROM claims_claim WHERE state = 'blocked' AND workspace_id IS NOT NULL ORDER BY workspace_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT workspace_id FROM claims_claim WHERE state = 'blocked' AND workspace_id > w.id ORDER BY workspace_id LIMIT 1)
+  FROM w WHERE w.id IS NOT NULL)
+SELECT w.id FROM w JOIN claims_workspace k ON k.id = w.id
+WHERE k.locked_at IS NULL AND (
+  EXISTS (SELECT FROM claims_claim c WHERE c.workspace_id = w.id AND c.state = 'blocked' AND NOT c.is_serial AND (c.due_at IS NULL OR c.due_at <= now()) OFFSET 0)
+  OR EXISTS (SELECT FROM claims_claim c WHERE c.workspace_id = w.id AND c.state = 'blocked' AND c.is_serial AND (c.due_at IS NULL OR c.due_at <= now()) OFFSET 0)
+    AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = w.id AND o.is_serial AND o.state IN ('waiting', 'bound', 'reserved', 'parked')))
+LIMIT {n}
+
+-- slot_place: where a slot is.
+SELECT p.name AS pool, s.lane FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = %(slot)s AND NOT (p.state = 'gone')
+
+-- rivals: the lines for slots of these lanes in one of these pools, and whether nobody may pass their heads.
+SELECT id, NOT is_simple AND wait_reason->'passable' = 'false'::jsonb AS is_strict FROM claims_shape
+WHERE pools && %(pools)s::varchar[] AND lanes && %(lanes)s::varchar[]
+
+-- count_places: slots of a pool by lane, state and why they are not handed out.
+SELECT s.lane, s.state, s.is_open, m.state AS member_state, m.is_cordoned OR m.is_leaving AS is_closing, count(*)::int AS n
+FROM pools_member m JOIN slots_slot s ON s.member_id = m.id
+WHERE m.pool_id = %(pool)s AND m.state <> 'gone' AND s.state <> 'retired' AND m.labels @> %(labels)s::jsonb GROUP BY 1, 2, 3, 4, 5
+
+-- unwilling_members: members that would have a free slot for the lanes, were they willing.
+SELECT m.name, m.state, m.is_cordoned, m.is_leaving FROM pools_member m
+WHERE m.pool_id = %(pool)s AND (m.state = 'offline' OR m.state = 'creating' OR m.is_cordoned OR m.is_leaving) AND m.state NOT IN ('deleting', 'gone')
+  AND m.labels @> %(labels)s::jsonb
+  AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle')
+ORDER BY m.position, m.id LIMIT {n}
+
+-- holders: who holds slots of these lanes, for how long, and until when at most; the longest first.
+SELECT c.id, c.state, c.step, extract(epoch FROM now() - c.bound_at)::float8 AS age, (c.spec->>'hold')::float8 AS hold
+FROM pools_member m JOIN slots_slot s ON s.member_id = m.id JOIN claims_claim c ON c.id = s.claim_id
+WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND s.is_open AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state IN ('held', 'reserved')
+  AND m.labels @> %(labels)s::jsonb
+ORDER BY c.bound_at LIMIT {n}
+
+-- recent_holds: how long the last claims of a pool held their slots. It looks at the last events of the pool and no further back.
+SELECT extract(epoch FROM e.at - c.bound_at)::float8 AS seconds FROM (
+  SELECT claim_id, at, before, after FROM kernel_event WHERE pool_id = %(pool)s ORDER BY id DESC LIMIT 2000) e
+JOIN claims_claim c ON c.id = e.claim_id
+WHERE e.before = 'held' AND e.after IN ('idle', 'draining') AND c.bound_at IS NOT NULL AND e.at > c.bound_at LIMIT {n}
+
+-- longest_free_run: of the numbers that are free in a lane of a pool, the most in a row on one member, and where.
+SELECT member_id, max(length)::int AS length FROM (
+  SELECT member_id, count(*) AS length FROM (
+    SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island
+    FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open) x
+  GROUP BY member_id, island) y
+GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
+
+-- most_on_one: the member with the most free slots of these lanes.
+SELECT member_id, count(*)::int AS length FROM slots_slot
+WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
+
+-- blocked_by: what a blocked claim waits for: the lock of its workspace, the serial claim under way there, the end of a back-off.
+SELECT c.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason, extract(epoch FROM c.due_at - now())::float8 AS due_in,
+  o.id AS holder, o.state AS holder_state, o.step AS holder_step, o.pool_id AS holder_pool,
+  extract(epoch FROM now() - o.bound_at)::float8 AS holder_age,
+  (SELECT count(*) FROM claims_claim b WHERE b.workspace_id = c.workspace_id AND b.state = 'blocked' AND (b.rank, b.id) < (c.rank, c.id))::int AS ahead
+FROM claims_claim c LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+LEFT JOIN LATERAL (
+  SELECT id, state, step, pool_id, bound_at FROM claims_claim
+  WHERE workspace_id = c.workspace_id AND is_serial AND c.is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1) o ON true
+WHERE c.id = ANY (%(claims)s::bigint[])
+
+-- queue: who waits for a pool, in the order of their turns. Heads of its lines only, so its cost is what is shown.
+SELECT x.id FROM claims_shape sh CROSS JOIN LATERAL (
+  SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n}) x
+WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY x.rank, x.id LIMIT {n}
+
+-- queue_blocked: who would wait for it, were it not blocked.
+SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
+WHERE c.state = 'blocked' AND sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY c.rank, c.id LIMIT {n}
+
+-- count_queues: how many wait for each pool and since when. Claims whose pool is not there count under none.
+SELECT pool_id, count(*) FILTER (WHERE state = 'waiting')::int AS waiting, count(*) FILTER (WHERE state = 'blocked')::int AS blocked,
+  min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id
+
+-- member_name: what people call it.
+SELECT name FROM pools_member WHERE id = %(member)s
+
+-- lanes_of: what some lines accept.
+SELECT id, lanes FROM claims_shape WHERE id = ANY (%(shapes)s::bigint[])
+
+-- claims_on_member: who holds slots of a member.
+SELECT DISTINCT claim_id AS id FROM slots_slot WHERE member_id = %(member)s AND claim_id IS NOT NULL
+
+-- count_workspaces: what is under way in workspaces.
+SELECT workspace_id AS id, count(*)::int AS live, (count(*) FILTER (WHERE state = 'blocked'))::int AS blocked,
+  min(id) FILTER (WHERE is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked')) AS running
+FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (state = 'ended') GROUP BY workspace_id
+
+-- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one.
+SELECT id FROM (
+  SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
+  UNION
+  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name] JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
+  WHERE p.id = %(pool)s
+  UNION
+  SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN pools_pool p ON sh.pools @> ARRAY[p.name]
+  WHERE c.state = 'blocked' AND p.id = %(pool)s
+  UNION
+  SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
+ORDER BY id LIMIT {n}
+
+-- count_live: how many they are.
+SELECT count(*)::int FROM (
+  SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
+  UNION
+  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name] JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
+  WHERE p.id = %(pool)s
+  UNION
+  SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
+
+-- lock_claim: for whoever looks before acting.
+SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec FROM claims_claim
+WHERE id = %(claim)s FOR NO KEY UPDATE
+
+-- copy_shape: the line of the same request for another number of slots.
+INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
+SELECT %(digest)s, pools, kind, lanes, %(size)s::smallint, %(terms)s::jsonb,
+  %(size)s::smallint = 1 AND cardinality(pools) = 1 AND NOT %(terms)s::jsonb ? 'selector'
+FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING id
+
+-- claims_by_keys: the same for many.
+SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
+
+-- lock_workspace_of: the workspace of a claim, before the claim itself.
+SELECT w.id, w.locked_at IS NOT NULL AS is_locked FROM claims_workspace w
+WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR NO KEY UPDATE
+
+-- holds_on: does a claim hold a slot of this member?
+SELECT EXISTS (SELECT FROM slots_slot WHERE claim_id = %(claim)s AND member_id = %(member)s)
+
+-- hold_pool: for who deletes it: whoever makes a claim in it waits, then finds it closed.
+SELECT id FROM pools_pool WHERE id = %(pool)s FOR UPDATE
+
+-- adopt: the pool of a line is there now: its claims get what the pool says of leases, unless they say it themselves.
+WITH line AS (
+  SELECT id FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' AND pool_id IS NULL ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED),
+p AS (SELECT id FROM pools_pool WHERE id = %(pool)s AND state IN ('pending', 'active') FOR KEY SHARE),
+spec AS (SELECT c.id, %(lease)s::jsonb || c.spec AS spec FROM line JOIN claims_claim c USING (id)),
+c AS (
+  UPDATE claims_claim SET pool_id = p.id, changed_at = now(),
+    spec = CASE WHEN least((spec.spec->>'acknowledge')::float8, (spec.spec->>'heartbeat')::float8, (spec.spec->>'hold')::float8) IS NULL THEN spec.spec
+           ELSE spec.spec || jsonb_build_object('due_in',
+             least((spec.spec->>'acknowledge')::float8, (spec.spec->>'heartbeat')::float8, (spec.spec->>'hold')::float8)) END
+  FROM spec, p WHERE claims_claim.id = spec.id RETURNING claims_claim.id, claims_claim.pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'adopt', pool_id, id, generation, 'waiting', 'waiting', %(actor)s, 'its pool is there now' FROM c)
+SELECT id FROM c
+
+-- disown: the pool of a line is gone; its claims wait for a new one of this name.
+UPDATE claims_claim SET pool_id = NULL, changed_at = now() FROM (
+  SELECT id FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' AND pool_id = %(pool)s ORDER BY rank, id LIMIT {n}
+  FOR NO KEY UPDATE SKIP LOCKED) line
+WHERE claims_claim.id = line.id RETURNING claims_claim.id
+
+-- pools_by_id: what the allocator must know of the pools of some lines, by id and by name.
+SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools_pool WHERE id = ANY (%(pools)s::bigint[])
+
+-- due_claims: claims whose time has come, the longest overdue first.
+SELECT id FROM claims_claim WHERE due_at <= now() ORDER BY due_at LIMIT {n}
+
+-- lock_due_claim: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
+SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged,
+  extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held,
+  (SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l WHERE l.claim_id = c.id AND l.generation = c.generation) AS silent
+FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP LOCKED
+
+-- postpone_claim: when to look next; no seconds: no timer.
+UPDATE claims_claim SET due_at = now() + make_interval(secs => %(seconds)s::float8) WHERE id = %(claim)s RETURNING id
+
+-- pools_deleting: pools whose claims are to go.
+SELECT id FROM pools_pool WHERE state = 'deleting' ORDER BY id
+
+-- old_claims: the next claims in the order of their ids, and which of them have been over for so long that they may go.
+SELECT id, created_at < now() - make_interval(secs => %(days)s * 86400) AS is_past,
+  state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s * 86400) AND NOT EXISTS (SELECT FROM claims_plan WHERE claim_id = c.id) AS is_old
+FROM claims_claim c WHERE id > %(after)s ORDER BY id LIMIT {n}
+
+-- delete_claims: with the heartbeats of their holders.
+WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[]))
+DELETE FROM claims_claim WHERE id = ANY (%(claims)s::bigint[]) AND state = 'ended' RETURNING id

@@ -1,0 +1,318 @@
+"""Matching those who wait with what is free. One step looks at the lines that have work, never at everybody in them.
+
+Lines of simple claims are served in batches: one statement takes the heads of all lines that accept a lane, in the order of their turns,
+and as many free slots. A claim that is not simple is tried by itself when its turn comes among them; if it does not fit, the others go
+on, until it has waited so long that nobody passes it. Row locks with SKIP LOCKED are the coordination: any number of allocators may run.
+"""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+
+from claims.metrics import BOUND
+from claims.policy import (
+    STRICT_AFTER,
+    Head,
+    Offer,
+    PoolState,
+    Turn,
+    Wanted,
+    choose_heads,
+    find_reason,
+    find_refusal,
+    is_passable,
+    is_strict,
+)  # fmt: skip
+from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_of
+from claims.services.binding import bind_claim
+from claims.services.demand import ask_for_capacity
+from claims.statements import CLAIMS, repeat
+from pools.selectors import read_stored
+from project.kernel.actor import current_actor
+from project.kernel.hints import hint
+
+BATCH = 100  # claims in one statement
+BATCHES = 20  # of one lane in one step; then the other pools have their turn
+TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
+STALE = 20.0  # seconds after which a line is looked at though nothing is free for it
+SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
+ADOPTED = 500
+
+
+@dataclass
+class Line:
+    """Those who ask for the same, as their head stands now."""
+
+    shape: int
+    names: list[str]
+    kind: str
+    lanes: list[str]
+    wanted: Wanted
+    is_simple: bool
+    turn: Turn
+    pool_id: int | None
+    waited: float
+    tried: float | None
+    noted: Mapping[str, Any] | None
+    stored_lanes: list[str]
+    is_free: bool = False
+    pools: tuple[PoolFacts | None, ...] = ()
+    is_done: bool = False  # its head was bound in this step
+    was_tried: bool = False
+    code: str = ""  # why it waits, once that was asked
+
+    @property
+    def found(self) -> list[PoolFacts]:
+        return [pool for pool in self.pools if pool is not None]
+
+    @property
+    def is_whole(self) -> bool:
+        return all(pool is not None and pool.state == "active" for pool in self.pools)
+
+    def head(self) -> Head:
+        return Head(self.turn, self.shape, self.is_simple, self.tried)
+
+
+@dataclass
+class Step:
+    """What one step did and found out."""
+
+    bound: int = 0
+    is_more: bool = False
+    states: dict[int, Any] = field(default_factory=dict)
+    offers: dict[tuple[int, int, str, bool], Offer] = field(default_factory=dict)
+    bound_pools: set[int] = field(default_factory=set)
+    has_operations: bool = False
+
+
+def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
+    """One step. `only_pools`: no others are served; their reasons are not looked at either."""
+    step = Step()
+    lines = _read_lines()
+    if only_pools is not None:
+        wanted = set(only_pools)
+        lines = [line for line in lines if line.pool_id in wanted]
+    lines = _place_lines(lines)
+    _serve(lines, step)
+    if only_pools is None:
+        _note(lines, step)
+    if step.bound:
+        hint("events", *(["operations"] if step.has_operations else []))
+        BOUND.inc(step.bound)
+    return step
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _read_lines() -> list[Line]:
+    found = []
+    for row in CLAIMS.rows("lines", stale=STALE, strict=STRICT_AFTER):
+        terms = json.loads(row.terms)
+        found.append(
+            Line(
+                shape=row.shape,
+                names=row.pools,
+                kind=row.kind,
+                lanes=row.lanes,
+                wanted=wanted_of(row.size, terms),
+                is_simple=row.is_simple,
+                turn=Turn(row.rank, row.claim),
+                pool_id=row.pool_id,
+                waited=row.waited,
+                tried=row.tried,
+                noted=None if row.wait_reason is None else json.loads(row.wait_reason),
+                stored_lanes=row.lanes,
+                is_free=row.is_free,
+            )
+        )
+    return found
+
+
+def _place_lines(lines: list[Line]) -> list[Line]:
+    """Gives every line its pools as they are now: found by id for the simple ones, by name where there are several or none yet."""
+    by_id = _read_pools({line.pool_id for line in lines if line.pool_id is not None})
+    names = {name for line in lines if len(line.names) > 1 or line.pool_id is None for name in line.names}
+    names |= {line.names[0] for line in lines if line.pool_id is not None and by_id[line.pool_id].state == "gone"}
+    by_name = find_pools(names) if names else {}
+    for line in lines:
+        first = None if line.pool_id is None else by_id[line.pool_id]
+        if first is None or first.state == "gone":
+            first = _change_pool(line, first, by_name.get(line.names[0]))
+        line.pools = (first, *(by_name.get(name) for name in line.names[1:]))
+        line.kind = kind_in(line.pools, line.kind)
+        line.lanes = lanes_in(line.pools, line.kind)
+        line.is_free = line.is_free or line.lanes != line.stored_lanes
+    return lines
+
+
+def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:
+    rows = CLAIMS.rows("pools_by_id", pools=list(ids))
+    return {r.id: PoolFacts(r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)) for r in rows}
+
+
+def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) -> PoolFacts | None:
+    """A pool has appeared under the name the line waits for, or the one it waited in is gone."""
+    if before is not None:
+        while len(CLAIMS.rows("disown", ADOPTED, shape=line.shape, pool=before.id)) == ADOPTED:
+            pass
+        line.pool_id = None
+    if after is None or after.state == "deleting":
+        return None
+    lease = after.spec.lease
+    limits = {"acknowledge": lease.acknowledge, "heartbeat": lease.heartbeat, "hold": lease.hold}
+    text = json.dumps({name: seconds for name, seconds in limits.items() if seconds is not None})
+    values: dict[str, Any] = {"shape": line.shape, "pool": after.id, "lease": text, "actor": current_actor()}
+    while len(CLAIMS.rows("adopt", ADOPTED, **values)) == ADOPTED:
+        pass
+    line.pool_id = after.id
+    line.is_free = True  # worth a try
+    hint("events")
+    return after
+
+
+# -- serving ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _serve(lines: Sequence[Line], step: Step) -> None:
+    by_pool: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.is_whole and line.lanes:
+            for pool in line.found:
+                by_pool[pool.id].append(line)
+    pool_ids = list(by_pool)
+    random.shuffle(pool_ids)  # several allocators begin at different ends
+    for pool_id in pool_ids:
+        _serve_pool(pool_id, by_pool[pool_id], step)
+
+
+def _serve_pool(pool_id: int, lines: list[Line], step: Step) -> None:
+    """Everybody in the order of their turns: batches of simple ones up to the next that is not, then that one by itself."""
+    pool = next(p for p in lines[0].found if p.id == pool_id)
+    simple = [line for line in lines if line.is_simple]
+    others = {line.shape: line for line in lines if not line.is_simple and (line.is_free or line.waited >= STRICT_AFTER)}
+    closed: set[str] = set()  # lanes in which somebody waits whom nobody passes
+    for head in choose_heads([line.head() for line in others.values()], TRIED_BY_ONE):
+        line = others[head.shape]
+        if any(other.turn < line.turn for other in simple):
+            _serve_simple(pool, simple, closed, step, before=line.turn)
+        if line.is_done:
+            continue
+        may_try = line.is_free and line.found[0].id == pool_id and not closed & set(line.lanes)
+        if not (may_try and _try_one(line, step)) and is_strict(_reason_of(line, step), line.waited):
+            closed |= set(line.lanes)
+    _serve_simple(pool, simple, closed, step)
+
+
+def _serve_simple(pool: PoolFacts, lines: Sequence[Line], closed: set[str], step: Step, before: Turn | None = None) -> None:
+    """The pool's lanes pickiest first, so that claims that fit few slots elsewhere fill these before they compete for the others."""
+    for lane in _lanes_in_order(pool):
+        shapes = [line.shape for line in lines if line.is_free and not line.is_done and lane in line.lanes]
+        if lane in closed or not shapes:
+            continue
+        for _ in range(BATCHES):
+            count = _bind_batch(pool, lane, shapes, before)
+            step.bound += count
+            if count:
+                step.bound_pools.add(pool.id)
+                step.has_operations = step.has_operations or bool(pool.queue)
+            if count < BATCH:
+                break
+        else:
+            step.is_more = True
+
+
+def _lanes_in_order(pool: PoolFacts) -> list[str]:
+    classes = pool.spec.layout.classes
+    return [c.lane for c in sorted(classes, key=lambda c: len(c.accepts))]
+
+
+def _bind_batch(pool: PoolFacts, lane: str, shapes: list[int], before: Turn | None) -> int:
+    values: dict[str, Any] = {"shapes": shapes, "pool": pool.id, "lane": lane, "queue": pool.queue, "actor": current_actor()}
+    if before is None:
+        return len(repeat(lambda: CLAIMS.rows("bind_batch", BATCH, **values)))
+    return len(repeat(lambda: CLAIMS.rows("bind_batch_before", BATCH, rank=before.rank, claim=before.claim, **values)))
+
+
+def _try_one(line: Line, step: Step) -> bool:
+    """The head of a line that is not simple: all it asks for, or nothing."""
+
+    def bind() -> bool:
+        with transaction.atomic():
+            return bind_claim(line.turn.claim, line.wanted, line.found, line.kind)
+
+    line.was_tried = True
+    if not repeat(bind):
+        return False
+    line.is_done = True
+    step.bound += 1
+    step.bound_pools |= {pool.id for pool in line.found}
+    return True
+
+
+# -- saying why -------------------------------------------------------------------------------------------------------------------------
+
+
+def _note(lines: Sequence[Line], step: Step) -> None:
+    """The reason of every line that was looked at: one write a line, and only where it says something new or is getting old."""
+    shapes, reasons, lanes, asking = [], [], [], set()
+    for line in lines:
+        if line.is_done:
+            continue
+        code = _reason_of(line, step)
+        reason = {"code": code, "passable": is_passable(code, line.waited, is_simple=line.is_simple)}
+        is_old = line.tried is None or line.tried >= (SETTLED if line.was_tried else STALE)
+        if is_old or reason != line.noted or line.lanes != line.stored_lanes:
+            shapes.append(line.shape)
+            reasons.append(json.dumps(reason))
+            lanes.append(json.dumps(line.lanes))
+        asking |= {pool.id for pool in line.found if code not in ("next", "pool_paused") and not _state_row(pool.id, step).is_asked}
+    if shapes:
+        repeat(lambda: CLAIMS.rows("note_lines", shapes=shapes, reasons=reasons, lanes=lanes))
+    if asking:
+        ask_for_capacity(asking)
+
+
+def _reason_of(line: Line, step: Step) -> str:
+    line.code = line.code or find_reason(line.wanted, [_state_of(line, pool, step) for pool in line.pools])
+    return line.code
+
+
+def _state_of(line: Line, pool: PoolFacts | None, step: Step) -> PoolState:
+    if pool is None:
+        return PoolState()
+    row = _state_row(pool.id, step)
+    refusal = find_refusal(line.wanted, [_offer_of(line, pool, step)])
+    has_labels = is_willing = True
+    if line.wanted.selector:
+        found = CLAIMS.one("label_states", pool=pool.id, labels=json.dumps(dict(line.wanted.selector)))
+        has_labels, is_willing = bool(found and found.has_labels), bool(found and found.is_labelled_willing)
+    return PoolState(
+        state=row.state,
+        is_paused=row.is_paused,
+        refusal=refusal.code if refusal else "",
+        has_member=row.has_member,
+        is_any_willing=row.is_any_willing,
+        has_labels=has_labels,
+        is_labelled_willing=is_willing,
+        is_free=bool(CLAIMS.value("is_any_free", pool=pool.id, lanes=pool.lanes_for(line.kind))),
+    )
+
+
+def _state_row(pool_id: int, step: Step) -> Any:
+    if pool_id not in step.states:
+        step.states[pool_id] = CLAIMS.one("pool_states", pools=[pool_id])
+    return step.states[pool_id]
+
+
+def _offer_of(line: Line, pool: PoolFacts, step: Step) -> Offer:
+    with_members = line.wanted.size > 1
+    key = (pool.id, pool.revision, line.kind, with_members)
+    if key not in step.offers:
+        step.offers[key] = offer_of(pool, line.kind, with_members=with_members)
+    return step.offers[key]

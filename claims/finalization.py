@@ -1,0 +1,159 @@
+"""What the finalizer does for claims. Each step finds what is due by index, locks one claim at a time, looks again, and acts.
+
+Whoever must answer in time (acknowledge, keep) meets the same row lock, so one of the two comes first and the other is told.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.db import Error as DatabaseError
+from django.db import InterfaceError, OperationalError, transaction
+
+from claims.policy import Timed, look_at
+from claims.services.deleting import finish_deleting
+from claims.services.losing import lose_claim
+from claims.services.releasing import Ending, end_unheld, give_back
+from claims.services.workspaces import free_workspace
+from claims.statements import CLAIMS, SLOTS, repeat
+from project.kernel.actor import current_actor
+from project.kernel.chores import chore
+from project.kernel.hints import hint
+from project.kernel.retention import delete_old, keeps
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+AGAIN = 60.0  # seconds until a claim is looked at once more that could not be dealt with
+
+
+@chore("claims due", every=0.5)
+def look_at_due_claims() -> bool:
+    """Claims whose time has come: to be acknowledged, heard, ended, or tried again."""
+    rows = CLAIMS.rows("due_claims", BATCH)
+    failed: list[Exception] = []
+    for row in rows:
+        try:
+            repeat(partial(_look_at_claim, row.id))
+        except (OperationalError, InterfaceError):
+            raise
+        except DatabaseError as error:
+            CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+            logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return len(rows) == BATCH
+
+
+def _look_at_claim(claim_id: int) -> None:
+    with transaction.atomic():
+        row = CLAIMS.one("lock_due_claim", claim=claim_id)
+        if row is None:  # somebody else has it, or it is not due any more
+            return
+        _DUE[row.state](row)
+
+
+def _look_at_bound(row: Any) -> None:
+    spec = json.loads(row.spec)
+    look = look_at(
+        Timed(
+            held=row.held,
+            silent=row.silent,
+            is_acknowledged=row.is_acknowledged,
+            acknowledge=spec.get("acknowledge"),
+            heartbeat=spec.get("heartbeat"),
+            hold=spec.get("hold"),
+        )
+    )
+    if look.outcome:
+        give_back(row.id, row.generation, Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason))
+    else:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+
+
+def _look_at_reserved(row: Any) -> None:
+    """Nobody decided in time. The statement asks the database's clock again."""
+    if not CLAIMS.rows("expire", claim=row.id):
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+    hint("slots", "events")
+
+
+def _look_at_parked(row: Any) -> None:
+    end_unheld(row.id, "expired", "expire", "nobody decided in time")
+
+
+def _look_at_blocked(row: Any) -> None:
+    """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its lock first."""
+    if row.workspace_id is None:
+        CLAIMS.rows("free_after_back_off", claim=row.id, actor=current_actor())
+        hint("claims", "events")
+    else:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)
+        transaction.on_commit(partial(free_workspace, row.workspace_id), robust=True)
+
+
+def _look_at_waiting(row: Any) -> None:
+    CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)  # a line needs no timer
+
+
+_DUE: dict[str, Callable[[Any], None]] = {
+    "bound": _look_at_bound,
+    "reserved": _look_at_reserved,
+    "parked": _look_at_parked,
+    "blocked": _look_at_blocked,
+    "waiting": _look_at_waiting,
+    "ended": _look_at_waiting,
+}
+_VERBS = {"unacknowledged": "unacknowledged", "expired": "expire", "lost": "lose"}
+
+
+@chore("workspaces", every=2.0)
+def free_workspaces() -> bool:
+    """Workspaces in which somebody is blocked by nothing: the process that was to free him died in between."""
+    rows = CLAIMS.rows("workspaces_to_free", BATCH)
+    for row in rows:
+        free_workspace(row.id)
+    return len(rows) == BATCH
+
+
+@chore("lost claims", every=0.5)
+def lose_claims() -> bool:
+    """Claims on members that are lost, each in a transaction of its own."""
+    members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
+    for member_id in members:
+        for row in CLAIMS.rows("claims_on_member", member=member_id):
+            lose_claim(claim_id=row.id, member_id=member_id)
+    return len(members) == BATCH
+
+
+@chore("claims of deleted pools", every=1.0)
+def end_claims_of_deleted_pools() -> bool:
+    more = [finish_deleting(row.id) for row in CLAIMS.rows("pools_deleting")]  # each of them has its turn
+    return any(more)
+
+
+@chore("retention", every=60.0)
+def delete_what_is_old() -> bool:
+    return delete_old() > 0
+
+
+class _Walk:
+    """Where the clean-up has come to, by id. It starts anew once it meets claims that are young."""
+
+    after = 0
+
+
+@keeps("ended claims", days=90)
+def delete_ended_claims(days: float, chunk: int) -> int:
+    """Claims end in another order than they are made, so the walk goes on behind those that live long."""
+    while True:
+        rows = CLAIMS.rows("old_claims", chunk, after=_Walk.after, days=days)
+        old = [row.id for row in rows if row.is_old]
+        _Walk.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
+        if old:
+            return len(CLAIMS.rows("delete_claims", claims=old))
+        if _Walk.after == 0:
+            return 0

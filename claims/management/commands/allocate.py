@@ -1,0 +1,7 @@
+from claims.controllers import Allocator
+from project.kernel.commands import ControllerCommand
+
+
+class Command(ControllerCommand):
+    help = "Binds waiting claims to free slots, in the order of their turns."
+    controllers = (Allocator,)

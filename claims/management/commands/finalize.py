@@ -1,0 +1,7 @@
+from claims.controllers import Finalizer
+from project.kernel.commands import ControllerCommand
+
+
+class Command(ControllerCommand):
+    help = "Keeps every timer: expiry, leases, drains, lost members, pauses, and what is kept how long."
+    controllers = (Finalizer,)

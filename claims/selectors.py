@@ -1,0 +1,190 @@
+"""Reads about claims, for the API, for pages and for the services' own answers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from claims.answers import ClaimView, Wait, claim_of_row
+from claims.explaining import explain_claims
+from claims.models import Claim, Workspace
+from claims.statements import CLAIMS
+from project.kernel.errors import NotFound
+from project.kernel.guards import reporting
+
+MOST_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFilter:
+    """None: not asked for. `visible`: pools whose claims the reader may see; None: all, also of pools that are not there yet."""
+
+    visible: frozenset[int] | None = None
+    pool_id: int | None = None
+    states: Sequence[str] | None = None
+    steps: Sequence[str] | None = None
+    outcomes: Sequence[str] | None = None
+    owner: str | None = None
+    requested_by: str | None = None
+    workspace: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    member_id: int | None = None  # holds a slot there now
+    text: str | None = None  # an id, or part of an owner or workspace
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    waiting: int = 0
+    blocked: int = 0
+    oldest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceView:
+    name: str
+    locked_at: datetime | None
+    locked_by: str
+    lock_reason: str
+    running: int | None  # its serial claim under way
+    live: int
+    blocked: int
+
+
+def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
+    found = view_claims([claim_id], explain=explain)
+    if not found:
+        raise NotFound(f"There is no claim {claim_id}.", way_out="Look at the list of claims; ended ones are kept for 90 days.")
+    return found[0]
+
+
+def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[ClaimView]:
+    """In the order asked for; those that are not there are left out."""
+    ids = list(claim_ids)
+    claims = [claim_of_row(row) for row in CLAIMS.rows("view_claims", claims=ids)] if ids else []
+    if explain:
+        explain_claims(claims)
+    return claims
+
+
+def list_claims(wanted: ClaimFilter, *, before: int | None = None, limit: int = 100, explain: bool = False) -> list[ClaimView]:
+    """Newest first; `before`: the last id of the page before."""
+    found = Claim.objects.filter(_condition(wanted))
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    with reporting():
+        ids = list(found.order_by("-pk").values_list("pk", flat=True)[: min(limit, MOST_LISTED)])
+        return view_claims(ids, explain=explain)
+
+
+def count_claims(wanted: ClaimFilter) -> int:
+    with reporting():
+        return Claim.objects.filter(_condition(wanted)).count()
+
+
+def explain(claim_id: int) -> Wait | None:
+    """Why it waits; None: it does not."""
+    return view_claim(claim_id, explain=True).wait
+
+
+def place_in_line(claim_id: int) -> int | None:
+    """From 1; None: it stands in none."""
+    wait = explain(claim_id)
+    return None if wait is None else wait.place
+
+
+def queue_of_pool(pool_name: str, *, limit: int = 100, with_blocked: bool = True) -> list[ClaimView]:
+    """Who waits for this pool, explained: first those in line in the order of their turns, then those that are blocked. Places count
+    only who competes: a claim for UDP ports stands behind no claim for TCP."""
+    waiting = view_claims(row.id for row in CLAIMS.rows("queue", limit, pool_name=pool_name))
+    waiting = [claim for claim in waiting if claim.state == "waiting"]
+    lanes = {row.id: frozenset(row.lanes) for row in CLAIMS.rows("lanes_of", shapes=list({claim.shape_id for claim in waiting}))}
+    places: dict[int, int] = {}
+    ahead: dict[frozenset[str], int] = {}
+    for claim in waiting:
+        mine = lanes.get(claim.shape_id, frozenset())
+        places[claim.id] = 1 + sum(n for other, n in ahead.items() if other & mine or other == mine)
+        ahead[mine] = ahead.get(mine, 0) + 1
+    left = limit - len(waiting)
+    blocked = view_claims(row.id for row in CLAIMS.rows("queue_blocked", left, pool_name=pool_name)) if with_blocked and left > 0 else []
+    explain_claims([*waiting, *blocked], places)
+    return [*waiting, *blocked]
+
+
+def count_queues() -> Mapping[int | None, QueueCount]:
+    """By pool; None: claims whose pool is not there."""
+    with reporting():
+        rows = CLAIMS.rows("count_queues")
+    return {row.pool_id: QueueCount(row.waiting, row.blocked, row.oldest) for row in rows}
+
+
+def count_live_claims(pool_id: int) -> int:
+    """Claims that keep a pool from being deleted: also those that name it beside another one."""
+    return int(CLAIMS.value("count_live", pool=pool_id))
+
+
+def list_live_claims(pool_id: int, *, limit: int = 100) -> list[ClaimView]:
+    return view_claims(row.id for row in CLAIMS.rows("live_of_pool", limit, pool=pool_id))
+
+
+def list_workspaces(*, text: str = "", limit: int = 200) -> list[WorkspaceView]:
+    found = Workspace.objects.filter(name__icontains=text) if text else Workspace.objects.all()
+    with reporting():
+        rows = list(found.order_by("name")[:limit])
+        counts = {row.id: row for row in CLAIMS.rows("count_workspaces", workspaces=[w.pk for w in rows])}
+    return [_workspace_view(w, counts.get(w.pk)) for w in rows]
+
+
+def get_workspace(name: str) -> WorkspaceView:
+    found = Workspace.objects.filter(name=name).first()
+    if found is None:
+        raise NotFound(f"There is no workspace {name}.", way_out="Look at the list of workspaces.")
+    return _workspace_view(found, CLAIMS.one("count_workspaces", workspaces=[found.pk]))
+
+
+def _workspace_view(row: Workspace, counts: object) -> WorkspaceView:
+    return WorkspaceView(
+        name=row.name,
+        locked_at=row.locked_at,
+        locked_by=row.locked_by,
+        lock_reason=row.lock_reason,
+        running=getattr(counts, "running", None),
+        live=getattr(counts, "live", 0),
+        blocked=getattr(counts, "blocked", 0),
+    )
+
+
+def _condition(wanted: ClaimFilter) -> Q:
+    q = Q()
+    if wanted.visible is not None:
+        q &= Q(pool_id__in=wanted.visible)
+    if wanted.pool_id is not None:
+        q &= Q(pool_id=wanted.pool_id)
+    if wanted.states is not None:
+        q &= Q(state__in=list(wanted.states))
+    if wanted.steps is not None:
+        q &= Q(step__in=list(wanted.steps))
+    if wanted.outcomes is not None:
+        q &= Q(outcome__in=list(wanted.outcomes))
+    if wanted.owner is not None:
+        q &= Q(owner=wanted.owner)
+    if wanted.requested_by is not None:
+        q &= Q(requested_by=wanted.requested_by)
+    if wanted.workspace is not None:
+        q &= Q(workspace__name=wanted.workspace)
+    if wanted.kind is not None:
+        q &= Q(shape__kind=wanted.kind)
+    if wanted.key is not None:
+        q &= Q(key=wanted.key)
+    if wanted.member_id is not None:
+        q &= Q(pk__in=[row.id for row in CLAIMS.rows("claims_on_member", member=wanted.member_id)])
+    if wanted.text:
+        q &= _text_condition(wanted.text.strip())
+    return q
+
+
+def _text_condition(text: str) -> Q:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return Q(pk=int(text))
+    return Q(owner__icontains=text) | Q(workspace__name__icontains=text)
