@@ -100,6 +100,17 @@ def test_a_database_of_a_newer_berth_is_refused_with_the_command_to_run(stack: S
     )
 
 
+def test_a_database_with_data_is_dumped_before_it_is_migrated(stack: Stack) -> None:
+    stack.execute("drop table django_session")
+    stack.execute("delete from django_migrations where app = 'sessions'")
+    done = stack.manage("prepare", "--embedded")
+    assert done.returncode == 0, done.stderr
+    (made,) = (stack.home / "backups").glob("*-before-migration.dump")
+    assert f"Migrations to apply: 1. The database as it was is in {made}" in done.stdout
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    assert stack.execute("select count(*) from django_session") == [(0,)]
+
+
 @pytest.mark.parametrize("part", ["embedded.web", "manage.py controllers", "celery", "bin/postgres", "valkey-server"])
 def test_a_killed_process_is_started_again(stack: Stack, part: str) -> None:
     os.kill(stack.pid_of(part), signal.SIGKILL)

@@ -54,7 +54,7 @@ class Command(BaseCommand):
             folder = Path(settings.BERTH_HOME) / "backups"
             made = backup.dump(env.database_url(), folder, "before-migration")
             backup.keep_newest(folder)
-            self.stdout.write(f"{len(pending)} migrations are due. The database as it was is in {made}")
+            self.stdout.write(f"Migrations to apply: {len(pending)}. The database as it was is in {made}")
         call_command("migrate", verbosity=0, interactive=False)
         return not applied
 
