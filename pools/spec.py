@@ -243,7 +243,7 @@ def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) 
 
 def read_member(value: Any, where: str, layout: Layout | None, faults: Faults) -> MemberSpec:
     given = read_mapping({"name": value} if isinstance(value, str) else value, where, MEMBER_FIELDS, faults)
-    if not given:
+    if not isinstance(value, str | Mapping):
         return MemberSpec(name="")
     name = read_name(given.get("name"), at(where, "name"), faults, MEMBER_NAME, MEMBER_NAME_RULE)
     labels = read_labels(given.get("labels"), at(where, "labels"), faults)

@@ -1,0 +1,127 @@
+"""What every provider promises. One suite for all of them: a new one is done when it passes this."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from django.db import connection
+
+from pools.fields import Faults
+from pools.providers.base import known_providers
+from project.kernel.operations import NotFoundOutside, ProviderError, QuotaExceeded, Throttled
+from tests.conformance.harness import HARNESSES, Harness
+
+
+@pytest.fixture(params=sorted(HARNESSES))
+def outside(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """Without a database: a provider that asked for one would fail here."""
+    harness = HARNESSES[request.param]
+    harness.begin()
+    yield harness
+    assert not connection.in_atomic_block
+
+
+def draining(member: object) -> set[int]:
+    return {slot.id for slot in member.slots if slot.state == "draining"}  # type: ignore[attr-defined]
+
+
+def test_every_shipped_provider_has_a_harness() -> None:
+    assert set(known_providers()) <= set(HARNESSES)
+
+
+def test_its_options_are_read_to_a_form_that_reads_to_itself(outside: Harness) -> None:
+    faults = Faults()
+    once = outside.provider().read_options(outside.good_options, "provider", faults)
+    assert outside.provider().read_options(once, "provider", faults) == once
+    assert faults.found == []
+
+
+def test_an_option_it_does_not_know_is_refused_by_name(outside: Harness) -> None:
+    faults = Faults()
+    outside.provider().read_options({"colour": "red"}, "provider", faults)
+    assert [f.field for f in faults.found] == ["provider.colour"]
+
+
+def test_what_drains_and_is_empty_is_confirmed_and_nothing_else(outside: Harness) -> None:
+    member = outside.there()
+    report = outside.provider().sync(outside.pool(member), member)
+    assert report.clean == draining(member)
+    assert not report.is_gone
+
+
+def test_twice_is_once(outside: Harness) -> None:
+    member = outside.there()
+    first = outside.provider().sync(outside.pool(member), member)
+    before = outside.outside()
+    assert outside.provider().sync(outside.pool(member), member) == first
+    assert outside.outside() == before
+
+
+def test_a_slot_that_is_still_in_use_is_not_confirmed_until_its_deadline(outside: Harness) -> None:
+    if not outside.has_sessions or outside.world is None:
+        pytest.skip("nobody can linger there")
+    member = outside.there()
+    outside.world.sessions |= draining(member)
+    assert outside.provider().sync(outside.pool(member), member).clean == frozenset()
+    late = outside.member("ready", is_overdue=True)
+    assert outside.provider().sync(outside.pool(late), late).clean == draining(late)
+
+
+def test_a_failure_is_raised_and_the_next_time_it_works(outside: Harness) -> None:
+    if outside.world is None:
+        pytest.skip("nothing there can fail")
+    member = outside.there()
+    for error in (Throttled("slow down", retry_after=2.0), QuotaExceeded("full"), ProviderError("no answer")):
+        outside.fail_next(error)
+        with pytest.raises(type(error)):
+            outside.provider().sync(outside.pool(member), member)
+    assert outside.provider().sync(outside.pool(member), member).clean == draining(member)
+
+
+def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> None:
+    outside.there()
+    leaving = outside.member("deleting")
+    for _ in range(2):
+        with suppress(NotFoundOutside):  # the same, said in another way: the caller takes it as success
+            assert outside.provider().sync(outside.pool(leaving), leaving).is_gone
+    assert outside.provider().look(outside.pool(leaving)).seen == () or not outside.makes_things
+
+
+def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -> None:
+    if not outside.makes_things or outside.world is None:
+        pytest.skip("nothing is made there")
+    creating = outside.member("creating")
+    outside.fail_next(ProviderError("timed out"), after=True)
+    with pytest.raises(ProviderError, match="timed out"):
+        outside.provider().sync(outside.pool(creating), creating)
+    report = outside.provider().sync(outside.pool(creating), creating)
+    assert report.is_ready
+    assert report.external_id
+    assert len(outside.world.things) == outside.world.made == 1
+
+
+def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(outside: Harness) -> None:
+    members = [outside.there(1), outside.there(2)]
+    look = outside.provider().look(outside.pool(*members))
+    assert {s.member_id for s in look.seen} == {1, 2}
+    assert all(s.is_ready for s in look.seen)
+    assert {s.member_id for s in outside.provider().look(outside.pool(members[0])).seen} == {1}
+
+
+def test_a_look_that_fails_raises_instead_of_seeing_nothing(outside: Harness) -> None:
+    if outside.world is None:
+        pytest.skip("nothing there can fail")
+    member = outside.there()
+    outside.fail_next(ProviderError("no answer"))
+    with pytest.raises(ProviderError):
+        outside.provider().look(outside.pool(member))
+
+
+def test_things_of_others_are_left_alone(outside: Harness) -> None:
+    if outside.world is None:
+        pytest.skip("there is nothing of others")
+    before = dict(outside.world.foreign)
+    outside.there()
+    leaving = outside.member("deleting")
+    outside.provider().sync(outside.pool(leaving), leaving)
+    assert outside.world.foreign == before
