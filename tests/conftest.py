@@ -16,6 +16,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from project.kernel import hints
+
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -29,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.xdist_group("browser"))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The thread that sends hints keeps a connection to the database that is about to be dropped."""
+    yield
+    hints.disconnect()
 
 
 @pytest.fixture(scope="session")
