@@ -237,6 +237,9 @@ def run(controllers: Iterable[Controller], *, once: bool = False, stop: Stop | N
     With a probe port, /healthz there tells of loops that have not moved for a while.
     """
     controllers = list(controllers)
+    names = [c.name for c in controllers]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a process runs each controller once: {', '.join(sorted(names))}")
     if once:
         _run_once(controllers)
         return

@@ -1,7 +1,7 @@
 """What the kernel's tests share."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -65,8 +65,7 @@ def in_thread() -> Callable[[Callable[[], R]], R]:
 
 
 @pytest.fixture
-def performers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def performers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of the test's own."""
     monkeypatch.setattr(operations, "_performers", {})
     monkeypatch.setattr(operations, "_batch_performers", {})
-    yield
