@@ -243,6 +243,16 @@ def align_pool(pool: Pool) -> None:
         align_slots(pool, member)
 
 
+def align_member(*, member_id: int) -> None:
+    """Repair: its slots are open or closed as pool and member are willing, and they are those it offers."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        spec = spec_of(pool)
+        if member.state in ("ready", "offline") and member.lost_at is None:
+            make_slots(pool, member, spec, member_spec_of(member, spec.layout), "repaired")
+        align_slots(pool, member)
+
+
 def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id: str = "") -> None:
     """What the provider confirmed after an operation: created and seen, or gone as it was wanted."""
     with transaction.atomic():
@@ -262,7 +272,7 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     with transaction.atomic():
         row = S.one("clean", slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
-            hint("slots")
+            hint("slots", "events")
     return row is not None
 
 

@@ -149,10 +149,10 @@ SELECT m.id FROM pools_member m
 WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')
   AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining')) ORDER BY m.id LIMIT {n}
 
--- lost_with_holders: members that are lost while claims still hold slots there.
+-- lost_with_holders: members that are lost while claims still hold slots there. OFFSET 0: member by member, never a walk over all slots.
 SELECT m.id FROM pools_member m
 WHERE m.lost_at IS NOT NULL AND m.state <> 'gone'
-  AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved')) ORDER BY m.id LIMIT {n}
+  AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.id LIMIT {n}
 
 -- take_due_slots: those that drain and are to be looked at, by their deadline or before. The same here: the timer first.
 UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s)
@@ -162,10 +162,11 @@ WHERE slots_slot.id = o.id RETURNING slots_slot.id, member_id, pool_id, generati
 -- unsynced_members: something is to be done outside and no operation says so. It ended without a word, or was never written.
 SELECT m.id AS member_id, m.pool_id, p.queue FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.state IN ('creating', 'deleting') AND p.queue <> ''
-  AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL) ORDER BY m.id LIMIT {n}
+  AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL ORDER BY due_at OFFSET 0) ORDER BY m.id LIMIT {n}
 
 -- has_operation: whether somebody will look at this member again anyway; the operation that asks is left out.
-SELECT EXISTS (SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0))
+SELECT EXISTS (
+  SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0) ORDER BY due_at OFFSET 0)
 
 -- count_slots: how many of each pool are what, by member state, in one pass over the members' slots.
 SELECT m.pool_id, s.lane, s.state, s.is_open, m.state AS member_state, m.lost_at IS NOT NULL AS is_lost, count(*) AS n
@@ -181,3 +182,16 @@ FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' 
 SELECT id, member_id, lane, number, state, claim_id, last_claim_id, generation,
   state = 'draining' AND drain_until <= now() AS is_overdue
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, number, lane
+
+-- delete_gone_slots: of members that have been gone for long. Nobody holds a slot there: a member is empty before it goes.
+DELETE FROM slots_slot WHERE id IN (
+  SELECT s.id FROM (
+    SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY id) m
+  CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id
+
+-- delete_gone_members: those whose slots have been deleted.
+WITH m AS MATERIALIZED (
+  SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s * 86400)
+    AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = pools_member.id) ORDER BY id LIMIT {n}),
+h AS (DELETE FROM pools_heartbeat WHERE member_id IN (SELECT id FROM m) RETURNING member_id)
+DELETE FROM pools_member WHERE id IN (SELECT id FROM m) AND (SELECT count(*) FROM h) >= 0 RETURNING id

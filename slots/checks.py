@@ -1,0 +1,97 @@
+"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I11 the most, I16m timers, I24 looks."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from pools.layout import slots_of
+from pools.models import Member
+from pools.selectors import list_members_of, list_pools, member_spec_of, spec_of
+from project.kernel.doctor import Finding, check
+from project.kernel.sql import run
+from slots.controllers import LOOK_EVERY
+from slots.services import align_member
+
+TIMER_LIMIT = 60.0
+LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes long
+
+WRONGLY_OPEN = """
+SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, count(*) FILTER (WHERE NOT s.is_open) AS closed
+FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
+WHERE s.is_open <> (p.state = 'active' AND p.paused_until IS NULL AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
+                    AND s.state <> 'retired')
+GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
+
+PLACES = "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s AND state <> 'retired'"
+
+TOO_MANY = """
+SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id
+WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members ORDER BY p.name"""
+
+OLD_TIMERS = """
+SELECT what, id, age FROM (
+  SELECT 'member' AS what, id, extract(epoch FROM now() - due_at)::float8 AS age FROM pools_member WHERE due_at IS NOT NULL
+  UNION ALL
+  SELECT 'slot', id, extract(epoch FROM now() - due_at)::float8 FROM slots_slot WHERE due_at IS NOT NULL AND state = 'draining') x
+WHERE age > %(limit)s::float8 ORDER BY age DESC LIMIT 1000"""
+
+NOT_LOOKED_AT = """
+SELECT name, extract(epoch FROM now() - coalesce(observed_at, created_at))::float8 AS age FROM pools_pool
+WHERE state IN ('pending', 'active') AND coalesce(observed_at, created_at) < now() - make_interval(secs => %(limit)s::float8) ORDER BY name"""
+
+
+@check("I8", "A slot is open exactly where its pool and its member are willing", "Binding trusts it and asks neither of them.")
+def find_wrongly_open() -> Iterator[Finding]:
+    for row in run(WRONGLY_OPEN, prepare=False):
+        what = [f"{row.open} open that should be closed"] * bool(row.open) + [f"{row.closed} closed that should be open"] * bool(row.closed)
+        repair = "Opens or closes them as pool and member are now."
+        yield Finding(f"member {row.name} of pool {row.pool}", ", ".join(what), repair, partial(align_member, member_id=row.id))
+
+
+@check(
+    "I9",
+    "A member offers the places it was declared with",
+    "A place more is one that nobody cleans, a place less is capacity that is lost.",
+)
+def find_wrong_places() -> Iterator[Finding]:
+    for pool in list_pools().exclude(state="deleting"):
+        layout = spec_of(pool).layout
+        for member in list_members_of(pool.pk):
+            if member.lost_at is None and member.state != "deleting":
+                yield from _compare_places(pool.name, member, set(slots_of(layout, member_spec_of(member, layout).own)))
+
+
+def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -> Iterator[Finding]:
+    rows = {(row.lane, row.number): row.claim_id for row in run(PLACES, {"member": member.pk}, prepare=False)}
+    missing, more = declared - set(rows), set(rows) - declared
+    if not missing and not more:
+        return
+    held = [claim for place, claim in rows.items() if place in more and claim is not None]
+    detail = f"{len(missing)} missing, {len(more)} that were not declared"
+    repair = "Adds what is missing and withdraws what is free."
+    if held:
+        repair = f"Release the claims {', '.join(map(str, sorted(held)[:10]))} first."
+    fix = None if held else partial(align_member, member_id=member.pk)
+    yield Finding(f"member {member.name} of pool {pool}", detail, repair, fix)
+
+
+@check("I11", "A pool has no more members than its most", "The most is what somebody pays for, or what is there.")
+def find_too_many() -> Iterator[Finding]:
+    for row in run(TOO_MANY, prepare=False):
+        yield Finding(f"pool {row.name}", f"{row.n} members, at most {row.max_members}", "Raise members.max, or remove members.")
+
+
+@check("I16m", "No timer of a member or a draining slot is older than a minute", "The finalizer does not run, or can't deal with it.")
+def find_old_timers() -> Iterator[Finding]:
+    for row in run(OLD_TIMERS, {"limit": TIMER_LIMIT}, prepare=False):
+        yield Finding(f"{row.what} {row.id}", f"due {row.age:.0f} s ago", "See that the finalizer runs; its log says what it can't do.")
+
+
+@check(
+    "I24",
+    "Each pool's provider was looked at lately",
+    "Without a fresh full look nothing that vanished is noticed, and nothing is scaled in.",
+)
+def find_not_looked_at() -> Iterator[Finding]:
+    for row in run(NOT_LOOKED_AT, {"limit": LOOK_LIMIT}, prepare=False):
+        repair = "See that `watch` runs; its log says whether the provider answers."
+        yield Finding(f"pool {row.name}", f"not looked at for {row.age:.0f} s", repair)
