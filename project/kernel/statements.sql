@@ -28,27 +28,28 @@ UPDATE kernel_operation o SET attempts = attempts + 1, due_at = clock_timestamp(
 FROM due WHERE o.id = due.id
 RETURNING o.id, queue, lane, kind, pool_id, member_id, claim_id, generation, body::text, attempts
 
--- renew: the lease of what is still to be performed. Who is missing in the answer was taken by somebody else.
+-- renew: the lease of what is still to be performed. Who is missing in the answer was taken by somebody else. (Here and below,
+-- coalesce hides done_at IS NULL from the partial indexes: planned on an empty table, a look-up by id would walk all that is open.)
 UPDATE kernel_operation o SET due_at = clock_timestamp() + make_interval(secs => %(lease)s)
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
-WHERE o.id = t.id AND o.attempts = t.attempt AND o.done_at IS NULL RETURNING o.id
+WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
 -- settle_done: performed. Only by the attempt that took it.
 UPDATE kernel_operation o SET done_at = clock_timestamp(), error = '', error_code = '', seen_by = ''
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
-WHERE o.id = t.id AND o.attempts = t.attempt AND o.done_at IS NULL RETURNING o.id
+WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
 -- settle_failed: due again after the back-off; a permanent error moves due_at far away. Only by the attempt that took it.
 UPDATE kernel_operation SET error = %(error)s, error_code = %(code)s, due_at = clock_timestamp() + make_interval(secs => %(delay)s)
-WHERE id = %(operation)s AND attempts = %(attempt)s AND done_at IS NULL RETURNING id
+WHERE id = %(operation)s AND attempts = %(attempt)s AND coalesce(done_at, 'infinity') = 'infinity' RETURNING id
 
 -- retry_operation: a person says the cause is gone. The attempts stay: they are the fence.
 UPDATE kernel_operation SET error = '', error_code = '', seen_by = '', due_at = clock_timestamp()
-WHERE id = %(operation)s AND done_at IS NULL AND error_code <> ''
+WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code <> ''
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
 -- see_operation: a person has seen a permanent error.
-UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND done_at IS NULL AND error_code = 'permanent'
+UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code = 'permanent'
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
 -- take_budget: n calls out of the bucket of an account, which refills with time. No row: too few are left.
