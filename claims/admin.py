@@ -1,0 +1,256 @@
+"""Pools, claims and what belongs to them. Rows change by the services that API and pages call, and by nothing else."""
+
+from datetime import timedelta
+
+from django.contrib import admin
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from claims.models import Approval, Claim, ClaimSet, Lease, LogChunk, Plan, Shape, Workspace
+from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
+from pools.admin import PoolFilter
+from pools.models import Pool
+from project.kernel.admin import EventAdmin
+from project.kernel.admin_actions import Number, service_action
+from project.kernel.admin_base import ReadAdmin, as_hex, as_json, lines, link, link_list, links, read_once
+from project.kernel.models import Event
+from slots.models import Slot
+from slots.services import pause_pool, resume_pool
+
+MOST_SHOWN = 100  # slots of one claim; pieces of one log
+
+
+admin.site.unregister(Event)
+
+
+@admin.register(Event)
+class LinkedEventAdmin(EventAdmin):
+    """With links to what an event speaks of; the kernel knows none of it."""
+
+    list_display = ("id", "at", "verb", "change", "pool", "member", "slot", "claim", "generation", "actor", "reason")
+
+    @admin.display(description="pool")
+    def pool(self, event: Event) -> SafeString | str:
+        return link("pools.pool", event.pool_id)
+
+    @admin.display(description="member")
+    def member(self, event: Event) -> SafeString | str:
+        return link("pools.member", event.member_id)
+
+    @admin.display(description="slot")
+    def slot(self, event: Event) -> SafeString | str:
+        return link("slots.slot", event.slot_id)
+
+    @admin.display(description="claim")
+    def claim(self, event: Event) -> SafeString | str:
+        return link("claims.claim", event.claim_id)
+
+
+@admin.register(Pool)
+class PoolAdmin(ReadAdmin):
+    list_display = ("id", "name", "state", "provider", "placement", "min_members", "max_members", "revision", "paused_until", "more")
+    list_display_links = ("id", "name")
+    list_filter = ("state", "provider")
+    lookups = {"id": "pk", "name": "name", "state": "state", "provider": "provider"}
+    bare_words = ("id", "name")
+    exclude = ("spec",)
+    readonly_fields = ("spec_shown", "more", "last_events")
+    does = ("pause", "resume", "delete_cascading")
+
+    @admin.display(description="see")
+    def more(self, pool: Pool) -> SafeString | str:
+        return links(
+            [
+                link_list("pools.member", "members", in_pool=pool.pk),
+                link_list("slots.slot", "slots", in_pool=pool.pk),
+                link_list("claims.claim", "claims", in_pool=pool.pk),
+                link_list("kernel.event", "events", pool_id=pool.pk),
+            ]
+        )
+
+    @admin.display(description="spec")
+    def spec_shown(self, pool: Pool) -> SafeString:
+        return as_json(pool.spec)
+
+    @service_action(
+        "Pause",
+        effect="These pools hand out nothing until then. Who holds a slot keeps it.",
+        numbers={"minutes": Number("Minutes", 60, 1, 60 * 24 * 30)},
+    )
+    def pause(self, pool: Pool, reason: str, minutes: int) -> None:
+        pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(minutes=minutes), reason=reason)
+
+    @service_action("Resume", effect="These pools hand out slots again.")
+    def resume(self, pool: Pool, reason: str) -> None:
+        resume_pool(pool_id=pool.pk, reason=reason)
+
+    @service_action("Delete with all claims", effect="All their claims end now, and the pools go with their members.", is_typed=True)
+    def delete_cascading(self, pool: Pool, reason: str) -> None:
+        delete_pool(pool_name=pool.name, cascade=True, reason=reason)
+
+
+@admin.register(Claim)
+class ClaimAdmin(ReadAdmin):
+    list_display = (
+        "id",
+        "pool_link",
+        "state",
+        "outcome",
+        "size",
+        "owner",
+        "requested_by",
+        "rank",
+        "generation",
+        "workspace",
+        "created_at",
+        "due_at",
+    )
+    list_filter = ("state", PoolFilter)
+    list_select_related = ("pool", "workspace")
+    raw_id_fields = ("shape",)
+    lookups = {
+        "id": "pk",
+        "pool": "pool__name",
+        "owner": "owner",
+        "by": "requested_by",
+        "key": "key",
+        "state": "state",
+        "shape": "shape_id",
+        "workspace": "workspace__name",
+    }
+    bare_words = ("id", "owner")
+    exclude = ("body_digest", "spec", "backend", "shape")
+    readonly_fields = ("shape_link", "slots", "spec_shown", "backend_shown", "log", "last_events")
+    does = ("prioritise", "cancel", "force_release_claims")
+
+    @admin.display(description="pool")
+    def pool_link(self, claim: Claim) -> SafeString | str:
+        return link("pools.pool", claim.pool_id, claim.pool.name if claim.pool else None)
+
+    @admin.display(description="shape")
+    def shape_link(self, claim: Claim) -> SafeString | str:
+        return link("claims.shape", claim.shape_id)
+
+    @admin.display(description="slots")
+    @read_once
+    def slots(self, claim: Claim) -> SafeString | str:
+        held = Slot.objects.filter(claim_id=claim.pk).select_related("member").order_by("ordinal")[:MOST_SHOWN]
+        return lines(
+            (slot.ordinal, link("slots.slot", slot.pk, f"{slot.member.name} {slot.lane} {slot.number}"), slot.state) for slot in held
+        )
+
+    @admin.display(description="spec")
+    def spec_shown(self, claim: Claim) -> SafeString:
+        return as_json(claim.spec)
+
+    @admin.display(description="backend")
+    def backend_shown(self, claim: Claim) -> SafeString:
+        return as_json(claim.backend)
+
+    @admin.display(description="log, its end")
+    @read_once
+    def log(self, claim: Claim) -> SafeString | str:
+        """Chunks have a key of three columns, which the admin cannot list; here they are with their claim."""
+        chunks = LogChunk.objects.filter(claim_id=claim.pk).order_by("-generation", "-seq")[:5]
+        return lines((f"{chunk.generation}/{chunk.seq}", chunk.text[-2000:]) for chunk in chunks)
+
+    @service_action(
+        "Prioritise",
+        effect="These claims move in their lines, if they wait.",
+        numbers={"priority": Number("Priority (higher goes first)", 50, -100, 99)},
+    )
+    def prioritise(self, claim: Claim, reason: str, priority: int) -> None:
+        prioritise_claim(claim_id=claim.pk, priority=priority, reason=reason)
+
+    @service_action("Cancel", effect="These claims end without having been served. One that holds slots is not touched.")
+    def cancel(self, claim: Claim, reason: str) -> None:
+        cancel_claim(claim_id=claim.pk, reason=reason)
+
+    @service_action("Force release", effect="These claims end now, whatever their holders do in their slots.", is_typed=True)
+    def force_release_claims(self, claim: Claim, reason: str) -> None:
+        force_release(claim_id=claim.pk, reason=reason)
+
+
+@admin.register(Shape)
+class ShapeAdmin(ReadAdmin):
+    list_display = ("id", "pools", "kind", "lanes", "size", "is_simple", "tried_at", "more")
+    list_filter = ("is_simple",)
+    lookups = {"id": "pk", "kind": "kind"}
+    exclude = ("digest", "terms", "wait_reason")
+    readonly_fields = ("digest_shown", "terms_shown", "wait_reason_shown", "more")
+
+    @admin.display(description="digest")
+    def digest_shown(self, shape: Shape) -> str:
+        return as_hex(shape.digest)
+
+    @admin.display(description="terms")
+    def terms_shown(self, shape: Shape) -> SafeString:
+        return as_json(shape.terms)
+
+    @admin.display(description="wait reason")
+    def wait_reason_shown(self, shape: Shape) -> SafeString:
+        return as_json(shape.wait_reason)
+
+    @admin.display(description="see")
+    def more(self, shape: Shape) -> SafeString:
+        return link_list("claims.claim", "waiting", shape__id__exact=shape.pk, state__exact="waiting")
+
+
+@admin.register(Workspace)
+class WorkspaceAdmin(ReadAdmin):
+    list_display = ("id", "name", "locked_at", "locked_by", "lock_reason", "more")
+    list_display_links = ("id", "name")
+    list_filter = (("locked_at", admin.EmptyFieldListFilter),)
+    lookups = {"id": "pk", "name": "name"}
+    bare_words = ("name",)
+
+    @admin.display(description="see")
+    def more(self, workspace: Workspace) -> SafeString:
+        return link_list("claims.claim", "claims", workspace__id__exact=workspace.pk)
+
+
+@admin.register(ClaimSet)
+class ClaimSetAdmin(ReadAdmin):
+    list_display = ("id", "name", "state", "replicas", "max_surge")
+    list_filter = ("state",)
+    lookups = {"id": "pk", "name": "name"}
+    bare_words = ("name",)
+
+
+@admin.register(Lease)
+class LeaseAdmin(ReadAdmin):
+    list_display = ("claim_link", "generation", "at")
+    lookups = {"claim": "claim_id"}
+    bare_words = ("claim",)
+
+    @admin.display(description="claim")
+    def claim_link(self, lease: Lease) -> SafeString | str:
+        return link("claims.claim", lease.claim_id)
+
+
+@admin.register(Plan)
+class PlanAdmin(ReadAdmin):
+    list_display = ("id", "claim_id", "generation", "is_stale", "made_at")
+    list_filter = ("is_stale",)
+    raw_id_fields = ("claim",)
+    lookups = {"id": "pk", "claim": "claim_id"}
+    bare_words = ("claim",)
+    exclude = ("digest", "summary")
+    readonly_fields = ("digest_shown", "summary_shown")
+
+    @admin.display(description="digest")
+    def digest_shown(self, plan: Plan) -> str:
+        return as_hex(plan.digest)
+
+    @admin.display(description="summary")
+    def summary_shown(self, plan: Plan) -> SafeString:
+        return as_json(plan.summary)
+
+
+@admin.register(Approval)
+class ApprovalAdmin(ReadAdmin):
+    list_display = ("id", "plan_id", "by_user", "is_yes", "via", "at", "comment")
+    list_filter = ("is_yes",)
+    lookups = {"id": "pk", "plan": "plan_id", "by": "by_user", "claim": "plan__claim_id"}
+    bare_words = ("by",)
+    exclude = ("link",)
