@@ -92,8 +92,8 @@ class QueueRelay(Controller):
     topics = ("operations",)
     resync = 1.0
 
-    def __init__(self) -> None:
-        self._app: Any = import_string(getattr(settings, "BERTH_CELERY", "project.celery.app"))
+    def __init__(self, app: Any = None) -> None:
+        self._app: Any = app or import_string(getattr(settings, "BERTH_CELERY", "project.celery.app"))
         self._connection: Any = None
         self._sent_at: dict[str, float] = {}
         self._quiet = Quiet("queue hints")
