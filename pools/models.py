@@ -16,7 +16,7 @@ class Pool(models.Model):
     name = models.CharField(max_length=63)
     provider = models.CharField(max_length=32, default="static", db_default="static")
     state = POOL.field()
-    queue = models.CharField(max_length=32, blank=True, default="", db_default="")  # its provider's queue of operations; empty: nothing to do outside
+    queue = models.CharField(max_length=32, blank=True, default="", db_default="")  # of its provider; empty: nothing to do outside
     lanes = ArrayField(models.CharField(max_length=16), default=list)  # pickiest first; the layout says what each accepts
     placement = models.CharField(max_length=16, default="pack", db_default="pack")  # decides slot.rank
     spec = models.JSONField(default=dict)  # validated whole, see pools.spec

@@ -36,7 +36,8 @@ WHERE age > %(limit)s::float8 ORDER BY age DESC LIMIT 1000"""
 
 NOT_LOOKED_AT = """
 SELECT name, extract(epoch FROM now() - coalesce(observed_at, created_at))::float8 AS age FROM pools_pool
-WHERE state IN ('pending', 'active') AND coalesce(observed_at, created_at) < now() - make_interval(secs => %(limit)s::float8) ORDER BY name"""
+WHERE state IN ('pending', 'active') AND coalesce(observed_at, created_at) < now() - make_interval(secs => %(limit)s::float8)
+ORDER BY name"""
 
 
 @check("I8", "A slot is open exactly where its pool and its member are willing", "Binding trusts it and asks neither of them.")

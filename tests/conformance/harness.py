@@ -22,6 +22,7 @@ class Harness:
     world: World | None = None
     has_sessions: bool = False  # a slot may still be in use after its claim has left
     makes_things: bool = False
+    can_fail: bool = True
 
     def begin(self) -> None:
         fresh()
@@ -67,7 +68,7 @@ class Harness:
 
 
 HARNESSES = {
-    "static": Harness(StaticProvider),
+    "static": Harness(StaticProvider, can_fail=False),
     "shelf": Harness(ShelfProvider, good_options={"row": 3}, has_sessions=True),
     "crane": Harness(CraneProvider, makes_things=True),
 }
