@@ -61,7 +61,7 @@ def _look_at_bound(row: Any) -> None:
     look = look_at(
         Timed(
             held=row.held,
-            silent=row.silent,
+            silent=CLAIMS.value("silence_of", claim=row.id, generation=row.generation) if spec.get("heartbeat") else None,
             is_acknowledged=row.is_acknowledged,
             acknowledge=spec.get("acknowledge"),
             heartbeat=spec.get("heartbeat"),

@@ -773,9 +773,12 @@ SELECT id FROM claims_claim WHERE due_at <= now() ORDER BY due_at LIMIT {n}
 
 -- lock_due_claim: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
 SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged,
-  extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held,
-  (SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l WHERE l.claim_id = c.id AND l.generation = c.generation) AS silent
+  extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held
 FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP LOCKED
+
+-- silence_of: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it
+-- saw before it had the lock, and would pass over a heartbeat that was taken in between.
+SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM claims_lease WHERE claim_id = %(claim)s AND generation = %(generation)s
 
 -- postpone_claim: when to look next; no seconds: no timer.
 UPDATE claims_claim SET due_at = now() + make_interval(secs => %(seconds)s::float8) WHERE id = %(claim)s RETURNING id
