@@ -3,7 +3,7 @@
 import logging
 from datetime import datetime, timedelta
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
 from pools.models import Pool
@@ -51,11 +51,14 @@ class Watcher(Controller):
     def _look(self, pool: Pool) -> None:
         try:
             look_at_pool(pool)
-        except ProviderError as error:
+        except (OperationalError, InterfaceError):
+            raise  # our own database is away
+        except Exception as error:
             count = self._failures[pool.pk] = self._failures.get(pool.pk, 0) + 1
             delay = delay_after(count, BACKOFF, 0.5)
             self._not_before[pool.pk] = _now() + timedelta(seconds=delay)
-            logger.warning("the provider of pool %s was not seen, next look in %.0f s: %s", pool.name, delay, error)
+            is_foreseen = isinstance(error, ProviderError)
+            logger.warning("pool %s could not be looked at, next time in %.0f s: %s", pool.name, delay, error, exc_info=not is_foreseen)
         else:
             self._failures.pop(pool.pk, None)
             self._not_before.pop(pool.pk, None)

@@ -17,7 +17,7 @@ from psycopg.types.range import Int4Range
 from pools.layout import ports_of, ranks_of, slots_of
 from pools.models import Member, Pool
 from pools.policy import is_willing
-from pools.providers.base import provider_class
+from pools.providers.base import known_providers
 from pools.spec import MemberSpec, PoolSpec
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
@@ -43,7 +43,7 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec]) 
         return []
     last = Member.objects.filter(pool=pool).aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
-    provider = provider_class(spec.provider)
+    provider = known_providers().get(spec.provider)  # none: its class was taken out of the settings, the pool is still there
     members = Member.objects.bulk_create(
         Member(
             pool=pool,
@@ -51,8 +51,8 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec]) 
             position=first + i,
             external_id=member.external_id,
             ports=port_range(spec, member),
-            state="creating" if provider.queue else "ready",
-            is_owned=provider.is_owner,
+            state="creating" if pool.queue else "ready",
+            is_owned=provider is not None and provider.is_owner,
             spec=member.own_as_stored(),
             labels=dict(member.labels),
         )

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from pools.fields import Faults, read_mapping
+from project.kernel.operations import PermanentError
 
 DEFAULT_PROVIDERS = ("pools.providers.static.StaticProvider",)
 
@@ -121,7 +122,10 @@ def known_providers() -> Mapping[str, type[Provider]]:
 
 
 def provider_class(kind: str) -> type[Provider]:
-    return known_providers()[kind]
+    provider = known_providers().get(kind)
+    if provider is None:
+        raise PermanentError(f"The provider {kind} is not known here. Add its class to BERTH_PROVIDERS, then retry.")
+    return provider
 
 
 def provider_of(kind: str) -> Provider:

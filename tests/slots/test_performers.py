@@ -216,6 +216,24 @@ def test_the_watch_stamps_a_pool_after_a_full_look_only() -> None:
     assert pool.pk == Pool.objects.get().pk
 
 
+def test_a_provider_that_is_no_longer_known_holds_up_no_other(settings: Any) -> None:
+    shelf()
+    create_pool({"name": "lab", "slots": 1, "members": {"list": ["a"]}})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET observed_at = NULL")
+    settings.BERTH_PROVIDERS = ALL[:1]
+    watcher = Watcher()
+    while watcher.step():
+        pass
+    assert dict(Pool.objects.values_list("name", "observed_at"))["shelf"] is None
+    assert Pool.objects.get(name="lab").observed_at is not None
+    pool = Pool.objects.get(name="shelf")
+    claim, _, generation = hold(pool)
+    give_back(claim, generation)
+    perform_due("shelf")
+    assert {o.error_code for o in Operation.objects.filter(done_at=None)} == {"permanent"}
+
+
 def test_a_member_that_vanished_leaves_placement_at_once_and_its_claims_are_named() -> None:
     pool, world = shelf()
     claim, _, generation = hold(pool)
