@@ -8,9 +8,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 
@@ -25,7 +26,8 @@ class Stack:
         self.environment = {name: value for name, value in os.environ.items() if name not in OURS}
         self.environment |= {"BERTH_HOME": str(home), "BERTH_PORT": str(port), "BERTH_SAMPLE": "0", **environment}
         self.process: subprocess.Popen[bytes] | None = None
-        self.heard = ""
+        self.heard, self.is_silent = "", True
+        self.news = threading.Condition()
 
     # -- running --------------------------------------------------------------
     def start(self, timeout: float = 60) -> "Stack":
@@ -34,8 +36,7 @@ class Stack:
         return self
 
     def launch(self) -> None:
-        self.heard = ""
-        self.let_go()
+        self.heard, self.is_silent, self.news = "", False, threading.Condition()
         self.process = subprocess.Popen(
             [*self.python, "-m", "project.kernel.embedded.up"],
             cwd=ROOT,
@@ -43,39 +44,44 @@ class Stack:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-
-    def let_go(self) -> None:
-        """Of the pipe to one that was killed."""
-        if self.process is not None and self.process.stdout is not None:
-            self.process.wait(10)
-            self.process.stdout.close()
+        assert self.process.stdout is not None
+        threading.Thread(target=self.listen, args=(self.process.stdout,), daemon=True).start()
 
     def refused(self) -> tuple[int, str]:
         """A start that is expected to end by itself, with what it said."""
         self.launch()
         assert self.process is not None
-        said, _ = self.process.communicate(timeout=30)
-        return self.process.returncode, said.decode()
+        code = self.process.wait(30)
+        with self.news:
+            self.news.wait_for(lambda: self.is_silent, 10)
+        return code, self.heard
 
     def wait_for(self, pattern: str, timeout: float = 20) -> str:
         """What was said from now on counts, and what was said since the last wait."""
-        assert self.process is not None and self.process.stdout is not None
-        end = time.monotonic() + timeout
-        while not (found := re.search(pattern, self.heard)):
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
-            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
-            assert data, f"no {pattern!r} in:\n{self.heard}"
-            self.heard += data.decode(errors="replace")
-        self.heard = self.heard[found.end() :]
+        with self.news:
+            self.news.wait_for(lambda: re.search(pattern, self.heard) or self.is_silent, timeout)
+            found = re.search(pattern, self.heard)
+            assert found, f"no {pattern!r} in:\n{self.heard}"
+            self.heard = self.heard[found.end() :]
         return found[1] if found.groups() else found[0]
+
+    def listen(self, stdout: IO[bytes]) -> None:
+        """All the time: one that nobody listens to would stand still."""
+        while data := os.read(stdout.fileno(), 65536):
+            with self.news:
+                self.heard += data.decode(errors="replace")
+                self.news.notify_all()
+        with self.news:
+            self.is_silent = True
+            self.news.notify_all()
+        stdout.close()
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
         """Seconds until it was gone."""
         assert self.process is not None
         begin = time.monotonic()
         self.process.send_signal(sig)
-        rest, _ = self.process.communicate(timeout=30)
-        self.heard += rest.decode(errors="replace")
+        self.process.wait(30)
         return time.monotonic() - begin
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -123,8 +123,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_no_data_is_lost(stack: Stack) 
     stack.execute("insert into auth_group (name) values ('kept')")
     before = list(stack.list_processes())
     assert len(before) >= 5
-    assert stack.process is not None
-    stack.process.kill()
+    stack.stop(signal.SIGKILL)
     assert wait_gone(before, 10) == []
     stack.start()
     assert stack.execute("select name from auth_group") == [("kept",)]

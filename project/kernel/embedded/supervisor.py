@@ -1,14 +1,16 @@
 """Runs children, prefixes what they say, starts them again when they end, and takes all of them along when it goes.
 
-One thread and one loop: the kernel ties a child's life to the thread that started it.
+One loop in the main thread starts all of them: the kernel ties a child's life to the thread that started it.
 """
 
 import contextlib
 import os
+import queue
 import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,8 @@ from typing import Protocol
 
 from project.kernel.embedded import process
 
-STEADY = 30.0  # seconds after which an end counts as the first again
+STEADY = 5.0  # seconds after which an end is an accident, and no sign that it cannot run
+LONGEST_QUEUE = 20_000  # lines
 LOOK_EVERY = 15.0
 PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
 COLOURS = (36, 32, 35, 33, 34)
@@ -50,6 +53,33 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
 
+class Printer:
+    """Writes from a thread of its own: a terminal that stands still (Ctrl-S, a full pipe) holds up nobody but itself."""
+
+    def __init__(self) -> None:
+        self.lines: queue.Queue[str | None] = queue.Queue(LONGEST_QUEUE)
+        self.thread = threading.Thread(target=self._run, name="printer", daemon=True)
+        self.thread.start()
+
+    def add(self, line: str) -> None:
+        with contextlib.suppress(queue.Full):  # a log that nobody reads
+            self.lines.put_nowait(line)
+
+    def close(self) -> None:
+        with contextlib.suppress(queue.Full):
+            self.lines.put_nowait(None)
+        self.thread.join(1)
+
+    def _run(self) -> None:
+        while (line := self.lines.get()) is not None:
+            try:
+                sys.stdout.write(line)
+                if self.lines.empty():
+                    sys.stdout.flush()
+            except (OSError, ValueError):  # nobody reads any more; that is no reason to stop
+                continue
+
+
 @dataclass
 class Supervisor:
     folder: Path
@@ -61,6 +91,7 @@ class Supervisor:
     is_stopping: bool = False
 
     def __post_init__(self) -> None:
+        self.printer, self.is_coloured = Printer(), sys.stdout.isatty()
         self.selector = selectors.DefaultSelector()
         self.waker, waked = os.pipe()
         os.set_blocking(self.waker, False)
@@ -81,10 +112,9 @@ class Supervisor:
 
     def _print(self, name: str, line: str) -> None:
         mark = f"{name:>11} |"
-        if sys.stdout.isatty():
+        if self.is_coloured:
             mark = f"\x1b[{COLOURS[sum(name.encode()) % len(COLOURS)]}m{mark}\x1b[0m"
-        with contextlib.suppress(BrokenPipeError, ValueError):  # nobody reads any more; that is no reason to stop
-            print(mark, line, flush=True)
+        self.printer.add(f"{mark} {line}\n")
 
     # -- running --------------------------------------------------------------
     def run_once(self, name: str, command: Sequence[str], environment: dict[str, str]) -> int:
@@ -127,6 +157,7 @@ class Supervisor:
         for service in reversed(self.services):
             service.stop()
         self.say(f"stopped after {time.monotonic() - begin:.1f} s")
+        self.printer.close()
 
     # -- inside ---------------------------------------------------------------
     def _tend(self, child: Child, now: float) -> float:

@@ -16,6 +16,7 @@ from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
+APART = ["allocate", "finalize", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
 SHORT = 150_000_000  # bytes of free disk
 
 
@@ -103,7 +104,7 @@ class Up:
         with_sample = env.is_on("BERTH_SAMPLE", True)
         self.supervisor.children += [
             self.child("web", "-m", "project.kernel.embedded.web", str(listener), str(writer), fds=(listener, writer)),
-            self.child("controllers", "manage.py", "controllers"),
+            *[self.child(name, "manage.py", name) for name in (APART if env.is_on("BERTH_APART") else ["controllers"])],
             self.child("worker", *worker),
         ]
         sample = self.child("sample", "-m", "project.sample.driver", self.url)
