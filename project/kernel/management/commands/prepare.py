@@ -39,7 +39,7 @@ class Command(BaseCommand):
         if self._make_first_user():
             self.stdout.write("the first user is made")
         if is_embedded and was_empty and env.is_on("BERTH_SAMPLE", True):
-            call_command("sample", "load")
+            self._load_sample()
 
     def _migrate(self, is_embedded: bool) -> bool:
         executor = MigrationExecutor(connection)
@@ -57,6 +57,13 @@ class Command(BaseCommand):
             self.stdout.write(f"Migrations to apply: {len(pending)}. The database as it was is in {made}")
         call_command("migrate", verbosity=0, interactive=False)
         return not applied
+
+    def _load_sample(self) -> None:
+        """Berth starts without it, too."""
+        try:
+            call_command("sample", "load", stdout=self.stdout)
+        except CommandError as error:
+            self.stderr.write(f"The sample is not loaded: {error}")
 
     def _make_first_user(self) -> bool:
         """Only where nobody can sign in at all. The file is written first: a user whose password is nowhere would be no use."""
