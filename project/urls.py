@@ -4,17 +4,22 @@ from importlib.util import find_spec
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularSwaggerSplitView
+
+from project.schema import SchemaView
 
 APPS = ["project.kernel", "pools", "slots", "claims"]
 
 urlpatterns = [
     path("", include("project.kernel.probe_urls")),
+    path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),  # where no page names it
     path("admin/", admin.site.urls),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
-    path("api/schema/browse/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="schema-browse"),
+    path("api/schema/", SchemaView.as_view(), name="schema"),
+    path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     *[path("api/v1/", include(f"{app}.api_urls")) for app in APPS if find_spec(f"{app}.api_urls")],
     *[path("", include(f"{app}.urls")) for app in APPS if find_spec(f"{app}.urls")],
+    path("", include("project.pages.urls")),  # after the apps': /pools/new/ is no pool
 ]
 
 handler400 = "project.kernel.problems.bad_request"

@@ -162,10 +162,17 @@ MEMBERS_BODY: dict[str, Any] = {
         },
     ]
 }
+
+
+def as_nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if "oneOf" in schema:
+        return schema | {"oneOf": [schema["oneOf"][0] | {"nullable": True}, *schema["oneOf"][1:]]}
+    return schema | {"nullable": True}
+
+
 MEMBER_CHANGES: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {name: {"oneOf": [schema, {"type": "null"}]} for name, schema in MEMBER_PROPERTIES.items() if name != "name"}
-    | {"reason": REASON_PROPERTY},
+    "properties": {name: as_nullable(schema) for name, schema in MEMBER_PROPERTIES.items() if name != "name"} | {"reason": REASON_PROPERTY},
     "description": "What is left out stays; null goes back to what the pool says.",
 }

@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "pools",
     "slots",
     "claims",
+    "project.sample",
 ]
 
 MIDDLEWARE = [
@@ -101,7 +102,7 @@ STRICT = "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' dat
 STRICT += "; frame-ancestors 'none'"
 # What the admin and the schema's page bring along: Alpine evaluates expressions, and both write style elements.
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
-BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN, "/api/schema/browse/": STRICT + "; style-src 'self' 'unsafe-inline'"}
+BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -111,10 +112,12 @@ DATETIME_FORMAT = "Y-m-d H:i:s"
 DATE_FORMAT = "Y-m-d"
 
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [BASE_DIR / "static"] if (BASE_DIR / "static").is_dir() else []
+STATICFILES_DIRS = [BASE_DIR / "project" / "static"]
 
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "project.kernel.schema.ProblemSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": ["pools.authentication.TokenAuthentication", "pools.authentication.PersonAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["project.kernel.api.JSONInput"],
     "DEFAULT_PAGINATION_CLASS": "project.kernel.api.CursorPages",
@@ -123,7 +126,19 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Berth",
+    "DESCRIPTION": "Pools of capacity, their slots, and the claims that hold them. Every refusal is a problem (RFC 9457) with its way out.",
     "VERSION": __version__,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_AUTHENTICATION": [],  # it tells nobody's secrets
+    "SERVE_PERMISSIONS": [],
+    "ENUM_NAME_OVERRIDES": {
+        "RoleName": "pools.api_shapes.ROLE_NAMES",
+        "MemberState": "slots.api_shapes.MEMBER_STATES",
+        "SlotState": "slots.api_shapes.SLOT_STATES",
+        "ClaimState": "claims.api.shapes.CLAIM_STATES",
+        "PoolState": "claims.api.pool_shapes.POOL_STATES",
+        "Outcome": "claims.api.shapes.OUTCOME_NAMES",
+    },
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

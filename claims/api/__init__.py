@@ -1,0 +1,1 @@
+"""REST about pools, claims, events and workspaces."""

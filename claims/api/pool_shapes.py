@@ -1,0 +1,131 @@
+"""Bodies and answers about pools, as the schema shows them. Configurations are read by pools.spec, answers are built by hand."""
+
+from rest_framework import serializers
+
+from claims.api.shapes import DURATION, POOL_NAME, Json, Shape, body
+from pools.states import POOL
+
+POOL_STATES = tuple(POOL.states)
+
+
+class SlotCountsAnswer(Shape):
+    total = serializers.IntegerField()
+    open = serializers.IntegerField(help_text="Free, for the next who asks.")
+    closed = serializers.IntegerField(help_text="Free, but pool or member is not willing.")
+    held = serializers.IntegerField()
+    reserved = serializers.IntegerField()
+    draining = serializers.IntegerField()
+    retired = serializers.IntegerField()
+
+
+class MemberCountsAnswer(Shape):
+    total = serializers.IntegerField()
+    ready = serializers.IntegerField()
+    cordoned = serializers.IntegerField()
+    leaving = serializers.IntegerField()
+    offline = serializers.IntegerField()
+    creating = serializers.IntegerField()
+    deleting = serializers.IntegerField()
+
+
+class PoolAnswer(Shape):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    group = serializers.CharField(allow_blank=True)
+    description = serializers.CharField(allow_blank=True)
+    provider = serializers.CharField()
+    state = serializers.ChoiceField(POOL_STATES)
+    revision = serializers.IntegerField(help_text="Rises with each change of configuration.")
+    paused_until = serializers.DateTimeField(allow_null=True)
+    pause_reason = serializers.CharField(allow_blank=True)
+    slots = SlotCountsAnswer()
+    members = MemberCountsAnswer()
+    waiting = serializers.IntegerField()
+    blocked = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    changed_at = serializers.DateTimeField()
+
+
+class PoolDetailAnswer(PoolAnswer):
+    config = serializers.DictField(help_text="As a file says it, and as PUT takes it.")
+
+
+LABELS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+LAYOUT: Json = {
+    "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or classes with what each accepts.",
+    "oneOf": [
+        {"type": "integer", "minimum": 1, "maximum": 65536},
+        {"type": "string", "enum": ["node"]},
+        {"type": "array", "minItems": 1, "items": {"type": "string", "enum": ["any", "plan"]}},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["class", "count", "accepts"],
+                "additionalProperties": False,
+                "properties": {
+                    "class": {"type": "string"},
+                    "count": {"type": "integer", "minimum": 1},
+                    "accepts": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                },
+            },
+        },
+        body(
+            ("ports",),
+            ports={"type": "string", "pattern": r"^\d+-\d+$", "example": "30000-30049"},
+            protocols={"type": "array", "items": {"type": "string", "enum": ["tcp", "udp"]}, "minItems": 1},
+            shared={"type": "boolean", "description": "One listener a number serves any protocol."},
+            segment={"type": "integer", "minimum": 1},
+            quota={"type": "integer", "minimum": 1},
+            foreign={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+        ),
+    ],
+}
+CONFIG_PROPERTIES: dict[str, Json] = {
+    "kind": {"type": "string", "enum": ["Pool"]},
+    "name": POOL_NAME,
+    "group": {"type": "string", "maxLength": 63, "description": "Its heading on the overview."},
+    "description": {"type": "string", "maxLength": 500},
+    "provider": {
+        "oneOf": [
+            {"type": "string", "example": "static"},
+            {"type": "object", "required": ["kind"], "properties": {"kind": {"type": "string"}}, "additionalProperties": True},
+        ]
+    },
+    "slots": LAYOUT,
+    "members": body(
+        min={"type": "integer", "minimum": 0},
+        max={"type": "integer", "minimum": 0},
+        list={
+            "type": "array",
+            "items": {
+                "oneOf": [
+                    {"type": "string"},
+                    body(
+                        ("name",),
+                        name={"type": "string"},
+                        labels=LABELS,
+                        slots={"oneOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "string"}}]},
+                        external_id={"type": "string", "maxLength": 255},
+                        ports={"type": "string"},
+                        foreign={"type": "array", "items": {"type": "integer"}},
+                    ),
+                ]
+            },
+        },
+    ),
+    "placement": {"type": "string", "enum": ["pack", "spread", "random"], "default": "pack"},
+    "lease": body(acknowledge=DURATION, heartbeat=DURATION, hold=DURATION),
+    "liveness": body(("heartbeat",), heartbeat=DURATION, lost={"oneOf": [DURATION, {"type": "string", "enum": ["never"]}]}),
+    "priority": body(max={"type": "integer", "minimum": 0, "maximum": 99, "description": "How far claimants may go."}),
+    "drain": body(limit=DURATION),
+}
+CONFIG_BODY: Json = body(("name", "slots"), **CONFIG_PROPERTIES)
+PUT_BODY: Json = body(("slots",), **CONFIG_PROPERTIES)
+PATCH_BODY: Json = {
+    "type": "object",
+    "description": "A JSON merge patch (RFC 7396) of the configuration: what is left out stays, null takes a field away.",
+    "properties": {name: {} for name in CONFIG_PROPERTIES},
+    "additionalProperties": False,
+}

@@ -1,0 +1,86 @@
+"""Workspaces: what runs in them, and their locks. A workspace belongs to no pool, so it takes the role in all pools."""
+
+from typing import Any
+
+from django.http import HttpResponse
+
+from claims import services
+from claims.api import shapes
+from claims.api.actions import Body
+from claims.selectors import WorkspaceView, get_workspace, list_workspaces
+from pools.access import require
+from pools.endpoint import describe, in_query, read_text
+from pools.lean import Call, LeanEndpoint, answer
+
+TAG = "workspaces"
+MOST = 500
+
+
+class WorkspaceList(LeanEndpoint):
+    needs = {"GET": "viewer everywhere"}
+
+    @describe("Workspaces", {200: shapes.WorkspacePage}, query=[in_query("q", "Part of its name.")], name="list_workspaces", tag=TAG)
+    def get(self, call: Call) -> HttpResponse:
+        """By name, up to 500."""
+        require(call.identity, "read", None)
+        found = list_workspaces(text=read_text(call, "q"), limit=MOST)
+        return answer({"results": [show_workspace(view) for view in found], "next": None})
+
+
+class WorkspaceDetail(LeanEndpoint):
+    needs = {"GET": "viewer everywhere"}
+
+    @describe("A workspace", {200: shapes.WorkspaceAnswer}, name="get_workspace", tag=TAG)
+    def get(self, call: Call, workspace: str) -> HttpResponse:
+        require(call.identity, "read", None)
+        return answer(show_workspace(get_workspace(workspace)))
+
+
+class WorkspaceLock(LeanEndpoint):
+    needs = {"POST": "operator everywhere"}
+
+    @describe(
+        "Lock",
+        {200: shapes.WorkspaceAnswer},
+        body=shapes.as_json(shapes.NEEDED_REASON_BODY),
+        problems=(409,),
+        name="lock_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """Nothing of it starts until it is unlocked; what holds slots goes on."""
+        require(call.identity, "lock_workspace", None)
+        body = Body(call, "reason", required=("reason",))
+        reason = body.text("reason")
+        body.check()
+        services.lock_workspace(name=workspace, reason=reason)
+        return answer(show_workspace(get_workspace(workspace)))
+
+
+class WorkspaceUnlock(LeanEndpoint):
+    needs = {"POST": "operator everywhere"}
+
+    @describe(
+        "Unlock", {200: shapes.WorkspaceAnswer}, body=shapes.as_json(shapes.REASON_BODY), problems=(409,), name="unlock_workspace", tag=TAG
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """What waited for it stands in line again."""
+        require(call.identity, "lock_workspace", None)
+        body = Body(call, "reason")
+        reason = body.text("reason")
+        body.check()
+        services.unlock_workspace(name=workspace, reason=reason)
+        return answer(show_workspace(get_workspace(workspace)))
+
+
+def show_workspace(view: WorkspaceView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "is_locked": view.locked_at is not None,
+        "locked_at": view.locked_at,
+        "locked_by": view.locked_by,
+        "lock_reason": view.lock_reason,
+        "running": view.running,
+        "live": view.live,
+        "blocked": view.blocked,
+    }

@@ -1,0 +1,42 @@
+"""REST about pools, claims, events and workspaces, under /api/v1/."""
+
+from django.urls import path, register_converter
+
+from claims.api import actions, bulk, claims, events, pools, workspaces
+from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
+
+
+class WorkspaceConverter:
+    """Names of workspaces have slashes."""
+
+    regex = "[A-Za-z0-9][A-Za-z0-9._/-]{0,119}"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(WorkspaceConverter, "workspace")
+
+urlpatterns = [
+    path("pools/", pools.PoolList.as_view(), name="api-pools"),
+    path("pools/<name:pool_name>/", pools.PoolDetail.as_view(), name="api-pool"),
+    path("claims/", claims.ClaimList.as_view(), name="api-claims"),
+    path("claims/bulk/", bulk.BulkCreate.as_view(), name="api-claims-bulk"),
+    path("claims/bulk-release/", bulk.BulkRelease.as_view(), name="api-claims-bulk-release"),
+    path("claims/<id:claim_id>/", claims.ClaimDetail.as_view(), name="api-claim"),
+    path("claims/<id:claim_id>/release/", actions.ClaimRelease.as_view(), name="api-claim-release"),
+    path("claims/<id:claim_id>/cancel/", actions.ClaimCancel.as_view(), name="api-claim-cancel"),
+    path("claims/<id:claim_id>/prioritise/", actions.ClaimPrioritise.as_view(), name="api-claim-prioritise"),
+    path("claims/<id:claim_id>/resize/", actions.ClaimResize.as_view(), name="api-claim-resize"),
+    path("claims/<id:claim_id>/acknowledge/", actions.ClaimAcknowledge.as_view(), name="api-claim-acknowledge"),
+    path("claims/<id:claim_id>/keep/", actions.ClaimKeep.as_view(), name="api-claim-keep"),
+    path("claims/<id:claim_id>/force-release/", actions.ClaimForceRelease.as_view(), name="api-claim-force-release"),
+    path("events/", events.EventList.as_view(), name="api-events"),
+    path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),
+    path("workspaces/<workspace:workspace>/lock/", workspaces.WorkspaceLock.as_view(), name="api-workspace-lock"),
+    path("workspaces/<workspace:workspace>/unlock/", workspaces.WorkspaceUnlock.as_view(), name="api-workspace-unlock"),
+    path("workspaces/<workspace:workspace>/", workspaces.WorkspaceDetail.as_view(), name="api-workspace"),
+]
