@@ -7,6 +7,7 @@ on, until it has waited so long that nobody passes it. Row locks with SKIP LOCKE
 
 import json
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from project.kernel.hints import hint
 
 BATCH = 100  # claims in one statement
 BATCHES = 20  # of one lane in one step; then the other pools have their turn
+LONGEST = 0.5  # seconds of serving in one step: then whoever was served is heard of, and a wish to stop is heard
 TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
 STALE = 20.0  # seconds after which a line is looked at though nothing is free for it
 SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
@@ -98,9 +100,9 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
         wanted = set(only_pools)
         lines = [line for line in lines if line.pool_id in wanted]
     lines = _place_lines(lines)
-    _serve(lines, step)
+    reached = _serve(lines, step)
     if only_pools is None:
-        _note(lines, step)
+        _note(reached, step)
     if step.bound:
         hint("events", *(["operations"] if step.has_operations else []))
         BOUND.inc(step.bound)
@@ -179,7 +181,9 @@ def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) 
 # -- serving ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _serve(lines: Sequence[Line], step: Step) -> None:
+def _serve(lines: Sequence[Line], step: Step) -> list[Line]:
+    """Pool by pool, until it has taken long enough; the lines of pools that it did not reach are left out of the answer."""
+    began = time.monotonic()
     by_pool: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line.is_whole and line.lanes:
@@ -187,8 +191,12 @@ def _serve(lines: Sequence[Line], step: Step) -> None:
                 by_pool[pool.id].append(line)
     pool_ids = list(by_pool)
     random.shuffle(pool_ids)  # several allocators begin at different ends
-    for pool_id in pool_ids:
+    while pool_ids and time.monotonic() - began < LONGEST:
+        pool_id = pool_ids.pop()
         _serve_pool(pool_id, by_pool[pool_id], step)
+    step.is_more = step.is_more or bool(pool_ids)
+    missed = {id(line) for pool_id in pool_ids for line in by_pool[pool_id]}
+    return [line for line in lines if id(line) not in missed]
 
 
 def _serve_pool(pool_id: int, lines: list[Line], step: Step) -> None:
