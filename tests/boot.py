@@ -1,7 +1,7 @@
-"""`-p tests.boot`: one PostgreSQL and one Valkey for the whole test run, started before pytest-django reads the settings.
+"""`-p tests.boot`: a PostgreSQL and a Valkey for the test run, started before pytest-django reads the settings.
 
-Workers of pytest-xdist inherit the environment, so they share them, each with a database of its own. DATABASE_URL and REDIS_URL,
-where given, replace them.
+Each worker of pytest-xdist has its own: what may be read of the log depends on every transaction in the server, whatever its database.
+DATABASE_URL and REDIS_URL, where given, replace them; then run without -n.
 """
 
 import atexit
@@ -9,12 +9,23 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+
+import pytest
 
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
 from project.kernel.embedded.valkey import EmbeddedValkey
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):  # else this one runs no test
+        boot()
+    return (yield)
 
 
 def boot() -> None:
@@ -31,6 +42,3 @@ def boot() -> None:
         valkey = EmbeddedValkey(folder / "valkey").start()
         atexit.register(valkey.stop)
         os.environ["REDIS_URL"] = valkey.url
-
-
-boot()
