@@ -50,15 +50,22 @@ def read_json(body: bytes) -> Any:
     return value
 
 
-class Fault(ErrorDetail):
-    """A field's error with its way out."""
+class Code(str):
+    """A field error's code that brings the way out along: DRF copies text and code, and drops everything else."""
 
     way_out: str
 
-    def __new__(cls, message: str, way_out: str = "", code: str = "invalid") -> "Fault":
-        self = super().__new__(cls, message, code)
+    def __new__(cls, code: str, way_out: str) -> "Code":
+        self = super().__new__(cls, code)
         self.way_out = way_out
         return self
+
+
+class Fault(ErrorDetail):
+    """A field's error with its way out, for `raise ValidationError(Fault(...))`."""
+
+    def __new__(cls, message: str, way_out: str = "", code: str = "invalid") -> "Fault":
+        return super().__new__(cls, message, Code(code, way_out))
 
 
 class Strict:

@@ -40,7 +40,7 @@ WAYS_OUT = {
     401: "Send the header 'Authorization: Bearer TOKEN'. A token is made on the tokens page, or with 'manage.py token create'.",
     403: "Ask somebody with the role admin for it.",
     404: "Look at the list that should hold it: it may have another id, or be gone.",
-    405: "The schema at /api/schema/browse/ says which methods there are.",
+    405: "The schema at /api/docs/ says which methods there are.",
     406: "Ask for application/json.",
     413: "Send less at a time.",
     415: "Send JSON, with the header 'Content-Type: application/json'.",
@@ -110,14 +110,14 @@ def list_faults(detail: Any, path: str = "") -> Iterator[berth.FieldError]:
         for place, inner in enumerate(detail):
             yield from list_faults(inner, path if isinstance(inner, str) else f"{path}[{place}]")
     else:
-        yield berth.FieldError(path, str(detail), getattr(detail, "way_out", ""))
+        yield berth.FieldError(path, str(detail), getattr(getattr(detail, "code", None), "way_out", ""))
 
 
 # Answers outside DRF: what middleware, the URL resolver and CSRF refuse. Named as handlers in project/urls.py. ----------------------
 
 
 def is_for_programs(request: HttpRequest) -> bool:
-    if request.path_info.startswith("/api/schema/browse/"):
+    if request.path_info.startswith("/api/docs/"):
         return False
     return request.path_info.startswith("/api/") or "text/html" not in request.headers.get("Accept", "text/html")
 
