@@ -76,7 +76,8 @@ def read_documents(text: str, source: str) -> list[Document]:
         for node in yaml.compose_all(text, Loader=_Loader):
             if node is not None:
                 place = f"{source}:{node.start_mark.line + 1}"
-                document = _read(_construct(node), place, faults)
+                value = _construct(node)
+                document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
                 found += [document] if document else []
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise Invalid(f"{source} is not YAML as it should be: {error}", way_out="Mend the file there.")
