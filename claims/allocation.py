@@ -37,8 +37,8 @@ from pools.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.hints import hint
 
-BATCH = 100  # claims in one statement
-BATCHES = 20  # of one lane in one step; then the other pools have their turn
+BATCH = 200  # claims in one statement: below 20 ms, and an eighth less work for each than with 100
+BATCHES = 10  # of one lane in one step; then the other pools have their turn
 LONGEST = 0.5  # seconds of serving in one step: then whoever was served is heard of, and a wish to stop is heard
 TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
 STALE = 20.0  # seconds after which a line is looked at though nothing is free for it

@@ -1,0 +1,135 @@
+"""From the commit of a change to the frame in every socket that shows it."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+from websockets.asyncio.client import ClientConnection, connect
+
+from claims.answers import ClaimView
+from claims.benches.fill import WHO, fill_pools
+from claims.benches.processes import make_token, running, web_server
+from claims.requests import ClaimRequest
+from claims.services import create_claims, release_claims
+from project.kernel.bench import AT_MOST, Goal, Run, bench
+from project.kernel.events import now_position
+
+POOL = "live0"
+EVERY = 0.05  # seconds between two changes
+DONE = 1.0  # seconds after the last change in which its frames must have come
+
+
+class Changer:
+    """Claims and releases many slots at a time, at a pace."""
+
+    def __init__(self, k: int, n: int, batch: int) -> None:
+        self.batch, self.numbers = batch, itertools.count()
+        self.held: deque[list[tuple[int, int]]] = deque()
+        self.next = 0.0
+
+    def __call__(self) -> int:
+        time.sleep(max(0.0, self.next - time.monotonic()))
+        self.next = max(self.next, time.monotonic() - EVERY) + EVERY
+        if len(self.held) < 20:  # a slot is left alone for about a second
+            requests = [ClaimRequest(pools=(POOL,), owner=f"pod:{next(self.numbers)}", requested_by=WHO) for _ in range(self.batch)]
+            made = create_claims(requests)
+            self.held.append([(c.id, c.generation) for c in made if isinstance(c, ClaimView) and c.state == "bound"])
+        else:
+            release_claims(self.held.popleft())
+        return self.batch
+
+
+@dataclass
+class Heard:
+    """Each frame once, with the moments at which it came into the sockets."""
+
+    frames: dict[str, list[float]] = field(default_factory=dict)
+    others: int = 0
+
+    async def listen(self, socket: ClientConnection) -> None:
+        async for frame in socket:
+            assert isinstance(frame, str)
+            if frame.startswith('{"cells"'):
+                self.frames.setdefault(frame, []).append(time.time())
+            elif frame.startswith('{"reload"'):
+                raise RuntimeError("a socket fell behind and was told to load its page anew")
+            else:
+                self.others += 1
+
+
+@bench(
+    "live",
+    "commit of a change to its frame in 200 sockets while 1,000 slots change a second",
+    [Goal("p99_ms", 250.0, AT_MOST)],
+    needs_valkey=True,
+)
+def bench_live(run: Run) -> Mapping[str, Any]:
+    sockets, batch = (10, 5) if run.is_quick else (200, 50)
+    fill_pools("live", 1, 128 if run.is_quick else 4000)
+    token = make_token("bench")
+    before = run.reference.measure(run.seconds(1.0))
+    with web_server() as (host, port), running(["manage.py", "relay"]), run.crew("claims.benches.live.Changer", 1, batch=batch) as crew:
+        heard = asyncio.run(hear(f"ws://{host}:{port}/ws/live/", token, sockets, crew, run.seconds(15.0, 2.0)))
+    late = sorted(latencies(heard))
+    after = run.reference.measure(run.seconds(1.0))
+    return {
+        "p99_ms": round(1000 * late[int(len(late) * 0.99)], 1),
+        "p50_ms": round(1000 * late[len(late) // 2], 1),
+        "max_ms": round(1000 * late[-1], 1),
+        "sockets": sockets,
+        "frames": sum(len(times) for times in heard.frames.values()),
+        "deliveries": len(late),
+        "r_before": round(before),
+        "r_after": round(after),
+    }
+
+
+async def hear(url: str, token: str, count: int, crew: Any, seconds: float) -> Heard:
+    """The sockets of so many open pages, while the changes go on."""
+    heard = Heard()
+    position = str(await asyncio.to_thread(now_position))
+    headers = {"Authorization": f"Bearer {token}"}
+    sockets = [await connect(url, additional_headers=headers, max_queue=None, compression=None) for _ in range(count)]
+    for socket in sockets:
+        await socket.send(json.dumps({"watch": [f"cells:{POOL}"], "after": position}))
+    listeners = [asyncio.create_task(heard.listen(socket)) for socket in sockets]
+    await asyncio.sleep(1.0)
+    heard.frames.clear()
+    await asyncio.to_thread(crew.slice, seconds)
+    await asyncio.sleep(DONE)
+    for listener in listeners:
+        if listener.done():
+            listener.result()
+        listener.cancel()
+    for socket in sockets:
+        await socket.close()
+    return heard
+
+
+def latencies(heard: Heard) -> list[float]:
+    """Of every change in every socket: from the event, which is written just before its commit, to the first frame that shows it."""
+    by_slot: dict[int, list[tuple[float, str, list[float]]]] = {}
+    for text, times in heard.frames.items():
+        for name, slots in json.loads(text)["set"].items():
+            for slot in slots:
+                by_slot.setdefault(slot, []).append((min(times), name, times))
+    found: list[float] = []
+    lost = 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT slot_id, extract(epoch FROM at)::float8, after FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id")
+        for slot, at, state in cursor.fetchall():
+            is_free = state == "idle"
+            first = next((t for began, name, t in by_slot.get(slot, ()) if began >= at and (name == "idle") == is_free), None)
+            if first is None:
+                lost += 1
+            else:
+                found += [moment - at for moment in first]
+    if lost > len(found) / 100:
+        raise RuntimeError(f"{lost} changes came into no socket")
+    return found

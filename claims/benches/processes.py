@@ -1,0 +1,88 @@
+"""Processes of the product, started beside a bench on its scratch database, and a token to call them with."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlunsplit
+
+from django.contrib.auth.models import User
+from django.db import connections
+
+from pools.access import CLAIMANT
+from pools.grants import give_grant
+from pools.tokens import create_token
+from project.kernel.models import Beat
+from project.settings import environment as env
+
+START = 60.0  # seconds a process may take until it works
+UNLIMITED = {"BERTH_REQUESTS_PER_MINUTE": "1000000000"}
+
+
+def here() -> Mapping[str, str]:
+    """The environment that leads to the database that Django is connected to now."""
+    at: Any = connections["default"].settings_dict
+    address = f"{at['USER']}:{at['PASSWORD']}@{at['HOST']}:{at['PORT']}"
+    return {**os.environ, **UNLIMITED, "DATABASE_URL": urlunsplit(("postgresql", address, f"/{at['NAME']}", "", ""))}
+
+
+@contextmanager
+def running(command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *command], cwd=env.ROOT, env=dict(here()), stdout=sys.stderr, pass_fds=pass_fds)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def web_server() -> Iterator[tuple[str, int]]:
+    """The same process that `make up` starts. Its address, once it answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    reader, writer = os.pipe()
+    command = ["-m", "project.kernel.embedded.web", str(listener.fileno()), str(writer)]
+    try:
+        with running(command, (listener.fileno(), writer)):
+            if not select.select([reader], [], [], START)[0]:
+                raise RuntimeError("the web server does not start")
+            yield listener.getsockname()
+    finally:
+        listener.close()
+        os.close(reader)
+        os.close(writer)
+
+
+@contextmanager
+def controller(command: str, beat: str) -> Iterator[None]:
+    """A management command that runs controllers, once it beats."""
+    with running(["manage.py", command]):
+        wait_for(lambda: Beat.objects.filter(name=beat).exists(), f"{command} does not beat")
+        yield
+
+
+def wait_for(condition: Any, otherwise: str) -> None:
+    end = time.monotonic() + START
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(otherwise)
+        time.sleep(0.1)
+
+
+def make_token(name: str) -> str:
+    """Of somebody who may claim everywhere."""
+    user = User(username=name)
+    user.set_unusable_password()
+    user.save()
+    give_grant(role=CLAIMANT, user=user)
+    return create_token(user=user, name="bench")[1]

@@ -1,0 +1,66 @@
+"""How long a claim that waits goes on waiting once a slot is free, in a system that does nothing else."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from claims.answers import ClaimView
+from claims.benches.fill import WHO, fill_pools
+from claims.benches.processes import controller
+from claims.requests import ClaimRequest
+from claims.services import create_claim, release_claim
+from project.kernel.bench import AT_MOST, Goal, Run, bench
+from project.kernel.database import connect_direct
+
+QUIET = 0.3  # seconds without anything before and after: hints are sent at once then, not ten a second
+LOOK = 0.0002
+LONGEST = 10.0
+
+
+@bench(
+    "wake",
+    "commit of the release that frees a slot to the claim that waited being bound, idle system",
+    [Goal("p50_ms", 5.0, AT_MOST), Goal("p99_ms", 20.0, AT_MOST)],
+)
+def bench_wake(run: Run) -> Mapping[str, Any]:
+    rounds = 5 if run.is_quick else 200
+    names = fill_pools("wake", 1, 1).names
+    late: list[float] = []
+    before = run.reference.measure(run.seconds(1.0))
+    with controller("allocate", "allocate"), connect_direct("bench") as watcher:
+        held = claim(names[0])
+        for _ in range(rounds):
+            time.sleep(QUIET)
+            waiting = claim(names[0])
+            time.sleep(QUIET)
+            release_claim(claim_id=held.id, generation=held.generation)
+            late.append(seconds_until_bound(watcher, waiting))
+            held = waiting
+    late.sort()
+    after = run.reference.measure(run.seconds(1.0))
+    return {
+        "p50_ms": round(1000 * late[len(late) // 2], 2),
+        "p99_ms": round(1000 * late[min(len(late) - 1, int(len(late) * 0.99))], 2),
+        "max_ms": round(1000 * late[-1], 2),
+        "rounds": rounds,
+        "r_before": round(before),
+        "r_after": round(after),
+    }
+
+
+def claim(name: str) -> ClaimView:
+    return create_claim(ClaimRequest(pools=(name,), owner="bench", requested_by=WHO))
+
+
+def seconds_until_bound(watcher: Any, waiting: ClaimView) -> float:
+    """Looked at from another connection. The generation comes with the hand-over."""
+    start = time.perf_counter()
+    while True:
+        row = watcher.execute("SELECT generation FROM claims_claim WHERE id = %s AND state = 'bound'", [waiting.id]).fetchone()
+        now = time.perf_counter()
+        if row is not None:
+            waiting.generation = row[0]
+            return now - start
+        if now - start > LONGEST:
+            raise RuntimeError(f"claim {waiting.id} is not bound after {LONGEST:.0f} s")
+        time.sleep(LOOK)

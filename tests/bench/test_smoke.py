@@ -1,0 +1,52 @@
+"""Every bench runs, in a few seconds, through the same code as the long one; its figures mean nothing here."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.utils.module_loading import autodiscover_modules
+from psycopg.conninfo import make_conninfo
+
+from claims.benches.processes import here
+from project.kernel.bench import Run, get_bench, list_benches, run_bench
+from project.kernel.database import direct_parameters
+from project.kernel.reference import Reference, find_pgbench
+
+autodiscover_modules("benches")
+
+GOALS = {
+    "bind": {"ratio"},
+    "claim": {"ratio"},
+    "http": {"ratio_to_healthz", "bulk_ratio"},
+    "hot": {"ratio"},
+    "growth": {"ratio"},
+    "wake": {"p50_ms", "p99_ms"},
+    "live": {"p99_ms"},
+    "churn": {"ratio"},
+}
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """On the database of this test, where the processes of a bench find it, too."""
+    for name, value in here().items():
+        monkeypatch.setenv(name, value)
+    keys = ("host", "port", "user", "password", "dbname")
+    conninfo = make_conninfo(**{k: v for k, v in direct_parameters("bench").items() if k in keys and v})
+    return Run(Reference(conninfo, claims=8000, pgbench=find_pgbench()), is_quick=True)
+
+
+@pytest.mark.parametrize("name", sorted(GOALS))
+def test_a_bench_says_the_fields_it_is_judged_by(name: str, run: Run) -> None:
+    found: dict[str, Any] = json.loads(json.dumps(run_bench(get_bench(name), run)))
+    assert set(found["goals"]) == GOALS[name]
+    assert all(found[field] > 0 for field in GOALS[name])
+    assert found["bench"] == name
+
+
+def test_there_is_no_other() -> None:
+    assert {bench.name for bench in list_benches()} >= set(GOALS)
+    assert os.environ["DATABASE_URL"] and connections["default"]
