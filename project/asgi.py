@@ -5,9 +5,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import django
-from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
+from channels.sessions import CookieMiddleware
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 django.setup(set_prefix=False)
@@ -18,4 +17,5 @@ from project.kernel.http import Http  # noqa: E402
 modules = [f"{app}.consumers" for app in ("project.kernel", "pools", "slots", "claims")]
 sockets = [route for name in modules if find_spec(name) for route in getattr(import_module(name), "sockets", [])]
 
-application = ProtocolTypeRouter({"http": Http(), "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(sockets)))})
+# Sockets look at host, origin, session and token themselves: a program with a token has no origin.
+application = ProtocolTypeRouter({"http": Http(), "websocket": CookieMiddleware(URLRouter(sockets))})

@@ -1,0 +1,213 @@
+"""The form of a pool: a page's fields as a configuration and back. Pure. What is wrong with a value is said by the configuration's own
+reader, so that form, call and file refuse the same with the same words; here it is only brought to the field that people see."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from pools.layout import Layout, as_config
+from project.kernel.dialogs import Field
+from project.kernel.errors import FieldError
+
+TASKS_DEFAULT = "any, plan, plan"
+PORTS_DEFAULT = "30000-30049"
+FORMS = (
+    ("plain", "Slots of one kind", "Environments, seats, licences: each member has so many."),
+    ("tasks", "Task slots", "Terraform and the like: any takes plan_and_apply, plan takes plans only."),
+    ("ports", "Ports", "Each member offers numbers of a range."),
+    ("node", "The whole member", "One claim has all of it."),
+    ("classes", "Written out", "Classes with the kinds of claims that each accepts."),
+)
+PLACEMENTS = (
+    ("pack", "pack: one member is filled before the next"),
+    ("spread", "spread: every member gives one before any gives two"),
+    ("random", "random"),
+)
+CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
+
+# Where a value stands in the configuration, and in the form.
+PATHS = (
+    "group", "description", "placement", "members.min", "members.max", "lease.acknowledge", "lease.heartbeat", "lease.hold",
+    "liveness.heartbeat", "liveness.lost", "priority.max", "drain.limit",
+)  # fmt: skip
+NUMBERS = ("members.min", "members.max", "priority.max")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    fields: Sequence[Field]
+    text: str = ""
+
+
+def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]:
+    """What somebody filled in, as a configuration. Numbers that are none stay text, so that the reader can say so."""
+    config: dict[str, Any] = {"kind": "Pool", "name": given.get("name", "").strip(), "slots": read_slots(given)}
+    for path in PATHS:
+        text = given.get(path, "").strip()
+        if text == "":
+            continue
+        at = config
+        *parents, last = path.split(".")
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = number_of(text) if path in NUMBERS else text
+    if with_members and (rows := read_member_lines(given.get("list", ""))):
+        config.setdefault("members", {})["list"] = rows
+    return config
+
+
+def read_slots(given: Mapping[str, str]) -> Any:
+    match given.get("form", "plain"):
+        case "tasks":
+            return [word for word in given.get("tasks", "").replace(",", " ").split() if word]
+        case "ports":
+            ports: dict[str, Any] = {"ports": given.get("ports", "").strip()}
+            protocols = given.get("protocols", "tcp udp")
+            ports |= {"shared": True} if protocols == "shared" else {"protocols": protocols.split()}
+            for name in ("segment", "quota"):
+                if text := given.get(name, "").strip():
+                    ports[name] = number_of(text)
+            return ports
+        case "node":
+            return "node"
+        case "classes":
+            try:
+                return yaml.safe_load(given.get("classes", ""))
+            except yaml.YAMLError:
+                return given.get("classes", "")
+        case _:
+            return number_of(given.get("count", "").strip())
+
+
+def read_member_lines(text: str) -> list[dict[str, Any]]:
+    """'name zone=eu-1 size=large', one a line."""
+    rows = []
+    for line in text.splitlines():
+        words = line.replace(",", " ").split()
+        if words:
+            labels = dict(pair.partition("=")[::2] for pair in words[1:])
+            rows.append({"name": words[0], **({"labels": labels} if labels else {})})
+    return rows
+
+
+def number_of(text: str) -> Any:
+    return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19 else text
+
+
+def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[str, str]:
+    """The other way round: what the fields of the form show."""
+    values = {"name": str(config.get("name", ""))}
+    for path in PATHS:
+        at: Any = config
+        for part in path.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        values[path] = "" if at is None else str(at)
+    slots = as_config(layout) if layout is not None else config.get("slots", 3)
+    values["form"] = layout.form if layout is not None else "plain"
+    if values["form"] == "plain":
+        values["count"] = str(slots)
+    elif values["form"] == "tasks":
+        values["tasks"] = ", ".join(slots)
+    elif values["form"] == "ports":
+        values |= {name: str(slots[name]) for name in ("ports", "segment", "quota") if name in slots}
+        values["protocols"] = "shared" if slots.get("shared") else " ".join(slots["protocols"])
+    elif values["form"] == "classes":
+        values["classes"] = yaml.safe_dump(slots, sort_keys=False, default_flow_style=None)
+    return values
+
+
+def field_for(error: FieldError, form: str) -> str:
+    """The field of the form that a field of the configuration is filled in at."""
+    path = error.field
+    if path.startswith("slots"):
+        inside = path.partition(".")[2]
+        if form == "ports" and inside.partition("[")[0] in ("ports", "segment", "quota", "protocols"):
+            return inside.partition("[")[0]
+        return {"plain": "count", "tasks": "tasks", "ports": "ports", "classes": "classes"}.get(form, "form")
+    if path.startswith("members.list"):
+        return "list"
+    if path in PATHS or path == "name":
+        return path
+    return next((known for known in PATHS if path.startswith(known.partition(".")[0])), "")
+
+
+def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool, fixed: str = "") -> list[Section]:
+    """Everything there is to say about a pool, with every fault at its field. `fixed`: why the slots can't change now."""
+    form = values.get("form", "plain")
+
+    def make(
+        name: str, label: str, kind: str = "text", help: str = "", options: Sequence[tuple[str, str]] = (), *, needed: bool = False
+    ) -> Field:
+        faults = tuple(lined(e, name, values) for e in errors if field_for(e, form) == name)
+        return Field(name, label, kind, values.get(name, ""), help, options, needed, faults)
+
+    basics = [
+        make("name", "Name", help="Small letters, digits, dots, dashes; it never changes", needed=True),
+        make("group", "Group", help="A heading on the overview"),
+        make("description", "Description"),
+    ]
+    members = [
+        make("members.min", "At least", "number"),
+        make("members.max", "At most", "number"),
+        make("placement", "Placement", "select", options=PLACEMENTS),
+    ]
+    if is_new:
+        members.append(
+            make("list", "Members, one a line", "textarea", "A name, then its labels: env-1 zone=eu-1 size=large. More can be added later.")
+        )
+    lease = [
+        make("lease.acknowledge", "Acknowledge within", help="Like 30s. Who doesn’t answer loses the slot"),
+        make("lease.heartbeat", "Heartbeat every", help="Like 2m. Whoever falls silent loses the slot"),
+        make("lease.hold", "Hold at most", help="Like 8h"),
+    ]
+    alive = [
+        make("liveness.heartbeat", "Members’ heartbeat every", help="Like 2m. Silent longer: offline, nothing new"),
+        make("liveness.lost", "Then lost after", help="Like 10m, or never. Its claims are lost then"),
+    ]
+    more = [
+        make("priority.max", "Highest priority of a claimant", "number", "Operators go up to 99"),
+        make("drain.limit", "Drain at most", help="Like 10m"),
+    ]
+    found = [
+        Section("What it is", basics),
+        Section("Members", members),
+        Section("Claims", lease, "What a holder owes. Empty: nothing is asked."),
+        Section("Are members alive?", alive, "Empty: members are taken to be there."),
+        Section("Limits", more),
+    ]
+    return found if is_new else [replace(found[0], fields=basics[1:]), *found[1:]]
+
+
+def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:
+    """A fault in a list of lines names the line."""
+    if name != "list":
+        return replace(error, field=name)
+    at = error.field.partition("[")[2].partition("]")[0]
+    rows = [line.split()[0] for line in values.get("list", "").splitlines() if line.split()]
+    which = rows[int(at)] if at.isdigit() and int(at) < len(rows) else ""
+    return FieldError("list", f"{which}: {error.message}" if which else error.message, error.way_out)
+
+
+def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict[str, Field]:
+    """The fields of each form of layout; the page shows those of the chosen one."""
+    form = values.get("form", "plain")
+
+    def make(
+        name: str, label: str, kind: str = "text", default: str = "", help: str = "", options: Sequence[tuple[str, str]] = ()
+    ) -> Field:
+        faults = tuple(replace(e, field=name) for e in errors if field_for(e, form) == name)
+        return Field(name, label, kind, values.get(name, "") or default, help, options, errors=faults)
+
+    protocols = (("tcp udp", "TCP and UDP, apart"), ("tcp", "TCP"), ("udp", "UDP"), ("shared", "one listener for all protocols"))
+    return {
+        "count": make("count", "Slots of a member", "number", "" if form == "plain" and "count" in values else "4"),
+        "tasks": make("tasks", "Slots of a member", default=TASKS_DEFAULT, help="any takes plan_and_apply, plan takes plans only"),
+        "ports": make("ports", "Ports", default=PORTS_DEFAULT, help="First and last"),
+        "protocols": make("protocols", "They serve", "select", default="tcp udp", options=protocols),
+        "segment": make("segment", "Segment", "number", "1", "Ports handed out together"),
+        "quota": make("quota", "Quota", "number", "50", "Listeners a member takes"),
+        "classes": make("classes", "Classes", "textarea", CLASSES_EXAMPLE, "As in a file"),
+    }

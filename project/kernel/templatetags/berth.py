@@ -1,0 +1,89 @@
+"""Template tags that know no pool, slot or claim: times, numbers, states in words, buttons that say why they are off."""
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from project.kernel import words
+from project.kernel.regions import open_region
+
+register = template.Library()
+
+register.filter("number", words.number)
+register.filter("percent", words.percent)
+register.filter("duration", words.duration)
+register.filter("brief", words.brief)
+register.filter("exact", words.exact)
+register.filter("iso", words.iso)
+register.filter("plural", words.plural)
+register.filter("wait", words.wait)
+
+FORMATS = ("clock", "hour", "day", "moment", "ago", "for", "left", "date", "brief", "brief-left")
+
+
+@register.simple_tag
+def when(moment: datetime | None, form: str = "clock", now: datetime | None = None) -> SafeString:
+    """A moment. The script says it in the browser's zone and goes on counting; the title stays exact UTC."""
+    if form not in FORMATS:
+        raise template.TemplateSyntaxError(f"when: no such form: {form}")
+    if moment is None:
+        return mark_safe('<span class="mut">–</span>')
+    text = say(moment, form, now or timezone.now())
+    return format_html('<time datetime="{}" title="{}" data-f="{}">{}</time>', words.iso(moment), words.exact(moment), form, text)
+
+
+def say(moment: datetime, form: str, now: datetime) -> str:
+    """The same in UTC, for who reads the page without its script."""
+    age = (now - moment).total_seconds()
+    match form:
+        case "ago":
+            return f"{words.coarse(age)} ago" if age >= 1 else "now"
+        case "brief" | "brief-left":
+            return words.brief(age if form == "brief" else -age)
+        case "for":
+            return words.duration(age)
+        case "left":
+            return words.duration(-age)
+        case "date":
+            return f"{moment:%-d %b %Y}"
+        case "hour":
+            return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment:%a %H:%M}"
+        case "moment":
+            return f"{moment:%-d %b %Y, %H:%M:%S}"
+        case "day" if moment.date() != now.date():
+            return f"{moment:%a %H:%M:%S}" if age < 6 * 86400 else f"{moment:%-d %b, %H:%M}"
+        case _:
+            return f"{moment:%H:%M:%S}"
+
+
+@register.simple_tag(takes_context=True)
+def region(context: Any, name: str, argument: Any = "", tag: str = "div") -> SafeString:
+    """A part of the page that stays live: rendered here as it is rendered later. Nothing for who may not see it."""
+    opened = open_region(context["identity"], f"{name}:{argument}" if argument != "" else name)
+    if opened is None or opened.render is None:
+        return mark_safe("")
+    html = mark_safe(opened.render())  # noqa: S308  from a template, which escapes
+    return format_html('<{} data-region="{}" data-at="{}">{}</{}>', tag, opened.name, context["at"], html, tag)
+
+
+@register.simple_tag
+def st(name: str, word: Any = "") -> SafeString:
+    """A state: glyph and word."""
+    return format_html('<span class="st {}">{}</span>', name, word or name)
+
+
+@register.simple_tag
+def off(why: str, name: str = "") -> SafeString:
+    """Attributes of a button that is off and says why. Nothing for one that is on."""
+    if not why:
+        return mark_safe("")
+    return format_html(' aria-disabled="true" data-why="{}"{}', why, format_html(' aria-label="{}: {}"', name, why) if name else "")
+
+
+@register.filter
+def get(mapping: Any, key: Any) -> Any:
+    return mapping.get(key) if mapping else None

@@ -1,0 +1,87 @@
+"""Numbers and times as people read them: a space before the unit, two units at most, no more precision than is known.
+
+`times.js` says durations with the same rules, because a page goes on counting after it was rendered.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+
+def duration(seconds: float) -> str:
+    """'4 s', '2 min 4 s', '2 h 3 min', '3 d 4 h'."""
+    whole = max(0, math.floor(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    if whole < 86400:
+        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
+    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
+
+
+def wait(seconds: float) -> str:
+    """How long something took to start, where fractions of a second are worth saying."""
+    if seconds < 0.1:
+        return "0.1 s"
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+
+
+def coarse(seconds: float) -> str:
+    """The first unit alone, for 'ago'."""
+    return " ".join(duration(seconds).split(" ")[:2])
+
+
+def brief(seconds: float) -> str:
+    """For a slot's cell: '41 s', '3 min', '2:46' hours, '4 d'."""
+    whole = max(0, math.floor(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}"
+    return f"{whole // 86400} d"
+
+
+def span(low: float, high: float) -> str:
+    """A guess is a range: '6–18 min', '40 s–3 min', '1–2 h'."""
+    low, high = max(0.0, low), max(0.0, high)
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if high >= size * (2 if unit in ("h", "d") else 1) or unit == "s":
+            bottom, top = int(low // size), math.ceil(high / size)
+            if bottom == 0 and unit != "s" and low >= 1:
+                return f"{brief(low)}–{top} {unit}"
+            return f"{bottom}–{top} {unit}" if bottom != top else f"{top} {unit}"
+    raise AssertionError("the last unit always answers")
+
+
+def number(value: float) -> str:
+    return f"{value:,}"
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} %"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def sentence(parts: Sequence[str], last: str = "and") -> str:
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} {last} {parts[-1]}"
+
+
+def exact(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(moment: datetime) -> str:
+    """With the fraction: the page counts from it."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _two(big: int, unit: str, small: int, sub: str) -> str:
+    return f"{big} {unit} {small} {sub}" if small else f"{big} {unit}"

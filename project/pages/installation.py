@@ -1,0 +1,68 @@
+"""This installation as its own pages show it: what runs, what does not, and what is refused outside."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.utils.module_loading import import_string
+
+from project.kernel import words
+from project.kernel.beats import Health, check_loops
+from project.kernel.models import Operation
+from project.kernel.relay import RELAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    lead: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    css: str
+    text: str
+    more: str = ""
+
+
+def loops() -> list[Health]:
+    expected = [import_string(name).name for name in settings.BERTH_CONTROLLERS] + [relay.name for relay in RELAYS]
+    return check_loops(expected)
+
+
+def list_troubles() -> list[Trouble]:
+    """What somebody should look at, the worst first."""
+    found = [Trouble(f"{loop.name}:", loop.detail) for loop in loops() if not loop.is_well]
+    for operation in Operation.objects.filter(done_at__isnull=True).exclude(error_code="").order_by("due_at")[:50]:
+        again = (
+            "it waits for a person"
+            if operation.error_code == "permanent"
+            else f"tried {words.plural(operation.attempts, 'time')}, tries again"
+        )
+        found.append(Trouble(f"{operation.kind} on {operation.lane}:", f"{operation.error[:120]}; {again}"))
+    return found
+
+
+def installation() -> list[Line]:
+    began = time.monotonic()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        version = str(cursor.fetchone()[0]).split(" ")[0]
+    took = (time.monotonic() - began) * 1000
+    embedded = ", embedded" if _is_embedded() else ""
+    found = [Line("Database", "ready", f"PostgreSQL {version}{embedded}, {max(1, round(took))} ms")]
+    health = loops()
+    turning = [loop.name for loop in health if loop.is_well and not loop.name.startswith("relay")]
+    found.append(Line("Controllers", "ready" if turning else "offline", ", ".join(turning) or "none runs"))
+    found += [Line(loop.name, "unhealthy", loop.detail, "look at its log") for loop in health if not loop.is_well]
+    due = Operation.objects.filter(done_at__isnull=True).count()
+    found.append(Line("Operations", "ready", "none open" if not due else f"{due} open"))
+    return found
+
+
+def _is_embedded() -> bool:
+    settings_dict: dict[str, Any] = connection.settings_dict
+    return settings_dict.get("HOST") in ("127.0.0.1", "localhost") and (settings.BERTH_HOME / "postgres").is_dir()

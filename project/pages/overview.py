@@ -1,0 +1,245 @@
+"""The overview: what needs somebody, every pool as a quay with its queue outside, and what happens now."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from claims.boards import Queue, bound_lately, count_claims, count_waiting, in_pools
+from claims.history import Filter, list_lines
+from pools.access import ADMIN, Identity
+from pools.models import Pool
+from pools.pages import page, signed_in
+from pools.selectors import list_pools
+from project.kernel import words
+from project.kernel.regions import ANY, Opened, Subject, region
+from project.pages.installation import installation, list_troubles
+from project.pages.sparks import Spark, list_sparks
+from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
+from slots.display import bar_parts, pool_class
+
+LINES = 14
+
+
+@signed_in
+def show_overview(request: Any) -> HttpResponse:
+    identity: Identity = request.identity
+    if not list_pools().exists():
+        return page(
+            request,
+            "pages/empty.html",
+            "overview",
+            may_create=identity.may("configure", None),
+            is_admin=ADMIN in identity.everywhere,
+            installation=installation(),
+            host=request.build_absolute_uri("/").rstrip("/"),
+        )
+    return page(request, "pages/overview.html", "overview", may_create=identity.may("configure", None))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pool on the overview."""
+
+    pool: Pool
+    css: str
+    slots: SlotCounts
+    members: MemberCounts
+    queue: Queue
+    spark: Spark | None
+    longest: int  # of all queues: the bars outside compare
+
+    @property
+    def width(self) -> int:
+        """Of the queue, in per cent of the longest; the square root keeps a short one visible beside a long one."""
+        return max(6, round(100 * (self.queue.count / self.longest) ** 0.5)) if self.longest else 0
+
+    @property
+    def next(self) -> tuple[str, str]:
+        """What stands out, in a few words, and where it leads."""
+        href = f"/pools/{self.pool.name}/"
+        if self.css == "paused":
+            return "paused until", href
+        if self.css in ("deleting", "pending"):
+            return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[self.css], href
+        if not self.members.there:
+            return "has no members", href
+        troubles = [(self.members.offline, "offline"), (self.members.leaving, "leaving"), (self.members.cordoned, "cordoned")]
+        said = [f"{count} {word}" for count, word in troubles if count]
+        if said:
+            return ", ".join(said[:2]), href
+        if self.queue.count and not self.slots.open:
+            return "full", f"{href}?tab=queue"
+        return ("takes claims", href) if self.slots.open else ("full", href)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of the five fixed places of what needs attention."""
+
+    count: int
+    css: str
+    word: str
+    text: str
+    lead: str = ""
+    href: str = ""
+    until: datetime | None = None
+
+
+def visible(identity: Identity) -> list[Pool]:
+    return list(list_pools(identity.visible_pools()))
+
+
+def open_for_visible(name: str, template: str, context: Any, every: float) -> Any:
+    """A region over all pools that somebody may see; who sees the same pools shares it."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        pools = identity.visible_pools()
+        subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        own = identity.requester if pools is not None else ""  # events of their own are theirs to see
+        scope = hashlib.sha256(
+            repr((sorted(pools) if pools is not None else None, own, ADMIN in identity.everywhere)).encode()
+        ).hexdigest()[:16]
+        return Opened(name, f"{name}|{scope}", subjects, lambda: render_to_string(template, context(identity)), every)
+
+    region(name)(opener)
+    return opener
+
+
+def facts(identity: Identity) -> dict[str, Any]:
+    pools = visible(identity)
+    ids = [pool.pk for pool in pools]
+    counts = count_slots(ids)
+    waiting = count_claims(*in_pools(identity.visible_pools())).get("waiting", 0)
+    return {
+        "pools": len(pools),
+        "total": sum(c.total for c in counts.values()),
+        "held": sum(c.held + c.reserved for c in counts.values()),
+        "waiting": waiting,
+        "lately": bound_lately(identity.visible_pools()),
+    }
+
+
+def attention(identity: Identity) -> dict[str, Any]:
+    now = timezone.now()
+    pools = visible(identity)
+    tests, values = in_pools(identity.visible_pools())
+    claims = count_claims(tests, values)
+    slots = count_slots(pool.pk for pool in pools)
+    queues = count_waiting()
+    return {
+        "places": [
+            _approvals(claims.get("apply_pending", 0)),
+            _lost(pools, slots),
+            _errors(),
+            Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
+            _paused([pool for pool in pools if pool.paused_until and pool.paused_until > now], queues),
+        ]
+    }
+
+
+def _approvals(count: int) -> Place:
+    if not count:
+        return Place(0, "apply_pending", "approvals waiting", "No claim waits for a person")
+    return Place(
+        count, "apply_pending", "approvals waiting", "They keep their slots until somebody decides", href="/claims/?q=state:apply_pending"
+    )
+
+
+def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
+    where = [(pool, slots[pool.pk].shown.get("lost", 0)) for pool in pools]
+    lost = [(pool, n) for pool, n in where if n]
+    if not lost:
+        return Place(0, "lost", "slots lost", "Every member that had claims is there")
+    said = words.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
+    more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
+    return Place(
+        sum(n for _, n in lost),
+        "lost",
+        "slots lost",
+        f"{said}{more}. Each claim there has ended or stands in line again",
+        href="/claims/?q=state:lost",
+    )
+
+
+def _errors() -> Place:
+    troubles = list_troubles()
+    if not troubles:
+        return Place(0, "error", "errors", "Controllers turn, and nothing outside is refused")
+    return Place(
+        len(troubles),
+        "error",
+        "errors" if len(troubles) > 1 else "error",
+        troubles[0].text,
+        lead=troubles[0].lead,
+        href="/events/?by=errors",
+    )
+
+
+def _paused(paused: list[Pool], queues: dict[str, Queue]) -> Place:
+    if not paused:
+        return Place(0, "frozen", "pools paused", "Every pool hands out what is free")
+    first = min(paused, key=lambda pool: pool.paused_until or datetime.max)
+    waiting = sum(queues.get(pool.name, Queue()).count for pool in paused)
+    more = f", and {len(paused) - 1} more" if len(paused) > 1 else ""
+    wait = (
+        f"{words.plural(waiting, 'claim waits', 'claims wait')} for {'it' if len(paused) == 1 else 'them'}"
+        if waiting
+        else "Nobody waits for it"
+    )
+    return Place(
+        len(paused),
+        "frozen",
+        "pool paused" if len(paused) == 1 else "pools paused",
+        f"“{first.pause_reason}”{more}. {wait}",
+        lead=f"{first.name} until",
+        href=f"/pools/{first.name}/",
+        until=first.paused_until,
+    )
+
+
+def pool_rows(identity: Identity) -> dict[str, Any]:
+    now = timezone.now()
+    pools = visible(identity)
+    ids = [pool.pk for pool in pools]
+    slots, members, queues = count_slots(ids), count_members(ids), count_waiting()
+    sparks = list_sparks(ids, now - timedelta(hours=6))
+    longest = max([queue.count for queue in queues.values()], default=0)
+    groups: dict[str, list[Row]] = {}
+    for pool in pools:
+        css = pool_class(pool.state, paused_until=pool.paused_until, now=now)
+        row = Row(pool, css, slots[pool.pk], members[pool.pk], queues.get(pool.name, Queue()), sparks.get(pool.pk), longest)
+        groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
+    missing = []
+    if identity.visible_pools() is None:
+        there = {pool.name for pool in pools}
+        missing = [(name, queue) for name, queue in sorted(queues.items()) if name not in there]
+    return {
+        "groups": [
+            (name or ("Other pools" if len(groups) > 1 else ""), rows)
+            for name, rows in sorted(groups.items(), key=lambda g: (g[0] == "", g[0]))
+        ],
+        "missing": missing,
+        "parts": bar_parts({part.name: 1 for rows in groups.values() for row in rows for part in row.slots.parts}),
+        "may_create": identity.may("configure", None),
+        "now": now,
+        "has_sparks": bool(sparks),
+    }
+
+
+def latest(identity: Identity) -> dict[str, Any]:
+    pools = identity.visible_pools()
+    wanted = Filter(pools=None if pools is None else frozenset(pools), reader=identity.requester, is_admin=ADMIN in identity.everywhere)
+    lines, _ = list_lines(wanted, limit=LINES * 3)
+    return {"lines": lines[:LINES], "now": timezone.now()}
+
+
+open_for_visible("overview.facts", "regions/overview_facts.html", facts, 2.0)
+open_for_visible("overview.attention", "regions/overview_attention.html", attention, 2.0)
+open_for_visible("overview.pools", "regions/overview_pools.html", pool_rows, 0.5)
+open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5)

@@ -1,0 +1,232 @@
+"""A pool: its quay, its members with their slots, who waits and why, its configuration, what happened."""
+
+import os.path
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from claims.boards import Queue, count_waiting
+from claims.history import Filter, list_lines, owners_of
+from pools.access import ADMIN, Identity
+from pools.layout import as_config
+from pools.models import Member, Pool
+from pools.pages import page, signed_in, visible_pool, why_not
+from pools.selectors import LIVE, config_of, spec_of
+from project.kernel.regions import Opened, region
+from project.pages.actions import member_actions, pool_actions
+from slots.boards import Board, count_members, count_slots, get_board, is_dense, list_boards
+from slots.display import Part, bar_parts, pool_class
+from slots.selectors import count_pools
+
+TABS = (("members", "Members"), ("queue", "Queue"), ("policy", "Policy"), ("events", "Events"))
+LINES = 40
+LONGEST_SHORT = 6  # characters of a name beside a row of the dense form
+
+
+@signed_in
+def show_pool(request: Any, name: str) -> HttpResponse:
+    identity: Identity = request.identity
+    pool = visible_pool(identity, name)
+    tab = request.GET.get("tab", "members")
+    tab = tab if tab in dict(TABS) else "members"
+    context: dict[str, Any] = {"pool": pool, "tab": tab, "tabs": TABS, "show": request.GET.get("show", "")}
+    if tab == "members":
+        boards = list_boards(pool.pk)
+        wanted = request.GET.get("member", "")
+        chosen = next((board for board in boards if board.name == wanted), boards[0] if boards else None)
+        context |= {"is_dense": is_dense(boards), "chosen": chosen}
+    return page(request, "pages/pool.html", "overview", **context)
+
+
+@signed_in
+def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
+    """The side panel of a member, for the page that is open already."""
+    pool = visible_pool(request.identity, name)
+    return page(request, "parts/panel.html", chosen={"id": member_id}, pool=pool)
+
+
+# -- regions ------------------------------------------------------------------------------------------------------------------------------
+
+
+def of_pool(name: str, template: str, context: Any, every: float = 0.5, *, by_role: bool = False, subject: str = "pool") -> None:
+    """A region of one pool. `by_role`: it has buttons, so what it shows depends on the roles."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        pool = Pool.objects.filter(LIVE, name=argument).first()
+        if pool is None or not identity.may("read", pool.pk):
+            return None
+        roles = ",".join(sorted(identity.roles_in(pool.pk))) if by_role else ""
+        full = f"{name}:{argument}"
+        pool_id = pool.pk
+
+        def render() -> str:
+            fresh = Pool.objects.get(LIVE, pk=pool_id)
+            return render_to_string(template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)})
+
+        return Opened(full, f"{full}|{roles}", frozenset({(subject, pool_id)}), render, every)
+
+    region(name)(opener)
+
+
+@region("cells")
+def open_cells(identity: Identity, argument: str) -> Opened | None:
+    """The classes of the pool's slots, without HTML: for thousands of them."""
+    pool = Pool.objects.filter(LIVE, name=argument).first()
+    if pool is None or not identity.may("read", pool.pk):
+        return None
+    return Opened(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
+
+
+def head(identity: Identity, pool: Pool) -> dict[str, Any]:
+    spec = spec_of(pool)
+    return {
+        "css": pool_class(pool.state, paused_until=pool.paused_until, now=timezone.now()),
+        "group": spec.group or "Pools",
+        "spec": spec,
+        "layout": layout_words(pool),
+        "members": count_members([pool.pk])[pool.pk],
+        "actions": pool_actions(identity, pool),
+        "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
+    }
+
+
+def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
+    queue = count_waiting().get(pool.name, Queue())
+    return {"slots": count_slots([pool.pk])[pool.pk], "queue": queue, "width": 100 if queue.count else 0, "by_lane": open_lanes(pool)}
+
+
+def open_lanes(pool: Pool) -> str:
+    """Which kinds of slot are open, if there is more than one kind."""
+    counts = count_pools([pool.pk])[pool.pk].slots
+    if len(pool.lanes) < 2 or not counts.open:
+        return ""
+    return ", ".join(f"{counts.by_lane[lane]['open']} {lane}" for lane in pool.lanes if counts.by_lane[lane]["open"])
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Members of the dense form that belong together."""
+
+    name: str
+    boards: list[Board]
+
+    @property
+    def rows(self) -> list[tuple[str, Board]]:
+        """Each with what tells it apart from its neighbours: what their names begin with is said once."""
+        names = [board.name for board in self.boards]
+        common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071  just that
+        while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
+            common -= 1  # numbers stay whole
+        return [(board.name[common:][-LONGEST_SHORT:] or board.name, board) for board in self.boards]
+
+    @property
+    def parts(self) -> list[Part]:
+        return bar_parts(Counter(cell.name for board in self.boards for cell in board.cells))
+
+    @property
+    def open(self) -> int:
+        return sum(board.open_count for board in self.boards)
+
+    @property
+    def troubled(self) -> list[Board]:
+        return [board for board in self.boards if board.css != "ready"]
+
+
+def members(identity: Identity, pool: Pool) -> dict[str, Any]:
+    boards = list_boards(pool.pk)
+    owners = owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id) if not is_dense(boards) else {}
+    return {
+        "boards": boards,
+        "is_dense": is_dense(boards),
+        "zones": zones_of(boards) if is_dense(boards) else [],
+        "owners": owners,
+        "parts": count_slots([pool.pk])[pool.pk].parts,
+        "layout": layout_words(pool),
+    }
+
+
+def zones_of(boards: list[Board]) -> list[Zone]:
+    """By the label zone, where members carry one."""
+    found: dict[str, list[Board]] = {}
+    for board in boards:
+        found.setdefault(board.labels.get("zone") or board.labels.get("topology.kubernetes.io/zone") or "", []).append(board)
+    return [Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows) for name, rows in sorted(found.items())]
+
+
+def layout_words(pool: Pool) -> str:
+    spec = spec_of(pool)
+    ports = spec.layout.ports
+    if ports is not None:
+        protocols = "shared by all protocols" if spec.layout.classes[0].lane == "port" else " and ".join(pool.lanes)
+        return f"ports {ports.first}–{ports.last}, {protocols}"
+    config = as_config(spec.layout)
+    if isinstance(config, int):
+        return f"{config} slot{'s' if config > 1 else ''} each"
+    if isinstance(config, str):
+        return "the whole member"
+    if config and isinstance(config[0], dict):
+        return ", ".join(f"{c['count']} {c['class']}" for c in config)
+    return ", ".join(config)
+
+
+def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
+    config = config_of(pool)
+    return {
+        "spec": spec_of(pool),
+        "layout": layout_words(pool),
+        "file": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None),
+        "why_not": why_not(identity, "configure", pool.pk),
+        "members": count_members([pool.pk])[pool.pk].there,
+    }
+
+
+def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
+    wanted = Filter(pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester)
+    lines, _ = list_lines(wanted, limit=2 * LINES)
+    return {"lines": lines[:LINES]}
+
+
+of_pool("pool.head", "regions/pool_head.html", head, by_role=True)
+of_pool("pool.now", "regions/pool_now.html", now_there)
+of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there}, 1.0)
+of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
+of_pool("pool.members", "regions/pool_members.html", members, 0.5)
+of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
+of_pool("pool.events", "regions/pool_events.html", happened, 0.5)
+
+
+@region("member")
+def open_member(identity: Identity, argument: str) -> Opened | None:
+    member = Member.objects.filter(pk=int(argument)).select_related("pool").first() if argument.isdigit() else None
+    if member is None or not identity.may("read", member.pool_id):
+        return None
+    roles = ",".join(sorted(identity.roles_in(member.pool_id)))
+    member_id, pool = member.pk, member.pool
+
+    def render() -> str:
+        return render_to_string("regions/member.html", panel(identity, pool, member_id))
+
+    full = f"member:{member_id}"
+    subjects = frozenset({("member", member_id)})
+    return Opened(full, f"{full}|{roles}", subjects, render)
+
+
+def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
+    board = get_board(pool.pk, member_id)
+    if board is None:
+        return {"board": None, "pool": pool}
+    owners = owners_of(cell.claim_id for cell in board.cells if cell.claim_id)
+    return {
+        "pool": pool,
+        "board": board,
+        "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
+        "actions": member_actions(identity, pool, board),
+        "now": timezone.now(),
+        "why_not_claim": why_not(identity, "claim_slot", pool.pk),
+        "liveness": spec_of(pool).liveness,
+    }

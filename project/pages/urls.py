@@ -1,0 +1,17 @@
+"""Pages that show more than one app knows."""
+
+from django.urls import path
+
+from project.pages import history, overview, pool, sample, search, session
+
+urlpatterns = [
+    path("", overview.show_overview, name="overview"),
+    path("events/", history.show_events, name="events"),
+    path("search/", search.search, name="search"),
+    path("sample/load/", sample.load, name="sample-load"),
+    path("sample/remove/", sample.remove, name="sample-remove"),
+    path("login/", session.sign_in, name="sign-in"),
+    path("logout/", session.sign_out, name="sign-out"),
+    path("pools/<str:name>/", pool.show_pool, name="pool"),
+    path("pools/<str:name>/members/<int:member_id>/", pool.show_panel, name="pool-member"),
+]

@@ -1,0 +1,123 @@
+// Bring a part of the page to new HTML and leave alone what people are using: focus, selection, open details, scroll, what is typed.
+// A row under the pointer or the focus does not move: while somebody is on a list, rows change in place, and the new order waits.
+"use strict";
+(() => {
+  // What belongs to the person at this page, not to the server.
+  const KEPT = new Set(["open", "aria-selected", "aria-expanded", "tabindex", "data-held"]);
+  const waiting = new Map(); // list -> its newest children, for when the pointer leaves
+
+  const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
+  const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+  const inUse = (list) => list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list);
+
+  const attributes = (from, to) => {
+    for (const { name, value } of [...to.attributes]) {
+      if (!(KEPT.has(name) && from.hasAttribute(name)) && from.getAttribute(name) !== value) from.setAttribute(name, value);
+    }
+    for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !KEPT.has(name)) from.removeAttribute(name);
+  };
+
+  const node = (from, to) => {
+    if (from.isEqualNode(to)) return false;
+    if (from.nodeType !== 1) {
+      if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
+      return true;
+    }
+    attributes(from, to);
+    if (from.matches("input, textarea, select")) return true; // what is typed or ticked stays
+    if (from.dataset.f && from.dateTime === to.dateTime) return false; // its text is the clock's
+    children(from, to);
+    return true;
+  };
+
+  const children = (from, to) => {
+    if (from.hasAttribute("data-list") && from.isConnected && inUse(from)) return inPlace(from, to);
+    waiting.delete(from);
+    const byKey = new Map();
+    for (const child of from.children) if (keyOf(child)) byKey.set(keyOf(child), child);
+    let at = from.firstChild;
+    for (const wanted of [...to.childNodes]) {
+      const key = keyOf(wanted);
+      let found = key ? byKey.get(key) : null;
+      if (found && !same(found, wanted)) found = null;
+      if (!found && !key) {
+        while (at && (keyOf(at) || !same(at, wanted))) at = drop(at, to);
+        found = at;
+      }
+      if (!found) {
+        from.insertBefore(mark(wanted.cloneNode(true), from), at);
+        continue;
+      }
+      if (found === at) at = at.nextSibling;
+      else from.insertBefore(found, at);
+      if (node(found, wanted) && key) tint(found, from);
+    }
+    while (at) at = drop(at, to, true);
+    return true;
+  };
+
+  // A keyed child that is wanted further down stays for then; everything else goes.
+  const drop = (child, to, always = false) => {
+    const next = child.nextSibling, key = keyOf(child);
+    if (!always && key && [...to.children].some((c) => keyOf(c) === key)) {
+      child.parentNode.append(child);
+      return next;
+    }
+    child.remove();
+    return next;
+  };
+
+  const mark = (added, list) => {
+    tint(added, list);
+    return added;
+  };
+  const tint = (element, list) => {
+    if (element.nodeType !== 1 || !list.hasAttribute("data-list")) return;
+    element.classList.remove("new");
+    void element.offsetWidth; // so that the animation starts again
+    element.classList.add("new");
+  };
+
+  // Somebody is on this list: rows that are there change, nothing moves.
+  const inPlace = (from, to) => {
+    waiting.set(from, to.cloneNode(true));
+    const wanted = new Map([...to.children].filter(keyOf).map((c) => [keyOf(c), c]));
+    for (const child of [...from.children]) {
+      const newer = wanted.get(keyOf(child));
+      if (newer) {
+        if (node(child, newer)) tint(child, from);
+      } else if (keyOf(child)) child.classList.add("gone");
+    }
+    const more = [...wanted.keys()].filter((key) => ![...from.children].some((c) => keyOf(c) === key)).length;
+    from.dataset.held = more;
+    return true;
+  };
+
+  const release = () => {
+    for (const [list, to] of [...waiting]) {
+      if (list.isConnected && inUse(list)) continue;
+      waiting.delete(list);
+      delete list.dataset.held;
+      if (list.isConnected) {
+        for (const gone of list.querySelectorAll(":scope > .gone")) gone.classList.remove("gone");
+        children(list, to);
+        berth.times.localise(list);
+      }
+    }
+  };
+  document.addEventListener("pointerout", () => requestAnimationFrame(release));
+  document.addEventListener("focusout", () => requestAnimationFrame(release));
+
+  berth.morph = (element, html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    const shadow = element.cloneNode(false);
+    shadow.append(template.content);
+    berth.times.localise(shadow);
+    const scroll = new Map([...element.querySelectorAll(".log, .scroll")].map((e) => [e, e.scrollTop]));
+    children(element, shadow);
+    for (const [e, top] of scroll) e.scrollTop = top;
+    if (window.htmx) htmx.process(element);
+    element.dispatchEvent(new CustomEvent("berth:changed", { bubbles: true }));
+  };
+})();

@@ -1,0 +1,66 @@
+// The command palette: what is typed is looked up by the server; arrows choose, Enter goes or asks.
+"use strict";
+(() => {
+  const palette = document.getElementById("palette");
+  if (!palette) return;
+  const input = palette.querySelector("input"), list = palette.querySelector("[role=listbox]"), said = palette.querySelector("[data-search-said]");
+  let asked = 0, timer = 0;
+
+  const options = () => [...list.querySelectorAll("[role=option]")];
+  const current = () => list.querySelector("[aria-selected=true]");
+  const choose = (option) => {
+    for (const other of options()) other.setAttribute("aria-selected", other === option);
+    if (option) {
+      input.setAttribute("aria-activedescendant", option.id);
+      option.scrollIntoView({ block: "nearest" });
+    } else input.removeAttribute("aria-activedescendant");
+  };
+  const look = async () => {
+    const mine = ++asked;
+    try {
+      const answer = await fetch(`${input.dataset.search}?q=${encodeURIComponent(input.value)}`, { headers: { "X-Part": "palette" } });
+      if (mine !== asked) return;
+      list.innerHTML = answer.ok ? await answer.text() : "";
+      said.textContent = answer.ok ? "" : "The server does not answer.";
+    } catch {
+      said.textContent = "The server does not answer.";
+    }
+    choose(options()[0]);
+  };
+  const go = (option, inNewTab) => {
+    if (!option) return;
+    const href = option.dataset.href;
+    if (inNewTab) return window.open(href, "_blank");
+    palette.close();
+    if ("question" in option.dataset) berth.ask(href, document.body);
+    else location.assign(href);
+  };
+
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(look, 90);
+  });
+  input.addEventListener("keydown", (event) => {
+    const all = options(), at = all.indexOf(current());
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      choose(all[(at + step + all.length) % all.length]);
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      go(current(), event.ctrlKey || event.metaKey);
+    }
+  });
+  list.addEventListener("pointermove", (event) => {
+    const option = event.target.closest("[role=option]");
+    if (option && option !== current()) choose(option);
+  });
+  list.addEventListener("click", (event) => go(event.target.closest("[role=option]"), event.ctrlKey || event.metaKey));
+  new MutationObserver(() => {
+    if (!palette.open) return;
+    input.value = "";
+    list.replaceChildren();
+    look();
+    input.focus();
+  }).observe(palette, { attributes: true, attributeFilter: ["open"] });
+})();

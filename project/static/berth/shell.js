@@ -1,0 +1,213 @@
+// What every page has: theme, menu, dialogs that ask before something is done, notices, keys.
+"use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const on = (type, listener, capture = false) => document.addEventListener(type, listener, capture);
+
+  // -- theme: follow the system, light, dark --------------------------------------------------------------------------------------
+  const marks = () => {
+    const chosen = document.documentElement.dataset.theme || "auto";
+    for (const button of document.querySelectorAll("[data-theme-set]")) button.setAttribute("aria-pressed", button.dataset.themeSet === chosen);
+  };
+  on("click", (event) => {
+    const button = event.target.closest("[data-theme-set]");
+    if (!button) return;
+    const chosen = button.dataset.themeSet;
+    if (chosen === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = chosen;
+    try {
+      if (chosen === "auto") localStorage.removeItem("theme");
+      else localStorage.setItem("theme", chosen);
+    } catch {
+      // Kept for this page only.
+    }
+    marks();
+  });
+  marks();
+
+  // -- a button that is off says why and does nothing -----------------------------------------------------------------------------
+  on("click", (event) => {
+    if (event.target.closest("[aria-disabled=true]")) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  }, true);
+
+  // -- dialogs --------------------------------------------------------------------------------------------------------------------
+  const dialog = document.getElementById("dialog");
+  let opener = null;
+  const openDialog = (element) => {
+    if (element && !element.open) {
+      for (const other of document.querySelectorAll("dialog[open]")) other.close();
+      element.showModal();
+    }
+  };
+  const ask = async (address, from) => {
+    opener = from || document.activeElement;
+    try {
+      await htmx.ajax("GET", address, { target: "#dialog", swap: "innerHTML" });
+    } catch {
+      return;
+    }
+    if (dialog.firstElementChild) {
+      openDialog(dialog);
+      guard($("form", dialog));
+      ($("[autofocus]", dialog) || $("textarea, input:not([type=hidden])", dialog) || dialog).focus();
+    }
+  };
+  on("click", (event) => {
+    const asks = event.target.closest("a[data-dialog], button[data-dialog]");
+    if (asks && dialog && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+      event.preventDefault();
+      ask(asks.dataset.dialog || asks.href, asks);
+    }
+    const opens = event.target.closest("[data-open]");
+    if (opens) openDialog(document.getElementById(opens.dataset.open));
+    const closes = event.target.closest("[data-close]");
+    if (closes && closes.closest("dialog")) {
+      event.preventDefault();
+      closes.closest("dialog").close();
+    }
+    if (event.target.matches("dialog[open]")) event.target.close(); // its backdrop
+  });
+  dialog?.addEventListener("close", () => {
+    dialog.replaceChildren();
+    if (opener?.isConnected) opener.focus();
+  });
+
+  // The button of a form is off, and says why, until what it needs is there.
+  const guard = (form) => {
+    const button = form && $("[data-guarded]", form);
+    if (!button) return;
+    const missing = [];
+    for (const field of form.querySelectorAll("[data-needed]")) if (!field.value.trim()) missing.push(field.dataset.needed);
+    const typed = $("[data-confirm]", form);
+    if (typed && typed.value !== typed.dataset.confirm) missing.push("type the name");
+    if (missing.length) {
+      const why = missing.join(" and ");
+      button.setAttribute("aria-disabled", "true");
+      button.dataset.why = `${why[0].toUpperCase()}${why.slice(1)}.`;
+    } else {
+      button.removeAttribute("aria-disabled");
+      delete button.dataset.why;
+    }
+  };
+  on("input", (event) => guard(event.target.closest("form")));
+  for (const form of document.forms) guard(form);
+  on("submit", (event) => {
+    if ($("[data-guarded][aria-disabled=true]", event.target)) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  }, true);
+  on("htmx:afterSwap", (event) => {
+    if (event.target.id !== "dialog") return;
+    berth.times.localise(dialog);
+    guard($("form", dialog));
+    ($("[aria-invalid=true]", dialog) || $("[role=alert]", dialog))?.focus();
+  });
+
+  // -- what happened --------------------------------------------------------------------------------------------------------------
+  const notices = document.getElementById("notices");
+  const say = (text, kind = "done") => {
+    if (!notices) return;
+    const note = document.createElement("p");
+    note.className = `note ${kind}`;
+    note.textContent = text;
+    notices.replaceChildren(note);
+    setTimeout(() => note.matches(":hover") || note.remove(), 12000);
+  };
+  on("berth:done", (event) => {
+    if (dialog?.open) dialog.close();
+    if (event.detail?.say) say(event.detail.say);
+    berth.lists?.clear();
+  });
+  on("htmx:responseError", (event) => say(`The server answers ${event.detail.xhr.status}. Nothing was changed; try again.`, "failed"));
+  on("htmx:sendError", () => say("The server does not answer. Nothing is known to have changed; try again when this page is live.", "failed"));
+
+  on("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const code = button.dataset.copy ? document.getElementById(button.dataset.copy) : $("code", button.parentNode);
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected: press Ctrl C";
+    }
+  });
+
+  // -- menu -----------------------------------------------------------------------------------------------------------------------
+  on("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (!menu.contains(event.target) || event.target.closest(".menu > div [data-open], [data-theme-set]")) menu.open = false;
+    }
+  });
+
+  // -- keys -----------------------------------------------------------------------------------------------------------------------
+  let going = 0;
+  const isTyping = (target) => target.matches("input:not([type=checkbox], [type=radio], [type=range]), textarea, select, [contenteditable]");
+  const nextAttention = () => {
+    const all = [...document.querySelectorAll("[data-attention]")].filter((e) => e.checkVisibility?.() ?? true);
+    if (!all.length) return say("Nothing here needs attention.");
+    const at = all.findIndex((e) => e === document.activeElement || e.contains(document.activeElement) || e.getAttribute("aria-selected") === "true");
+    const next = all[(at + 1) % all.length];
+    next.scrollIntoView({ block: "nearest" });
+    if (next.matches("[role=option]")) berth.members?.pick(next);
+    else next.focus();
+  };
+  const KEYS = {
+    "?": () => openDialog(document.getElementById("help")),
+    "/": () => {
+      const field = $('[aria-keyshortcuts="/"]');
+      field?.focus();
+      field?.select?.();
+    },
+    n: nextAttention,
+    t: () => {
+      const from = document.activeElement?.closest("[data-trace]") || $("main [data-trace]");
+      if (from?.dataset.trace) location.assign(from.dataset.trace);
+    },
+  };
+  on("keydown", (event) => {
+    const command = event.ctrlKey || event.metaKey;
+    if (command && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      return openDialog(document.getElementById("palette"));
+    }
+    if (command && event.key === "Enter") {
+      const form = event.target.closest("dialog[open] form");
+      const button = form && $("[data-guarded]", form);
+      if (button) button.click();
+      return;
+    }
+    if (command || event.altKey || isTyping(event.target) || $("dialog[open]")) return;
+    if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    if (Date.now() - going < 900) {
+      const link = { o: "overview", c: "claims", e: "events" }[event.key];
+      going = 0;
+      const target = link && $(`.nav [data-go="${link}"]`);
+      if (target) {
+        event.preventDefault();
+        return target.click();
+      }
+    }
+    if (event.key === "g") {
+      going = Date.now();
+      return;
+    }
+    const act = KEYS[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  });
+
+  berth.say = say;
+  berth.ask = ask;
+  berth.openDialog = openDialog;
+  berth.isTyping = isTyping;
+  // Whether somebody is in the middle of something that a new page would take from them.
+  berth.isBusy = () => Boolean($("dialog[open]")) || [...document.querySelectorAll("main textarea, main input[type=text]")].some((f) => f.value !== f.defaultValue);
+})();

@@ -1,0 +1,87 @@
+"""What a slot, a member and a pool are shown as. Derived here, never stored; pages, live deltas and counts all use these rules.
+
+The rule for slots stands twice: here as a function, and in boards.sql for counts over many rows. A test holds both against each other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+TASK_LANES = ("plan", "any")  # a slot of these runs a task; any other is only bound
+AWAY = ("offline", "creating", "deleting")  # a member that takes nothing and can't be asked
+
+# In the order of the bar: what is in use, what comes back, what is out of reach, what is free.
+SLOT_CLASSES = ("running", "bound", "reserved", "draining", "offline", "lost", "closed", "idle")
+SLOT_WORDS = {name: name for name in SLOT_CLASSES} | {"idle": "open"}
+HIDDEN = ""
+
+
+def slot_class(state: str, *, lane: str, is_open: bool, member_state: str, last_outcome: str = "") -> str:
+    """The class of a slot, or HIDDEN for a withdrawn number and for what went with its member, unless a claim was lost with it."""
+    if state == "retired" or member_state == "gone":
+        return "lost" if last_outcome == "lost" else HIDDEN
+    if state in ("held", "reserved") and member_state == "offline":
+        return "offline"
+    if state == "held":
+        return "running" if lane in TASK_LANES else "bound"
+    if state in ("reserved", "draining"):
+        return state
+    if is_open:
+        return "idle"
+    return "offline" if member_state in AWAY else "closed"
+
+
+def member_class(state: str, *, is_cordoned: bool, is_leaving: bool, is_lost: bool = False, is_outdated: bool = False) -> str:
+    if state in ("creating", "deleting"):
+        return state
+    if state == "gone" or is_lost:
+        return "lost"
+    if state == "offline":
+        return "unhealthy"
+    if is_leaving:
+        return "draining"
+    if is_cordoned:
+        return "cordoned"
+    return "outdated" if is_outdated else "ready"
+
+
+MEMBER_WORDS = {"unhealthy": "offline", "draining": "leaving"}
+
+
+def pool_class(state: str, *, paused_until: datetime | None, now: datetime) -> str:
+    if state == "active" and paused_until is not None and paused_until > now:
+        return "paused"
+    return "deleting" if state == "gone" else state
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a pool's bar."""
+
+    name: str
+    count: int
+
+    @property
+    def word(self) -> str:
+        return SLOT_WORDS[self.name]
+
+    @property
+    def digits(self) -> int:
+        return len(f"{self.count:,}")
+
+
+def bar_parts(counts: Mapping[str, int]) -> list[Part]:
+    return [Part(name, counts[name]) for name in SLOT_CLASSES if counts.get(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Utilisation: by stored state, of all slots that are offered."""
+
+    held: int
+    reserved: int
+    total: int
+
+    @property
+    def percent(self) -> float | None:
+        return 100 * (self.held + self.reserved) / self.total if self.total else None
