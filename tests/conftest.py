@@ -48,8 +48,10 @@ def web_process(django_db_setup: None) -> Iterator[str]:
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        command = [sys.executable, "-m", "project.kernel.embedded.web", str(listener.fileno()), str(told)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=(listener.fileno(), told))
+        handles = (listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)  # at the end at once: it need not wait
+        command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=handles)
+        os.close(handles[1])
         os.close(told)
         try:
             assert os.read(ready, 1), "the web process does not start"  # ends when it says so, and when it dies

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -49,8 +50,12 @@ def secret(name: str, size: int = 48) -> str:
     file = home() / name
     if not file.exists():
         home().mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+        scratch = file.with_name(f"{name}.{os.getpid()}")
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
             new.write(secrets.token_urlsafe(size))
+        with suppress(FileExistsError):  # several processes start at once: the first one's counts, and appears as a whole
+            os.link(scratch, file)
+        scratch.unlink()
     return file.read_text().strip()
 
 

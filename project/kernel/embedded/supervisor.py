@@ -120,7 +120,7 @@ class Supervisor:
     def run_once(self, name: str, command: Sequence[str], environment: dict[str, str]) -> int:
         """A step before the start: its words appear as they come; its exit code counts."""
         child = Child(name, command, environment)
-        self._start(child)
+        self.start(child)
         while child.is_running() and not self.is_stopping:
             self._turn(0.5)
         if self.is_stopping:
@@ -177,7 +177,7 @@ class Supervisor:
             child.process, child.again_at = None, now + wait
         if now < child.again_at:
             return child.again_at - now
-        self._start(child)
+        self.start(child)
         return 1.0
 
     def _tend_service(self, service: Service, now: float) -> float:
@@ -196,7 +196,7 @@ class Supervisor:
         self.service_again[service.name] = (again_at, ends, started)
         return max(0.05, again_at - now)
 
-    def _start(self, child: Child) -> None:
+    def start(self, child: Child) -> None:
         child.process = subprocess.Popen(
             child.command,
             cwd=self.folder,

@@ -17,13 +17,18 @@ from project.settings import environment as env
 
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
 APART = ["allocate", "finalize", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
+# Threads, because the work is waiting for providers; quiet, because one machine has one worker and everybody knows it.
+WORKER = ["-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "project.celery", "worker"]
+WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "--hostname", "worker@berth"]
+WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
+PATIENCE = 20.0  # seconds that the others leave to web
 SHORT = 150_000_000  # bytes of free disk
 
 
 class Up:
     def __init__(self) -> None:
         self.began = time.monotonic()
-        self.is_short = False
+        self.is_short = self.is_ready = False
         self.home = Home(env.home())
         self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
         self.port = os.environ.get("BERTH_PORT") or "8000"
@@ -40,14 +45,13 @@ class Up:
         self.supervisor.say(f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})")
         try:
             self.start_services()
+            go = self.add_children(listener.fileno())
+            self.supervisor.start(self.supervisor.children[0])  # web loads while the database is prepared
             code = self.supervisor.run_once("prepare", self.python("manage.py", "prepare", *self.embedded_flag), self.environment)
-            if self.supervisor.is_stopping:
-                return 0
-            if code:
-                return 1
-            self.add_children(listener.fileno())
-            self.supervisor.run()
-            return 0
+            os.close(go)
+            if code == 0:
+                self.supervisor.run()
+            return code if not self.supervisor.is_stopping else 0
         finally:
             self.supervisor.stop()
             self.home.forget_services()
@@ -81,42 +85,35 @@ class Up:
                 f"Then here: make restore FILE=berth.dump"
             )
 
-    def add_children(self, listener: int) -> None:
-        reader, writer = os.pipe()
-        worker = [
-            "-W",
-            "ignore:You're running the worker",
-            "-m",
-            "celery",
-            "--quiet",
-            "-A",
-            "project.celery",
-            "worker",
-            "--pool",
-            "threads",
-            "--concurrency",
-            "4",
-            "--loglevel",
-            "WARNING",
-        ]
-        worker += ["--without-mingle", "--without-gossip", "--without-heartbeat", "--hostname", "worker@berth"]
+    def add_children(self, listener: int) -> int:
+        """Returns what holds web back from serving until it is closed. The others begin once web serves: a page counts most."""
+        waits, go = os.pipe()
+        reader, ready = os.pipe()
+        started = time.monotonic()
         token = self.home.path / "sample-token"  # written by `sample load`, removed by `sample remove`
         with_sample = env.is_on("BERTH_SAMPLE", True)
-        self.supervisor.children += [
-            self.child("web", "-m", "project.kernel.embedded.web", str(listener), str(writer), fds=(listener, writer)),
-            *[self.child(name, "manage.py", name) for name in (APART if env.is_on("BERTH_APART") else ["controllers"])],
-            self.child("worker", *worker),
-        ]
+
+        def may_start() -> bool:
+            return self.is_ready or time.monotonic() > started + PATIENCE
+
+        handles = (listener, waits, ready)
+        web = self.child("web", "-m", "project.kernel.embedded.web", *map(str, handles), fds=handles)
+        others = [self.child(name, "manage.py", name) for name in (APART if env.is_on("BERTH_APART") else ["controllers"])]
+        others.append(self.child("worker", *WORKER))
         sample = self.child("sample", "-m", "project.sample.driver", self.url)
-        sample.is_wanted = lambda: with_sample and token.exists()
-        self.supervisor.children.append(sample)
+        for child in others:
+            child.is_wanted = may_start
+        sample.is_wanted = lambda: may_start() and with_sample and token.exists()
+        self.supervisor.children += [web, *others, sample]
         self.supervisor.watch_ready(reader)
+        return go
 
     def child(self, name: str, *arguments: str, fds: tuple[int, ...] = ()) -> Child:
         return Child(name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds)
 
     # -- words ----------------------------------------------------------------
     def say_ready(self) -> None:
+        self.is_ready = True
         file = self.home.path / "admin-password"
         shown = self.home.path / "admin-password-shown"
         self.supervisor.say(f"ready after {self.elapsed()}")

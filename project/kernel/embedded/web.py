@@ -1,4 +1,9 @@
-"""The web process: uvicorn on the socket that the supervisor holds.   python -m project.kernel.embedded.web SOCKET_FD READY_FD"""
+"""The web process: uvicorn on the socket that the supervisor holds.
+
+    python -m project.kernel.embedded.web SOCKET GO READY
+
+The application is loaded at once and serves when GO is closed at its other end; READY is told when it does. All are file descriptors.
+"""
 
 import os
 import socket
@@ -35,8 +40,10 @@ def main() -> None:
         proxy_headers=False,
         log_config=None,
     )
+    config.load()
+    os.read(int(sys.argv[2]), 1)
     server = Server(config)
-    server.ready = int(sys.argv[2])
+    server.ready = int(sys.argv[3])
     server.run(sockets=[listener])
 
 
