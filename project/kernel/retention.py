@@ -53,26 +53,11 @@ def delete_old() -> int:
     return sum(delete_chunk(name) for name in sorted(_kept))
 
 
-def delete_by(table: str, where: str, *, order: str = "id") -> Delete:
-    """The usual delete: the first rows by an index, those of them that are older than the limit. `where` sees %(days)s.
-
-    It looks at one chunk of rows and no further: rows come in the order of their age, so one young row ends it.
-    """
-    statement = f"""
-        WITH first AS MATERIALIZED (SELECT id, {where} AS is_old FROM {table} ORDER BY {order} LIMIT %(chunk)s)
-        DELETE FROM {table} WHERE id IN (SELECT id FROM first WHERE is_old)"""  # noqa: S608
-
-    def delete(days: float, chunk: int) -> int:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL berth.retention = 'delete'")
-            cursor.execute(statement, {"days": days, "chunk": chunk})
-            deleted = int(cursor.rowcount)
-            cursor.execute("SET LOCAL berth.retention = ''")
-        return deleted
-
-    return delete
-
-
+# One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is behind the first young one.
+DELETE_EVENTS = """
+WITH first AS MATERIALIZED (
+  SELECT id, at < now() - make_interval(secs => %(days)s * 86400) AS is_old FROM kernel_event ORDER BY id LIMIT %(chunk)s)
+DELETE FROM kernel_event WHERE id IN (SELECT id FROM first WHERE is_old)"""
 DELETE_DONE = """
 DELETE FROM kernel_operation WHERE id IN (
   SELECT id FROM kernel_operation WHERE done_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY done_at LIMIT %(chunk)s)"""
@@ -80,7 +65,14 @@ DELETE_BEATS = """
 DELETE FROM kernel_beat WHERE id IN (
   SELECT id FROM kernel_beat WHERE at < now() - make_interval(secs => %(days)s * 86400) LIMIT %(chunk)s)"""
 
-keeps("events", days=90)(delete_by("kernel_event", "at < now() - make_interval(secs => %(days)s * 86400)"))
+
+@keeps("events", days=90)
+def delete_old_events(days: float, chunk: int) -> int:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL berth.retention = 'delete'")
+        deleted = _execute(DELETE_EVENTS, days, chunk)
+        cursor.execute("SET LOCAL berth.retention = ''")
+    return deleted
 
 
 @keeps("done operations", days=7)

@@ -88,14 +88,23 @@ def _run_in_scratch(options: dict[str, Any], needs_valkey: bool) -> int:
 def _scratch_database(url: str) -> Iterator[str]:
     """A database of its own on that server, gone afterwards."""
     name = f"berth_bench_{secrets.token_hex(4)}"
-    with psycopg.connect(url, autocommit=True) as connection:
+    with _connect_beside(url) as connection:
         connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+    print(f"measuring in {name}", file=sys.stderr, flush=True)
     head, _, query = url.partition("?")
     try:
         yield head.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
     finally:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with _connect_beside(url) as connection:
             connection.execute(psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(name)))
+
+
+def _connect_beside(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """To the server's own database: the one in the URL may not have been made yet."""
+    try:
+        return psycopg.connect(url, autocommit=True, dbname="postgres")
+    except psycopg.OperationalError:  # not there, or not for us
+        return psycopg.connect(url, autocommit=True)
 
 
 @contextmanager
