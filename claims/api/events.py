@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpResponse
 
 from claims.api import shapes
-from claims.history import COLUMNS, Filter, names_for, where_of
+from claims.history import Filter, names_for, where_of
 from pools.access import require
 from pools.endpoint import (
     LIMIT,
@@ -27,6 +27,9 @@ from project.kernel.events import EventRow, Position, now_position, row_of
 from project.kernel.guards import reporting
 from project.kernel.sql import run
 
+# As EventRow has them. Not called like the columns: ORDER BY would take the names of the output for those of the table.
+COLUMNS = """tx::text::bigint AS position, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason,
+  data::text AS data"""
 BY = ("people", "controllers", "errors")
 ID: dict[str, Any] = {"type": "integer", "minimum": 1}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -111,7 +114,7 @@ def read_on(wanted: Filter, after: Position, limit: int) -> list[EventRow]:
     tests, values = where_of(wanted)
     text = f"""SELECT {COLUMNS} FROM kernel_event
         WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint) AND tx < pg_snapshot_xmin(pg_current_snapshot()) AND {tests}
-        ORDER BY tx, id LIMIT {limit}"""  # noqa: S608
+        ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""  # noqa: S608
     return read_rows(text, values | {"tx": str(after.tx), "id": after.id})
 
 

@@ -41,6 +41,8 @@ class Sender:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def add(self, topics: tuple[str, ...]) -> None:
+        if self._pending.issuperset(topics):  # nobody has taken it yet: what will be sent is sent after this commit, too
+            return
         with self._change:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="hints", daemon=True)

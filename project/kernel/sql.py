@@ -15,6 +15,8 @@ import psycopg
 from django.db import connections
 from psycopg.rows import namedtuple_row
 
+from .prepared import execute
+
 Row = Any
 HEADING = re.compile(r"^-- (_?[a-z_]+): ?([^\n]*)\n(.*?)(?=^-- _?[a-z_]+:|\Z)", re.S | re.M)
 
@@ -58,6 +60,9 @@ def run(text: str, values: dict[str, Any] | None = None, *, using: str = "defaul
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
     raw: psycopg.Connection[Any] = connection.connection
-    with connection.wrap_database_errors, psycopg.Cursor(raw, row_factory=namedtuple_row) as cursor:
-        cursor.execute(text, values or None, prepare=prepare)
-        return cursor.fetchall() if cursor.description else []
+    with connection.wrap_database_errors:
+        if prepare:
+            return execute(raw, text, values or {})
+        with psycopg.Cursor(raw, row_factory=namedtuple_row) as cursor:
+            cursor.execute(text, values or None, prepare=False)
+            return cursor.fetchall() if cursor.description else []
