@@ -20,6 +20,7 @@ from project.kernel import words
 from project.kernel.regions import ANY, Opened, Subject, region
 from project.pages.installation import installation, list_troubles
 from project.pages.sparks import Spark, list_sparks
+from project.sample.services import is_sample_loaded
 from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
 from slots.display import bar_parts, pool_class
 
@@ -39,7 +40,8 @@ def show_overview(request: Any) -> HttpResponse:
             installation=installation(),
             host=request.build_absolute_uri("/").rstrip("/"),
         )
-    return page(request, "pages/overview.html", "overview", may_create=identity.may("configure", None))
+    is_admin = identity.may("configure", None)
+    return page(request, "pages/overview.html", "overview", may_create=is_admin, has_sample=is_admin and is_sample_loaded())
 
 
 @dataclass(frozen=True, slots=True)

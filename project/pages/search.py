@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.urls import reverse
 
@@ -16,7 +17,7 @@ from pools.pages import page, signed_in
 from pools.selectors import LIVE, list_pools
 from project.pages.actions import member_actions, pool_actions
 from slots.boards import count_slots, get_board
-from slots.display import member_class
+from slots.display import MEMBER_WORDS, member_class
 
 EACH = 5
 
@@ -78,7 +79,7 @@ def members(identity: Identity, text: str) -> list[Hit]:
     for member in found[:EACH]:
         css = member_class(member.state, is_cordoned=member.is_cordoned, is_leaving=member.is_leaving, is_lost=member.lost_at is not None)
         href = f"/pools/{member.pool.name}/?{urlencode({'member': member.name})}"
-        hits.append(Hit(f"Member {member.name}", href, member.pool.name if css == "ready" else "", None if css == "ready" else (css, css)))
+        hits.append(Hit(f"Member {member.name}", href, member.pool.name if css == "ready" else "", None if css == "ready" else (css, MEMBER_WORDS.get(css, css))))
     return hits
 
 
@@ -126,5 +127,6 @@ def questions(text: str, pools: list[Pool]) -> list[Hit]:
         hits.append(
             Hit(f"Who held “{text}” at…", f"{reverse('events')}?{urlencode({'at': 'now', 'held': text})}", "opens Events as of a time")
         )
-    hits.append(Hit(f"What did {text} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{text}'})}"))
+    for name in User.objects.filter(username__istartswith=text).order_by("username").values_list("username", flat=True)[:2]:
+        hits.append(Hit(f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}"))
     return hits
