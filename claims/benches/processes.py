@@ -51,16 +51,17 @@ def web_server() -> Iterator[tuple[str, int]]:
     """The same process that `make up` starts. Its address, once it answers."""
     listener = socket.create_server(("127.0.0.1", 0))
     reader, writer = os.pipe()
-    command = ["-m", "project.kernel.embedded.web", str(listener.fileno()), str(writer)]
+    at_once = os.open(os.devnull, os.O_RDONLY)
+    handles = (listener.fileno(), at_once, writer)
     try:
-        with running(command, (listener.fileno(), writer)):
+        with running(["-m", "project.kernel.embedded.web", *map(str, handles)], handles):
             if not select.select([reader], [], [], START)[0]:
                 raise RuntimeError("the web server does not start")
             yield listener.getsockname()
     finally:
         listener.close()
-        os.close(reader)
-        os.close(writer)
+        for handle in (reader, at_once, writer):
+            os.close(handle)
 
 
 @contextmanager
