@@ -1,4 +1,5 @@
-"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I11 the most, I16m timers, I24 looks."""
+"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it leaves, I11 the most, I16m timers, I19 the
+outside, I24 looks."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,8 +8,10 @@ from pools.layout import slots_of
 from pools.models import Member
 from pools.selectors import list_members_of, list_pools, member_spec_of, spec_of
 from project.kernel.doctor import Finding, check
+from project.kernel.operations import ProviderError
 from project.kernel.sql import run
-from slots.controllers import LOOK_EVERY
+from slots.controllers import LOOK_EVERY, ask_provider, look_at_pool
+from slots.selectors import snapshot_whole
 from slots.services import align_member
 
 TIMER_LIMIT = 60.0
@@ -22,6 +25,13 @@ WHERE s.is_open <> (p.state = 'active' AND p.paused_until IS NULL AND m.state = 
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
 PLACES = "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s AND state <> 'retired'"
+
+NOT_EMPTY = """
+SELECT m.id, m.name, p.name AS pool, m.state, count(*) FILTER (WHERE s.is_open) AS open,
+  count(*) FILTER (WHERE s.state NOT IN ('idle', 'retired')) AS occupied,
+  array_agg(s.claim_id ORDER BY s.claim_id) FILTER (WHERE s.claim_id IS NOT NULL) AS claims
+FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id JOIN slots_slot s ON s.member_id = m.id
+WHERE m.state IN ('deleting', 'gone') AND (s.is_open OR s.state NOT IN ('idle', 'retired')) GROUP BY m.id, p.id ORDER BY m.id LIMIT 1000"""
 
 TOO_MANY = """
 SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id
@@ -75,6 +85,17 @@ def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -
     yield Finding(f"member {member.name} of pool {pool}", detail, repair, fix)
 
 
+@check("I10", "A member that leaves has no open and no occupied slot", "It is being removed under somebody, or somebody would still come.")
+def find_members_not_empty() -> Iterator[Finding]:
+    for row in run(NOT_EMPTY, prepare=False):
+        detail = f"{row.state}, with {row.open} open and {row.occupied} occupied slots"
+        repair = "--repair closes what is open."
+        if row.claims:
+            repair = f"Release the claims {', '.join(map(str, row.claims[:10]))}; what they hold is not there any more."
+        fix = partial(align_member, member_id=row.id) if row.open else None
+        yield Finding(f"member {row.name} of pool {row.pool}", detail, repair, fix)
+
+
 @check("I11", "A pool has no more members than its most", "The most is what somebody pays for, or what is there.")
 def find_too_many() -> Iterator[Finding]:
     for row in run(TOO_MANY, prepare=False):
@@ -85,6 +106,35 @@ def find_too_many() -> Iterator[Finding]:
 def find_old_timers() -> Iterator[Finding]:
     for row in run(OLD_TIMERS, {"limit": TIMER_LIMIT}, prepare=False):
         yield Finding(f"{row.what} {row.id}", f"due {row.age:.0f} s ago", "See that the finalizer runs; its log says what it can't do.")
+
+
+@check(
+    "I19",
+    "What is outside is what the rows say",
+    "A member that is missing there serves nobody; one that no row knows costs and is used by nobody.",
+)
+def find_differences_outside() -> Iterator[Finding]:
+    for pool in list_pools().filter(state="active"):
+        before = snapshot_whole(pool)
+        try:
+            look = ask_provider(before)
+        except ProviderError as error:
+            yield Finding(
+                f"pool {pool.name}", f"its provider was not seen: {error}", "See whether it answers, and what its account may do."
+            )
+            continue
+        rows = {member.id: member for member in before.members}
+        seen = {each.member_id: each for each in look.seen}
+        again = partial(look_at_pool, pool)
+        for member in rows.values():
+            if member.id not in seen and member.state in ("ready", "offline"):
+                yield Finding(f"member {member.name} of pool {pool.name}", "missing outside", "--repair looks again and loses it.", again)
+            elif member.state == "ready" and not seen[member.id].is_ready:
+                why = seen[member.id].why or "its provider says it is not ready"
+                yield Finding(f"member {member.name} of pool {pool.name}", f"not ready outside: {why}", "--repair takes it offline.", again)
+        for member_id in sorted(set(seen) - set(rows)):
+            outside = seen[member_id].external_id or f"member {member_id}"
+            yield Finding(f"{outside} of pool {pool.name}", "is outside, and no row knows it", "Remove it there, or declare it.")
 
 
 @check(

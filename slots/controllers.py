@@ -68,13 +68,13 @@ def look_at_pool(pool: Pool) -> None:
     """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile is for the next look."""
     started = _now()
     before = snapshot_whole(pool)
-    apply_look(pool, before, _ask(before))
+    apply_look(pool, before, ask_provider(before))
     Pool.objects.filter(pk=pool.pk).update(observed_at=started)  # what was seen is at least as new as this
     activate_pool(pool_id=pool.pk)
 
 
 @outside_transaction
-def _ask(pool: PoolSnapshot) -> Look:
+def ask_provider(pool: PoolSnapshot) -> Look:
     return provider_of(pool.provider).look(pool)
 
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from claims.explaining import forget_explanations
+from claims.routes import forget_routes
 from tests.model import kit
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    forget_routes()
+    forget_explanations()
 
 
 @pytest.fixture

@@ -225,7 +225,8 @@ def outside(c: Connection) -> None:
 
 
 def offer_again(c: Connection) -> None:
-    c.execute("UPDATE slots_slot SET state = 'idle', is_open = false WHERE state = 'retired'")
+    retired = [row[0] for row in c.execute("SELECT id FROM slots_slot WHERE state = 'retired'")]
+    run(c, "offer_slots", slots=retired, actor="t", reason="")
 
 
 def serial(c: Connection) -> None:

@@ -1,0 +1,84 @@
+"""Tasks and sets: I12 nobody starts in a locked workspace, I13 an apply is approved, I21 a set has no more claims than it may."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from django.db import transaction
+
+from claims.checks.holding import REASON
+from claims.services.workspaces import CHUNK
+from claims.statements import CLAIMS
+from project.kernel.actor import current_actor
+from project.kernel.doctor import Finding, check
+from project.kernel.hints import hint
+from project.kernel.sql import run
+
+WAITING_IN_LOCKED = """
+SELECT w.name, w.locked_by, w.lock_reason, array_agg(c.id ORDER BY c.id) AS claims
+FROM claims_workspace w JOIN claims_claim c ON c.workspace_id = w.id AND c.state = 'waiting'
+WHERE w.locked_at IS NOT NULL GROUP BY w.id ORDER BY w.name LIMIT 1000"""
+
+SERIAL_TWICE = """
+SELECT w.name, array_agg(c.id ORDER BY c.id) AS claims FROM claims_workspace w JOIN claims_claim c ON c.workspace_id = w.id
+WHERE c.is_serial AND c.state IN ('waiting', 'bound', 'reserved', 'parked') GROUP BY w.id HAVING count(*) > 1 ORDER BY w.name LIMIT 1000"""
+
+# How many must say yes is the pool's choice, from one on; this is what no choice goes below.
+UNAPPROVED = """
+SELECT c.id, c.state, p.id IS NULL AS is_missing, p.claim_id <> c.id AS is_foreign, p.is_stale, a.yes, a.no
+FROM claims_claim c LEFT JOIN claims_plan p ON p.id = c.approved_plan_id
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE is_yes) AS yes, count(*) FILTER (WHERE NOT is_yes) AS no FROM claims_approval WHERE plan_id = p.id) a
+WHERE c.step = 'apply' AND c.state <> 'ended' AND (p.id IS NULL OR p.claim_id <> c.id OR p.is_stale OR a.yes = 0 OR a.no > 0)
+ORDER BY c.id LIMIT 1000"""
+
+TOO_MANY = """
+SELECT s.name, s.replicas, s.max_surge, count(*) AS n FROM claims_claimset s JOIN claims_claim c ON c.claim_set_id = s.id
+WHERE c.state <> 'ended' AND s.state = 'active' GROUP BY s.id HAVING count(*) > s.replicas + s.max_surge ORDER BY s.name LIMIT 1000"""
+
+
+@check(
+    "I12",
+    "Nobody waits in a locked workspace, and one serial claim at most is under way",
+    "A lock means: nothing starts until a person has looked.",
+)
+def find_waiting_in_locked() -> Iterator[Finding]:
+    for row in run(WAITING_IN_LOCKED, prepare=False):
+        detail = f"is locked by {row.locked_by} ({row.lock_reason}); still in line: claim {', '.join(map(str, row.claims[:20]))}"
+        yield Finding(
+            f"workspace {row.name}", detail, "--repair takes them out of their lines until it is unlocked.", partial(_block, row.name)
+        )
+    for row in run(SERIAL_TWICE, prepare=False):
+        detail = f"serial claims {', '.join(map(str, row.claims))} are under way together"
+        yield Finding(f"workspace {row.name}", detail, "Look what each of them does; cancel all but one.")
+
+
+@check("I13", "An apply has an approved, current plan of its own", "Something is applied that nobody has said yes to.")
+def find_unapproved() -> Iterator[Finding]:
+    for row in run(UNAPPROVED, prepare=False):
+        faults = {
+            "it names no plan": row.is_missing,
+            "its plan is of another claim": row.is_foreign,
+            "its plan is out of date": row.is_stale,
+            "nobody has said yes": not row.is_missing and not row.yes,
+            "somebody has said no": bool(row.no),
+        }
+        why = "; ".join(words for words, is_so in faults.items() if is_so)
+        yield Finding(f"claim {row.id}", f"applies, {row.state}: {why}", "Force its release, look what it has done, and plan again.")
+
+
+@check("I21", "A set has no more claims than its replicas and its surge", "It takes capacity that others wait for.")
+def find_sets_too_large() -> Iterator[Finding]:
+    for row in run(TOO_MANY, prepare=False):
+        detail = f"{row.n} claims, at most {row.replicas} and {row.max_surge} more while they change"
+        yield Finding(f"claim set {row.name}", detail, "See that `finalize` runs; or cancel the newest.")
+
+
+def _block(name: str) -> None:
+    with transaction.atomic():
+        row = CLAIMS.one("lock_workspace_row", name=name)
+        if row is None or not row.is_locked:
+            return
+        values = {"workspace": row.id, "actor": current_actor(), "reason": f"{REASON}: workspace {name} is locked"}
+        while len(CLAIMS.rows("block_waiting", CHUNK, **values)) == CHUNK:
+            pass
+        hint("claims", "events")

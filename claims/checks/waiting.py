@@ -1,0 +1,98 @@
+"""Everything moves: I16 every claim that waits is tried, unblocked or looked at in time, I17 nobody waits beside a free slot."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from django.db import transaction
+
+from claims.allocation import allocate
+from claims.checks.holding import REASON, REPAIRS
+from claims.services.workspaces import free_workspace
+from project.kernel.doctor import Finding, check
+from project.kernel.events import record
+from project.kernel.sql import run
+
+LIMIT = 60.0  # seconds for every timer and every line
+AT_ONCE = 5.0  # seconds that a slot may stay free beside somebody who would take it
+
+# A line whose heads are bound all the time is tried, though nobody notes it.
+UNTRIED = """
+SELECT sh.id, sh.pools, count(*) AS n, extract(epoch FROM now() - sh.tried_at)::float8 AS age
+FROM claims_shape sh JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
+WHERE coalesce(sh.tried_at, 'epoch') < now() - make_interval(secs => %(limit)s::float8)
+  AND NOT EXISTS (SELECT FROM claims_claim b WHERE b.shape_id = sh.id AND b.bound_at > now() - make_interval(secs => %(limit)s::float8))
+GROUP BY sh.id HAVING min(c.changed_at) < now() - make_interval(secs => %(limit)s::float8) ORDER BY sh.id LIMIT 1000"""
+
+STUCK = """
+SELECT c.id, c.workspace_id FROM claims_claim c LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+WHERE c.state = 'blocked' AND c.due_at IS NULL AND w.locked_at IS NULL AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
+  AND NOT (c.is_serial AND EXISTS (
+    SELECT FROM claims_claim o WHERE o.workspace_id = c.workspace_id AND o.is_serial
+      AND (o.state IN ('waiting', 'bound', 'reserved', 'parked') OR o.state = 'blocked' AND o.due_at > now())))
+ORDER BY c.id LIMIT 1000"""
+
+OVERDUE = """
+SELECT id, state, extract(epoch FROM now() - due_at)::float8 AS age FROM claims_claim
+WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'ended' ORDER BY due_at LIMIT 1000"""
+
+# Lines whose claims need nothing but enough free slots of one pool. A line that nobody may pass holds up the others, rightly.
+PASSED_OVER = """
+SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
+FROM claims_shape sh
+CROSS JOIN LATERAL (
+  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active'
+CROSS JOIN LATERAL (
+  SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+  WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
+    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) f
+WHERE cardinality(sh.pools) = 1 AND NOT coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false)
+  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
+  AND NOT EXISTS (
+    SELECT FROM claims_shape o CROSS JOIN LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+    WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
+      AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id))
+ORDER BY sh.id LIMIT 1000"""
+
+
+@check("I16a", "Every line is tried within a minute", "The allocator does not run, or can't deal with the line.")
+def find_untried_lines() -> Iterator[Finding]:
+    for row in run(UNTRIED, {"limit": LIMIT}, prepare=False):
+        tried = "never tried" if row.age is None else f"last tried {row.age:.0f} s ago"
+        repair = "See that `allocate` runs; its log says what it can't do. --repair tries it once."
+        yield Finding(f"line {row.id} for {', '.join(row.pools)}", f"{row.n} claims wait, {tried}", repair, _allocate)
+
+
+@check("I16b", "A claim is blocked by something", "Nothing will ever send it on: no lock, no claim before it, no timer.")
+def find_stuck_claims() -> Iterator[Finding]:
+    for row in run(STUCK, {"limit": LIMIT}, prepare=False):
+        repair = "--repair sends it on."
+        yield Finding(f"claim {row.id}", "blocked, and nothing blocks it", repair, partial(_send_on, row.id, row.workspace_id))
+
+
+@check("I16c", "No timer of a claim is older than a minute", "The finalizer does not run, or can't deal with the claim.")
+def find_overdue_claims() -> Iterator[Finding]:
+    for row in run(OVERDUE, {"limit": LIMIT}, prepare=False):
+        repair = "See that `finalize` runs; its log says what it can't do."
+        yield Finding(f"claim {row.id}", f"{row.state}, to be looked at {row.age:.0f} s ago", repair)
+
+
+@check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
+def find_passed_over() -> Iterator[Finding]:
+    for row in run(PASSED_OVER, {"limit": AT_ONCE}, prepare=False):
+        detail = f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for {row.age:.0f} s"
+        yield Finding(f"claim {row.claim}", detail, "See that `allocate` runs. --repair allocates once.", _allocate)
+
+
+def _allocate() -> None:
+    allocate()
+
+
+def _send_on(claim: int, workspace: int | None) -> None:
+    if workspace is not None:
+        free_workspace(workspace)
+        return
+    with transaction.atomic():
+        if REPAIRS.rows("look_now", claim=claim):
+            record("repair", claim_id=claim, before="blocked", after="blocked", reason=REASON)

@@ -1,0 +1,102 @@
+"""Plans made on empty tables, which stay in a session while the tables grow: none may scan what grows.
+
+Every named statement is planned as a prepared one is (generic), on an empty database, on a connection as the product opens it.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+
+from project.kernel import events
+from project.kernel.sql import Statements
+from tests.model import kit
+from tests.model.kit import Connection, value
+
+NOT_HOT = {"pools/access.sql": "small tables", "claims/checks/repairs.sql": "the doctor takes its time"}
+FILES = {
+    str(path.relative_to(kit.ROOT)): Statements(path)
+    for app in ("pools", "slots", "claims", "project/kernel")
+    for path in sorted((kit.ROOT / app).rglob("*.sql"))
+    if str(path.relative_to(kit.ROOT)) not in NOT_HOT
+}
+HOT = [(file, name) for file, statements in FILES.items() for name in statements.texts]
+GROWS = ("slots_slot", "claims_claim", "kernel_event", "kernel_operation")
+SCAN = re.compile(rf"Seq Scan on ({'|'.join(GROWS)})\b")
+WALK = re.compile(
+    rf"^( *)(?:->  )?Index (?:Only )?Scan (?:Backward )?using (\S+) on (?:{'|'.join(GROWS)})\b.*\n((?:\1 +(?!->).*\n)*)", re.M
+)
+
+# Walking an index from end to end is a scan by another name. Allowed where the index holds only what waits, and the walk hops or stops.
+WALKS = {
+    ("claims/statements.sql", "lines_with_work"): "hops from line to line",
+    ("claims/statements.sql", "lines"): "hops from line to line",
+    ("claims/statements.sql", "queue_blocked"): "for a page: what is blocked, in its order",
+    ("claims/statements.sql", "live_of_pool"): "a pool is deleted: what is blocked may wait for it beside another",
+    ("project/kernel/statements.sql", "queues_due"): "hops from queue to queue",
+}
+
+
+@pytest.fixture
+def c(tables: None) -> Iterator[Connection]:
+    with kit.connect() as connection:
+        yield connection
+
+
+def plan(c: Connection, text: str) -> str:
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match.group(1) not in names:
+            names.append(match.group(1))
+        return f"${names.index(match.group(1)) + 1}"
+
+    numbered = re.sub(r"%\((\w+)\)s", number, text).replace("%%", "%")
+    with c.cursor() as cursor:
+        rows = cursor.execute("EXPLAIN (GENERIC_PLAN) " + numbered, prepare=False).fetchall()  # type: ignore[arg-type]
+    return "\n".join(row[0] for row in rows)
+
+
+def scans(text: str) -> list[str]:
+    return sorted(set(SCAN.findall(text)))
+
+
+def walks(text: str) -> list[str]:
+    return [index for _, index, below in WALK.findall(text + "\n") if "Index Cond:" not in below]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_scan(file: str, c: Connection) -> None:
+    plans = {name: plan(c, FILES[file].text(name, 50)) for name in FILES[file].texts}
+    assert {name: found for name, found in plans.items() if scans(found)} == {}
+    assert {name: found for name, found in plans.items() if walks(found) and (file, name) not in WALKS} == {}
+
+
+def test_the_reader_of_the_log_walks_its_index(c: Connection) -> None:
+    found = plan(c, events.READ_EVENTS.format(limit=100))
+    assert scans(found) == []
+    assert "event_position" in found
+
+
+def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Connection) -> None:
+    found = plan(c, kit.CLAIMS.text("bind_batch", 100))
+    assert "claim_line" in found
+    assert "slot_free" in found
+
+
+def test_with_scans_allowed_it_would_go_wrong(c: Connection) -> None:
+    """So the option is needed, and the test above can fail."""
+    c.execute("SET enable_seqscan = on")
+    assert any(scans(plan(c, FILES[file].text(name, 50))) for file, name in HOT)
+
+
+def test_the_option_is_on_in_every_connection_the_product_opens(c: Connection) -> None:
+    assert value(c, "SELECT current_setting('enable_seqscan')") == "off"
+    assert "enable_seqscan=off" in str(settings.DATABASES["default"]["OPTIONS"]["options"]).replace(" ", "")
+
+
+def test_limit_is_never_a_parameter() -> None:
+    """It would spoil the plan: the planner would guess a tenth of the table."""
+    for file, name in HOT:
+        assert not re.search(r"LIMIT\s+%\(", FILES[file].texts[name]), f"{file}: {name}"
