@@ -272,6 +272,8 @@ def _note(lines: Sequence[Line], step: Step) -> None:
     for line in lines:
         if line.is_done:
             continue
+        if step.bound_pools & {pool.id for pool in line.found}:
+            line.code = ""  # what it found free may be taken by now
         code = _reason_of(line, step)
         reason = {"code": code, "passable": is_passable(code, line.waited, is_simple=line.is_simple)}
         is_old = line.tried is None or line.tried >= (SETTLED if line.was_tried else STALE)

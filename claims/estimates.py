@@ -4,14 +4,17 @@ Pure. A band, not a promise: from the time at which it is as likely as not that 
 nine times in ten. None, with a note, where no estimate would be honest.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from itertools import accumulate
+from math import sqrt
 
 FEWEST = 8  # hold times below which nothing is said
 NINE_IN_TEN = 1.2816  # standard deviations
 FURTHEST = 30 * 86400.0
+SAMPLE = 200  # holders looked at one by one; more of them say the same
+POINTS = 48  # of the curve that all who wait in a line are read from
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +41,66 @@ class Holds:
         return 0.0 if left == 0 else (bisect_right(self.seconds, age + more) - outlived) / left
 
 
+class Forecast:
+    """How many of the present holders will have gone by when: one curve for all who wait for their slots.
+
+    `ages`: of the holds that will end by themselves; each stands for `weight` of them where only a sample was read.
+    """
+
+    def __init__(self, ages: Sequence[float], holds: Holds, *, weight: float = 1.0) -> None:
+        self.holds = holds
+        self.note = ""
+        self._times: list[float] = []
+        if len(holds.seconds) < FEWEST:
+            self.note = "too few claims have ended here lately"
+            return
+        living = [age for age in ages if age < holds.seconds[-1]]
+        if not living:
+            self.note = "its slots are held longer than any lately" if ages else "depends on what becomes free"
+            return
+        if len(living) > SAMPLE:
+            weight *= len(living) / SAMPLE
+            living = living[:: -(-len(living) // SAMPLE)]
+        self._rate = weight * len(living) / max(holds.mean, 1e-3)  # ends a second, once those ahead have taken what came free
+        self._draw(living, weight)
+
+    def _draw(self, ages: Sequence[float], weight: float) -> None:
+        longest = max(self.holds.seconds[-1], 1e-3)
+        self._times = [longest * (i / POINTS) ** 2 for i in range(POINTS + 1)]
+        self._means, self._variances = [], []
+        for more in self._times:
+            chances = [self.holds.ends_within(age, more) for age in ages]
+            turns = self._rate * max(0.0, more - self.holds.mean)  # slots that came free are taken by those ahead and end in their turn
+            self._means.append(weight * sum(chances) + turns)
+            self._variances.append(weight * sum(p * (1 - p) for p in chances) + turns)
+
+    def start(self, need: int) -> Band:
+        """`need`: how many slots must come free first; those who go ahead take theirs."""
+        if need <= 0:
+            return Band(0.0, 0.0)
+        if not self._times:
+            return Band(None, None, self.note)
+        start, end = self._when(need, 0.0), self._when(need, NINE_IN_TEN)
+        return Band(None, None, "further away than can be said") if start > FURTHEST else Band(start, min(max(start, end), FURTHEST))
+
+    def _when(self, need: int, deviations: float) -> float:
+        """The first moment at which the expected number of ends, less so many standard deviations, reaches what is needed."""
+        ended = list(accumulate((m - deviations * sqrt(v) for m, v in zip(self._means, self._variances, strict=True)), max))
+        at = bisect_left(ended, need)
+        if at == len(ended):
+            return self._beyond(need, deviations)
+        if at == 0:
+            return 0.0
+        share = (need - ended[at - 1]) / (ended[at] - ended[at - 1])
+        return self._times[at - 1] + share * (self._times[at] - self._times[at - 1])
+
+    def _beyond(self, need: int, deviations: float) -> float:
+        """Past the curve slots come free at an even rate: m + x - d * sqrt(v + x) = need, for x more ends."""
+        lacking = need - self._means[-1]
+        d, v = deviations, self._variances[-1]
+        root = (d + sqrt(d * d + 4 * max(0.0, lacking + v))) / 2  # of the quadratic in sqrt(v + x)
+        return self._times[-1] + max(0.0, root * root - v) / self._rate
+
+
 def estimate_start(need: int, ages: Sequence[float], holds: Holds, *, weight: float = 1.0) -> Band:
-    """`need`: how many slots must come free first (those who go ahead take theirs). `ages`: of the present holds that will end by
-    themselves; each stands for `weight` of them where only a sample was read."""
-    if need <= 0:
-        return Band(0.0, 0.0)
-    if len(holds.seconds) < FEWEST:
-        return Band(None, None, "too few claims have ended here lately")
-    living = [age for age in ages if age < holds.seconds[-1]]
-    if not living:
-        return Band(None, None, "its slots are held longer than any lately" if ages else "depends on what becomes free")
-    if holds.mean <= 0:
-        return Band(0.0, 0.0)
-    start, end = (_when(need, living, holds, weight, deviations) for deviations in (0.0, NINE_IN_TEN))
-    return Band(None, None, "further away than can be said") if start == inf else Band(start, min(end, FURTHEST))
-
-
-def _when(need: int, ages: Sequence[float], holds: Holds, weight: float, deviations: float) -> float:
-    """The first moment at which the expected number of ends, less so many standard deviations, reaches what is needed."""
-
-    def ended(more: float) -> float:
-        chances = [holds.ends_within(age, more) for age in ages]
-        mean = weight * sum(chances)
-        variance = weight * sum(p * (1 - p) for p in chances)
-        # Slots that came free are taken by those ahead and end in their turn.
-        turns = max(0.0, more - holds.mean) / holds.mean
-        return mean + weight * len(ages) * turns - deviations * sqrt(variance + weight * len(ages) * turns)
-
-    low, high = 0.0, max(1.0, holds.mean)
-    while ended(high) < need:
-        low, high = high, high * 2
-        if high > FURTHEST:
-            return inf
-    for _ in range(24):
-        middle = (low + high) / 2
-        if ended(middle) < need:
-            low = middle
-        else:
-            high = middle
-        if high - low < max(0.5, 0.01 * high):
-            break
-    return high
+    return Forecast(ages, holds, weight=weight).start(need)

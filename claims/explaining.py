@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from claims.answers import ClaimView, Wait
-from claims.estimates import Band, Holds, estimate_start
+from claims.estimates import Band, Forecast, Holds, estimate_start
 from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, Wanted, find_reason, find_refusal
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_of
 from claims.statements import CLAIMS
@@ -62,6 +62,8 @@ class _Reader:
     lines: dict[int, _Line] = field(default_factory=dict)
     states: dict[int, Any] = field(default_factory=dict)
     pools: dict[str, PoolFacts] = field(default_factory=dict)
+    forecasts: dict[int, Forecast | None] = field(default_factory=dict)  # by line; None: they depend on a person
+    strict_heads: dict[int, Any] = field(default_factory=dict)
 
     def explain(self, claim: ClaimView, place: int | None) -> Wait:
         line = self.lines.get(claim.shape_id)
@@ -74,7 +76,7 @@ class _Reader:
         if scene.code == "next":
             scene = replace(scene, strict=self.strict_ahead(line, claim))
         said = say(scene)
-        band = self.estimate(line, scene)
+        band = self.estimate(claim.shape_id, line, scene)
         start = (band.start, band.end) if band.start is not None and band.end is not None else None
         return Wait(
             code=scene.code if scene.strict is None else "behind_head",
@@ -193,11 +195,14 @@ class _Reader:
         return int(CLAIMS.value("place_in_line", rivals=list(line.rivals), rank=claim.rank, claim=claim.id) or 0)
 
     def strict_ahead(self, line: _Line, claim: ClaimView) -> int | None:
-        heads = [CLAIMS.one("head_of_line", 1, shape=shape) for shape in line.strict if shape != claim.shape_id]
+        for shape in line.strict:
+            if shape not in self.strict_heads:
+                self.strict_heads[shape] = CLAIMS.one("head_of_line", 1, shape=shape)
+        heads = [self.strict_heads[shape] for shape in line.strict if shape != claim.shape_id]
         ahead = [(head.rank, head.id) for head in heads if head is not None and (head.rank, head.id) < (claim.rank, claim.id)]
         return min(ahead)[1] if ahead else None
 
-    def estimate(self, line: _Line, scene: Scene) -> Band:
+    def estimate(self, shape: int, line: _Line, scene: Scene) -> Band:
         """Only where holders leave by themselves; what depends on a person, a member or a run of numbers has no honest time."""
         if scene.code == "pool_paused" and scene.paused_until is not None:
             return Band(None, None, f"not before {moment(scene.paused_until)}")
@@ -213,13 +218,19 @@ class _Reader:
             )
         if scene.strict is not None:
             return Band(None, None, f"depends on claim {scene.strict}")
-        rows = self.holders(line.trouble.id, list(scene.lanes), json.dumps(dict(scene.wanted.selector)))
+        if shape not in self.forecasts:
+            self.forecasts[shape] = self.forecast(line.trouble.id, scene)
+        forecast = self.forecasts[shape]
+        if forecast is None:
+            return Band(None, None, "depends on a person")
+        return forecast.start((scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining)
+
+    def forecast(self, pool_id: int, scene: Scene) -> Forecast | None:
+        rows = self.holders(pool_id, list(scene.lanes), json.dumps(dict(scene.wanted.selector)))
         ages = [row.age for row in rows if row.state == "bound"]
         if rows and not ages:
-            return Band(None, None, "depends on a person")
-        taken = scene.places.held
-        need = (scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining
-        return estimate_start(need, ages, self.holds(line.trouble.id), weight=max(1.0, taken / max(1, len(rows))))
+            return None
+        return Forecast(ages, self.holds(pool_id), weight=max(1.0, scene.places.held / max(1, len(rows))))
 
 
 _NOTES = {

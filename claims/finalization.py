@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, transaction
 
 from claims.policy import Timed, look_at
@@ -39,7 +38,7 @@ def look_at_due_claims() -> bool:
             repeat(partial(_look_at_claim, row.id))
         except (OperationalError, InterfaceError):
             raise
-        except DatabaseError as error:
+        except Exception as error:
             CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
             logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
             failed.append(error)

@@ -141,7 +141,7 @@ def read_claim(body: Any, *, requested_by: str, key: str | None = None) -> tuple
     task = read_choice(given, "", "task", faults, TASKS, "")
     slot = read_integer(given, "", "slot", faults, 1, 2**63 - 1)
     request = ClaimRequest(
-        pools=_read_pools(given, faults, is_needed=slot is None),
+        pools=_read_pools(given, faults, is_needed=given.get("slot") is None),
         kind=_read_kind(given, task, faults),
         size=read_integer(given, "", "size", faults, 1, MOST_SLOTS, 1),
         owner=read_text(given, "", "owner", faults, 160),
