@@ -40,7 +40,7 @@ up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH
 	@exec $(RUN) -m project.kernel.embedded.up
 
 test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/ground -x"
-	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
+	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadscope --no-loadscope-reorder)
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	@$(RUN) -m ruff check $(CODE)

@@ -24,13 +24,15 @@ QUIET = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests share one worker and come last: Playwright's event loop stays, and no asynchronous test can run beside it."""
+    """Modules with browser tests come last: Playwright's event loop stays, and no asynchronous test can run beside it.
+
+    Parallel workers take whole modules, in this order.
+    """
     for item in items:
         if "page" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group("browser"))
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    last = {item.path for item in items if item.get_closest_marker("browser")}
+    items.sort(key=lambda item: (item.path in last, item.get_closest_marker("browser") is not None))
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,6 @@ from project.kernel.embedded.process import free_port
 from tests.faults.load import Caller, Ledger
 from tests.ground.stack import Stack
 
-pytestmark = pytest.mark.xdist_group("faults")
-
 ROUNDS = int(os.environ.get("BERTH_FAULT_ROUNDS", "20"))
 SEED = int(os.environ.get("BERTH_FAULT_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 WITHIN = 10.0  # seconds from a kill until somebody who asked after it is served

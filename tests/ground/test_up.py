@@ -15,8 +15,6 @@ import pytest
 from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack, wait_gone
 
-pytestmark = pytest.mark.xdist_group("up")
-
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
