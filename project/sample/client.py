@@ -1,0 +1,97 @@
+"""The HTTP API as a small program sees it: one connection, a token, patience with a server that restarts. Standard library only."""
+
+import http.client
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+TIMEOUT = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+class Unauthorised(Exception):
+    """The token is not taken (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Any
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Client:
+    def __init__(self, url: str, token: str) -> None:
+        at = urlsplit(url)
+        self.is_https = at.scheme == "https"
+        self.host, self.port = at.hostname or "127.0.0.1", at.port
+        self.prefix = at.path.rstrip("/") + "/api/v1/"
+        self.token = token
+        self.connection: http.client.HTTPConnection | None = None
+        self.is_away = False
+
+    def call(self, method: str, path: str, body: Any = None, key: str = "") -> Answer:
+        """Again and again until there is an answer that is about the request. So only what may be repeated: reads, calls that name
+        a generation, and creates with a key."""
+        failures = 0
+        while True:
+            try:
+                answer, wait = self._once(method, path, body, key)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._close()
+                answer, wait = Answer(0, str(error) or type(error).__name__), 0.0
+                failures += 1
+                if failures == 1:  # a connection that the server has closed because it was idle, most of the time
+                    continue
+            if answer.status == 401:
+                raise Unauthorised(answer.body)
+            if answer.status and answer.status != 429 and answer.status < 500:
+                self._say_back()
+                return answer
+            if answer.status != 429:
+                self._say_away(answer)
+            time.sleep(max(wait, min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE)))
+            failures += 1
+
+    def _once(self, method: str, path: str, body: Any, key: str) -> tuple[Answer, float]:
+        if self.connection is None:
+            kind = http.client.HTTPSConnection if self.is_https else http.client.HTTPConnection
+            self.connection = kind(self.host, self.port, timeout=TIMEOUT)
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        self.connection.request(method, self.prefix + path, None if body is None else json.dumps(body), headers)
+        response = self.connection.getresponse()
+        text = response.read()
+        retry_after = response.getheader("Retry-After") or "0"
+        is_json = "json" in (response.getheader("Content-Type") or "")
+        found = json.loads(text) if text and is_json else None
+        return Answer(response.status, found), float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
+
+    def _close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+    def _say_away(self, answer: Answer) -> None:
+        if not self.is_away:
+            say(f"the server does not answer ({answer.status or answer.body}); trying again until it does")
+        self.is_away = True
+
+    def _say_back(self) -> None:
+        if self.is_away:
+            say("the server answers again")
+        self.is_away = False
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

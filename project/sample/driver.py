@@ -1,0 +1,194 @@
+"""Live work for the sample, through the public HTTP API alone: asks, answers for what it gets, keeps it alive, lets it go.
+
+It keeps nothing: what it has to do follows from the claims that carry its keys. Killed at any moment and started again it finds them,
+and a request whose answer was lost is sent again with its key.   python -m project.sample.driver [URL]
+"""
+
+import heapq
+import itertools
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import urlencode
+
+from project.sample.client import Client, Unauthorised, say
+from project.sample.play import CREWS, Crew, Work, key_of, pause_before_next, work_of
+from project.settings import environment as env
+
+LOOK = 20.0  # seconds between two looks at all that is ours
+LOOK_QUEUE = 4.0  # while something waits
+TOKEN_FILE = "sample-token"  # noqa: S105  in BERTH_HOME
+
+
+class Driver:
+    def __init__(self, client: Client, *, chance: Random | None = None, crews: tuple[Crew, ...] = CREWS) -> None:
+        self.client = client
+        self.chance = chance or Random()
+        self.crews = crews
+        self.user = ""
+        self.known: dict[int, str] = {}  # claims that hold or wait: the state we last saw
+        self.generations: dict[int, int] = {}
+        self.pool_of: dict[int, str] = {}
+        self.agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self.tie = itertools.count()
+        self.look_at = 0.0
+
+    # -- time -----------------------------------------------------------------
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.agenda, (time.monotonic() + max(0.0, seconds), next(self.tie), what))
+
+    def run(self) -> None:
+        self.user = self.client.call("GET", "me/").body["username"]
+        self.look()
+        say(f"drives {len(self.crews)} pools; found {len(self.known)} claims of its own")
+        for crew in self.crews:
+            self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, crew))
+        while True:
+            due = min(self.look_at, self.agenda[0][0]) if self.agenda else self.look_at
+            time.sleep(max(0.0, due - time.monotonic()))
+            if self.agenda and self.agenda[0][0] <= time.monotonic():
+                heapq.heappop(self.agenda)[2]()
+            elif self.look_at <= time.monotonic():
+                self.look()
+
+    # -- what comes in --------------------------------------------------------
+    def look(self) -> None:
+        """At all that is ours and live: the newly bound begin, and what has ended without us is forgotten."""
+        found: dict[int, dict[str, Any]] = {}
+        path = "claims/?" + urlencode({"requested_by": self.user, "state": "waiting,blocked,bound", "limit": 200})
+        while path:
+            page = self.client.call("GET", path).body
+            found |= {claim["id"]: claim for claim in page["results"]}
+            path = page["next"].partition("/api/v1/")[2] if page.get("next") else ""
+        for gone in self.known.keys() - found.keys():
+            self.forget(gone)
+        for claim in found.values():
+            self.take_in(claim)
+        is_queue = any(state != "bound" for state in self.known.values())
+        self.look_at = time.monotonic() + (LOOK_QUEUE if is_queue else LOOK)
+
+    def take_in(self, claim: dict[str, Any]) -> None:
+        key = claim["key"] or ""
+        if (work := work_of(key)) is None or self.known.get(claim["id"]) == claim["state"]:
+            return
+        self.known[claim["id"]] = claim["state"]
+        self.generations[claim["id"]] = claim["generation"]
+        self.pool_of[claim["id"]] = key.partition(".")[0]
+        if claim["state"] == "bound":
+            self.begin(claim, work)
+        else:
+            self.after(work.patience - age(claim["created_at"]), lambda: self.give_up(claim["id"]))
+
+    def forget(self, claim: int) -> None:
+        for kept in (self.known, self.generations, self.pool_of):
+            kept.pop(claim, None)
+
+    # -- one claim ------------------------------------------------------------
+    def arrive(self, crew: Crew) -> None:
+        queue = sum(pool == crew.pool and self.known[claim] != "bound" for claim, pool in self.pool_of.items())
+        if queue < crew.longest_queue:  # a pool that is paused for hours does not gather thousands
+            self.ask(crew)
+        self.after(pause_before_next(crew, time.time(), self.chance.random()), lambda: self.arrive(crew))
+
+    def ask(self, crew: Crew) -> None:
+        key = key_of(crew.pool, secrets.token_hex(6))
+        work = work_of(key)
+        assert work is not None
+        answer = self.client.call("POST", "claims/", work.body(crew.pool), key)
+        if answer.is_success:
+            self.take_in(answer.body)
+            if answer.body["state"] != "bound":
+                self.look_at = min(self.look_at, time.monotonic() + LOOK_QUEUE)
+        else:
+            say(f"{crew.pool} refuses a claim ({answer.status}): {words(answer.body)}")
+
+    def begin(self, claim: dict[str, Any], work: Work) -> None:
+        number = claim["id"]
+        if claim["acknowledge_by"]:  # null once somebody has
+            self.client.call("POST", f"claims/{number}/acknowledge/", {"generation": claim["generation"]})
+        if work.beat:
+            self.after(self.chance.uniform(0.2, 1.0) * work.beat, lambda: self.keep(number, work.beat))
+        self.after(work.hold - age(claim["bound_at"]), lambda: self.release(number))
+
+    def keep(self, claim: int, beat: float) -> None:
+        if self.known.get(claim) != "bound":
+            return
+        if self.act(claim, "keep"):
+            self.after(beat, lambda: self.keep(claim, beat))
+
+    def release(self, claim: int) -> None:
+        if self.known.get(claim) == "bound":
+            self.act(claim, "release")
+            self.forget(claim)
+
+    def give_up(self, claim: int) -> None:
+        """The look finds it, should it have been bound just now."""
+        if (
+            self.known.get(claim, "bound") != "bound"
+            and self.client.call("POST", f"claims/{claim}/cancel/", {"reason": "waited too long"}).is_success
+        ):
+            self.forget(claim)
+
+    def act(self, claim: int, verb: str) -> bool:
+        """False: it is not ours any more (released by a person, expired, moved on). Nothing to mend: it was about that hold alone."""
+        if self.client.call("POST", f"claims/{claim}/{verb}/", {"generation": self.generations[claim]}).is_success:
+            return True
+        self.forget(claim)
+        return False
+
+
+def age(moment: str) -> float:
+    return time.time() - datetime.fromisoformat(moment).timestamp()
+
+
+def words(problem: Any) -> str:
+    return str(problem.get("detail", problem)) if isinstance(problem, dict) else str(problem)
+
+
+def find_url() -> str:
+    """Where Berth answers: told by the supervisor, or read from the state folder."""
+    if url := os.environ.get("BERTH_URL"):
+        return url
+    try:
+        told: str = json.loads((env.home() / "lock").read_text())["url"]
+    except (OSError, ValueError, KeyError):
+        return "http://127.0.0.1:8000/"
+    return told
+
+
+def read_token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # at any moment: nothing is kept here
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    url, file, pause = (sys.argv[1:] or [find_url()])[0], env.home() / TOKEN_FILE, 1.0
+    if not read_token(file):
+        say(f"There is no sample here ({file} is missing). Load it: manage.py sample load")
+        return 1
+    while token := read_token(file):
+        try:
+            Driver(Client(url, token)).run()
+        except Unauthorised:
+            say(f"{url} does not take the token of the sample; looking again in {pause:g} s")
+            time.sleep(pause)
+            pause = min(pause * 2, 30.0)
+    say("the sample was removed; nothing is left to do")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Who asks for what in the sample, and for how long. Pure, and the standard library only.
+
+What a claim does follows from its key alone, so a driver that starts again knows what the claims it finds still have to do.
+"""
+
+import math
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+LONG = (15 * 60.0, 25 * 60.0)  # now and then somebody keeps what he has
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Those who work in one pool. Their demand rises above its capacity and falls again."""
+
+    pool: str
+    capacity: int  # slots
+    period: float  # seconds from one peak to the next
+    low: float  # demand at its lowest and highest, as a share of the capacity
+    high: float
+    hold: tuple[float, float]  # seconds
+    owners: tuple[str, ...]
+    requests: tuple[dict[str, Any], ...]  # what they ask for beside the pool, each as likely as the others
+    phase: float = 0.0  # of the wave, in periods, so that not all pools are full at once
+    beat: float = 0.0  # seconds between heartbeats; 0: none
+    patience: float = 240.0  # seconds after which one who waits gives up
+    long_share: float = 0.03
+    urgent_share: float = 0.08
+    longest_queue: int = 12
+
+    @property
+    def mean_size(self) -> float:
+        return sum(r.get("size", 1) for r in self.requests) / len(self.requests)
+
+    @property
+    def mean_hold(self) -> float:
+        return sum(self.hold) / 2 * (1 - self.long_share) + sum(LONG) / 2 * self.long_share
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One claim, from the request to the release."""
+
+    owner: str
+    hold: float
+    beat: float
+    patience: float
+    priority: int = 0
+    request: dict[str, Any] = field(default_factory=dict)
+
+    def body(self, pool: str) -> dict[str, Any]:
+        return {"pools": [pool], "owner": self.owner, **({"priority": self.priority} if self.priority else {}), **self.request}
+
+
+CREWS = (
+    Crew(
+        pool="env-test",
+        capacity=20,
+        period=420.0,
+        low=0.45,
+        high=1.3,
+        hold=(40.0, 240.0),
+        owners=("branch:checkout-{n}", "branch:search-{n}", "branch:login-{n}", "nightly:payments-{n}", "nightly:e2e-{n}"),
+        requests=({}, {}, {}, {"selector": {"region": "eu"}}, {"selector": {"region": "us"}}, {"size": 2, "on_one_member": True}),
+    ),
+    Crew(
+        pool="licences",
+        capacity=16,
+        period=660.0,
+        low=0.4,
+        high=1.15,
+        hold=(60.0, 300.0),
+        owners=("user:ana", "user:ben", "user:chris", "user:dina", "job:timing-{n}", "job:layout-{n}"),
+        requests=({}, {}, {"selector": {"product": "simulator"}}, {"selector": {"product": "layout"}}, {"size": 2}),
+        phase=0.35,
+        beat=40.0,
+        long_share=0.06,
+    ),
+    Crew(
+        pool="device-ports",
+        capacity=64,
+        period=540.0,
+        low=0.3,
+        high=0.8,
+        hold=(20.0, 150.0),
+        owners=("service:mqtt-bridge-{n}", "service:turn-{n}", "session:debug-{n}"),
+        requests=(
+            {"kind": "tcp"},
+            {"kind": "tcp"},
+            {"kind": "udp"},
+            {"kind": "udp", "size": 4, "contiguous": True},
+            {"kind": "tcp", "size": 3},
+        ),
+        phase=0.7,
+        long_share=0.02,
+        urgent_share=0.0,
+    ),
+)
+BY_POOL = {crew.pool: crew for crew in CREWS}
+
+
+def key_of(pool: str, nonce: str) -> str:
+    return f"{pool}.{nonce}"
+
+
+def work_of(key: str) -> Work | None:
+    """None: not a key of ours."""
+    pool, _, nonce = key.partition(".")
+    if not nonce or (crew := BY_POOL.get(pool)) is None:
+        return None
+    draw = Random(key)
+    return Work(
+        owner=draw.choice(crew.owners).format(n=draw.randint(1000, 9999)),
+        hold=draw.uniform(*LONG) if draw.random() < crew.long_share else draw.uniform(*crew.hold),
+        beat=crew.beat,
+        patience=crew.patience * draw.uniform(0.7, 1.3),
+        priority=20 if draw.random() < crew.urgent_share else 0,
+        request=draw.choice(crew.requests),
+    )
+
+
+def demand_at(crew: Crew, now: float) -> float:
+    """Slots that are wanted at once, by wall-clock time: a driver that starts again goes on in the same wave."""
+    wave = (1 + math.sin(2 * math.pi * (now / crew.period + crew.phase))) / 2
+    return crew.capacity * (crew.low + (crew.high - crew.low) * wave)
+
+
+def pause_before_next(crew: Crew, now: float, draw: float) -> float:
+    """Seconds to the next arrival, so that on average the demand is held (arrivals x hold x size). `draw` in [0, 1)."""
+    rate = demand_at(crew, now) / crew.mean_hold / crew.mean_size
+    return min(-math.log(1 - draw) / rate, crew.period / 4)

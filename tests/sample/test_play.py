@@ -1,0 +1,63 @@
+"""What the sample's crews want: pure."""
+
+from random import Random
+
+import pytest
+import yaml
+
+from pools.layout import kinds, slots_of
+from pools.spec import parse_pool
+from project.sample.play import BY_POOL, CREWS, Crew, demand_at, key_of, pause_before_next, work_of
+from project.sample.services import POOLS
+
+
+def configs() -> dict[str, dict]:
+    return {config["name"]: config for config in yaml.safe_load_all(POOLS.read_text())}
+
+
+def test_work_follows_from_its_key() -> None:
+    for crew in CREWS:
+        assert work_of(key_of(crew.pool, "a1")) == work_of(key_of(crew.pool, "a1"))
+
+
+@pytest.mark.parametrize("key", ["", "env-test", "env-test.", "other.a1"])
+def test_keys_of_others_are_left_alone(key: str) -> None:
+    assert work_of(key) is None
+
+
+@pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
+def test_a_crew_knows_its_pool(crew: Crew) -> None:
+    spec = parse_pool(configs()[crew.pool], {"static": lambda options, where, faults: {}})
+    assert spec.declared is not None
+    assert crew.capacity == sum(len(slots_of(spec.layout, member.own)) for member in spec.declared)
+    for request in crew.requests:
+        assert request.get("kind", kinds(spec.layout)[0]) in kinds(spec.layout)
+        wanted = request.get("selector", {})
+        assert any(wanted.items() <= dict(member.labels).items() for member in spec.declared), wanted
+    assert spec.lease.heartbeat is None or crew.beat < spec.lease.heartbeat / 2
+    assert spec.lease.hold is None or crew.hold[1] < spec.lease.hold
+
+
+def test_demand_rises_above_the_capacity_somewhere_and_falls_again() -> None:
+    assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in CREWS)
+    assert all(min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in CREWS)
+
+
+@pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
+def test_arrivals_times_hold_is_the_demand(crew: Crew) -> None:
+    draw, now, held = Random(1), 0.0, 0.0
+    while now < 200 * crew.period:
+        now += pause_before_next(crew, now, draw.random())
+        work = work_of(key_of(crew.pool, str(now)))
+        assert work is not None
+        held += work.hold * work.request.get("size", 1)
+    wanted = sum(demand_at(crew, t) for t in range(int(crew.period))) / crew.period
+    assert held / now == pytest.approx(wanted, rel=0.15)
+
+
+def test_all_crews_together_are_gentle() -> None:
+    calls = sum(
+        demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3 + (demand_at(crew, 0) / crew.beat if crew.beat else 0) for crew in CREWS
+    )
+    assert calls < 4, "requests a second"
+    assert set(BY_POOL) == set(configs())
