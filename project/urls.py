@@ -1,7 +1,5 @@
 """Every address, composed. Each app lists its pages in `urls` and its REST resources in `api_urls`."""
 
-from importlib.util import find_spec
-
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -9,7 +7,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from project.schema import SchemaView
 
-APPS = ["project.kernel", "pools", "slots", "claims"]
+APPS = ["pools", "slots", "claims"]
 
 urlpatterns = [
     path("", include("project.kernel.probe_urls")),
@@ -17,8 +15,8 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
-    *[path("api/v1/", include(f"{app}.api_urls")) for app in APPS if find_spec(f"{app}.api_urls")],
-    *[path("", include(f"{app}.urls")) for app in APPS if find_spec(f"{app}.urls")],
+    *[path("api/v1/", include(f"{app}.api_urls")) for app in APPS],
+    *[path("", include(f"{app}.urls")) for app in APPS],
     path("", include("project.pages.urls")),  # after the apps': /pools/new/ is no pool
 ]
 
