@@ -142,6 +142,15 @@ def test_events_of_this_server_keep_their_number():
     assert read_events(start) == before
 
 
+def test_only_those_from_the_future_are_renumbered(restored):
+    start = now_position()
+    record("of this server")
+    before = Event.objects.get(verb="of this server").tx
+    assert checks.renumber_future_events() == 5
+    assert Event.objects.get(verb="of this server").tx == before
+    assert read_events(start)[0][0].verb == "of this server"
+
+
 def test_events_are_as_safe_as_before_after_renumbering(restored):
     checks.renumber_future_events()
     with connection.cursor() as cursor:

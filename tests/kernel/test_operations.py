@@ -1,7 +1,7 @@
 """The outbox: taken once, settled by the holder only, retried with patience, one lane never in another's way."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +45,19 @@ def test_what_is_taken_says_what_was_asked():
     assert (taken.pool_id, taken.member_id, taken.claim_id, taken.generation) == (1, 2, 3, 4)
 
 
-def test_eight_threads_take_each_operation_once():
+@pytest.fixture
+def slow_updates() -> Iterator[None]:
+    """Every update of an operation takes a while, so that those who take at the same time meet."""
+    with connection.cursor() as cursor:
+        cursor.execute("""CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$""")
+        cursor.execute("CREATE TRIGGER dawdles BEFORE UPDATE ON kernel_operation FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER dawdles ON kernel_operation; DROP FUNCTION dawdle()")
+
+
+def test_eight_threads_take_each_operation_once(slow_updates):
     wanted = {add() for _ in range(40)}
     found = run_together(8, lambda k: [t.id for _ in range(8) for t in take("q", "a", limit=3)])
     ids = [i for some in found for i in some]
