@@ -18,7 +18,7 @@ from claims.benches.processes import make_token, running, web_server
 from claims.requests import ClaimRequest
 from claims.services import create_claims, release_claims
 from project.kernel.bench import AT_MOST, Goal, Run, bench
-from project.kernel.events import now_position
+from project.kernel.events import Position, now_position
 
 POOL = "live0"
 EVERY = 0.05  # seconds between two changes
@@ -113,19 +113,21 @@ async def hear(url: str, token: str, count: int, crew: Any, seconds: float) -> H
 
 
 def latencies(heard: Heard) -> list[float]:
-    """Of every change in every socket: from the event, which is written just before its commit, to the first frame that shows it."""
-    by_slot: dict[int, list[tuple[float, str, list[float]]]] = {}
+    """Of every change in every socket: from the event, which is written just before its commit, to the first frame about that slot that
+    was made of a log read so far. A slot that changes again before the next frame is shown as it is then."""
+    by_slot: dict[int, list[tuple[Position, list[float]]]] = {}
     for text, times in heard.frames.items():
-        for name, slots in json.loads(text)["set"].items():
-            for slot in slots:
-                by_slot.setdefault(slot, []).append((min(times), name, times))
+        frame = json.loads(text)
+        for slot in itertools.chain.from_iterable(frame["set"].values()):
+            by_slot.setdefault(slot, []).append((Position.parse(frame["to"]), times))
     found: list[float] = []
     lost = 0
     with connection.cursor() as cursor:
-        cursor.execute("SELECT slot_id, extract(epoch FROM at)::float8, after FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id")
-        for slot, at, state in cursor.fetchall():
-            is_free = state == "idle"
-            first = next((t for began, name, t in by_slot.get(slot, ()) if began >= at and (name == "idle") == is_free), None)
+        cursor.execute(
+            "SELECT tx::text::bigint, id, slot_id, extract(epoch FROM at)::float8 FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id"
+        )
+        for tx, number, slot, at in cursor.fetchall():
+            first = next((times for read, times in by_slot.get(slot, ()) if read >= Position(tx, number)), None)
             if first is None:
                 lost += 1
             else:

@@ -167,12 +167,13 @@ class Hub:
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
+        log, self.log = self.log, LiveLog()  # all of it before the first wait: whoever enters meanwhile begins anew
+        threads, self._threads = self._threads, None
+        self._owed = Touched()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.log.forget_connection()
-        self.log, self._owed = LiveLog(), Touched()
-        threads, self._threads = self._threads, None
+        await log.forget_connection()
         if threads is not None:
             threads.submit(connections.close_all)
             threads.shutdown(wait=False)
@@ -228,8 +229,9 @@ class Hub:
         await self._send_cells(self._owed, self.sockets)
         self._owed = Touched()
         while self._joiners:
-            await self._catch_up(self._joiners[0])
-            self._joiners = self._joiners[1:]
+            joiner = self._joiners[0]
+            await self._catch_up(joiner)
+            self._joiners = [other for other in self._joiners if other is not joiner]  # it may have left meanwhile, and others come
         self._paint.set()
 
     def _soil(self, watched: Watched, since: Position | None) -> None:
@@ -244,7 +246,7 @@ class Hub:
         found = await self.log.cells(touched.slots, touched.members, touched.pools & set(pools))
         for pool_id, cells in found.items():
             if watched := pools.get(pool_id):
-                frame = json.dumps({"cells": watched.opened.name, "set": cells}, separators=(",", ":"))
+                frame = json.dumps({"cells": watched.opened.name, "set": cells, "to": str(self.log.position)}, separators=(",", ":"))
                 for socket in watched.sockets & sockets:
                     socket.push(f"cells:{pool_id}:{time.monotonic()}", frame)
 

@@ -2,7 +2,8 @@
 
 The browser says   {"watch": ["pool.head:tf-prod", ...], "after": "<position>"}   and   {"unwatch": [...]}.
 It hears           {"region": name, "html": ...}   a region anew
-                   {"cells": "cells:tf-prod", "set": {"running": [slot, ...]}}   the present class of slots
+                   {"cells": "cells:tf-prod", "set": {"running": [slot, ...]}, "to": position}   the present class of slots, and
+                                              up to where the log was read for it
                    {"at": position, "now": ms, "held": seconds}   every 5 s: where to go on from; held: the log's end is out of sight
                    {"gone": [name, ...]}   not to be seen (any more)
                    {"reload": true}   too far behind, or permission has changed: load the page anew
@@ -168,9 +169,13 @@ class LiveSocket:
         return True
 
     async def _watch(self, names: list[str], after: Position | None) -> None:
-        opened = await self.hub.in_thread(open_all, self.identity, names)
-        if self.is_closed:
-            return
+        while True:
+            identity = self.identity
+            opened = await self.hub.in_thread(open_all, identity, names)
+            if self.is_closed:
+                return
+            if identity is self.identity:  # else it has changed meanwhile: what was opened is not theirs any more
+                break
         if missing := [name for name in names if name not in opened]:
             self.push(f"gone:{missing}", json.dumps({"gone": missing}))
         self.hub.watch(self, opened, after or self.hub.log.position)

@@ -53,14 +53,17 @@ def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
 # -- regions ------------------------------------------------------------------------------------------------------------------------------
 
 
-def of_pool(name: str, template: str, context: Any, every: float = 0.5, *, by_role: bool = False, subject: str = "pool") -> None:
-    """A region of one pool. `by_role`: it has buttons, so what it shows depends on the roles."""
+def of_pool(
+    name: str, template: str, context: Any, every: float = 0.5, *, by_role: bool = False, by_reader: bool = False, subject: str = "pool"
+) -> None:
+    """A region of one pool. `by_role`: what it shows depends on the roles; `by_reader`: and on who reads it."""
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pool = Pool.objects.filter(LIVE, name=argument).first()
         if pool is None or not identity.may("read", pool.pk):
             return None
-        roles = ",".join(sorted(identity.roles_in(pool.pk))) if by_role else ""
+        scope = ",".join(sorted(identity.roles_in(pool.pk))) if by_role or by_reader else ""
+        scope += f"|{identity.requester}" if by_reader else ""
         full = f"{name}:{argument}"
         pool_id = pool.pk
 
@@ -68,7 +71,7 @@ def of_pool(name: str, template: str, context: Any, every: float = 0.5, *, by_ro
             fresh = Pool.objects.get(LIVE, pk=pool_id)
             return render_to_string(template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)})
 
-        return Opened(full, f"{full}|{roles}", frozenset({(subject, pool_id)}), render, every)
+        return Opened(full, f"{full}|{scope}", frozenset({(subject, pool_id)}), render, every)
 
     region(name)(opener)
 
@@ -197,7 +200,7 @@ of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"co
 of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
 of_pool("pool.members", "regions/pool_members.html", members, 0.5)
 of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
-of_pool("pool.events", "regions/pool_events.html", happened, 0.5)
+of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
 
 
 @region("member")

@@ -79,7 +79,14 @@ def members(identity: Identity, text: str) -> list[Hit]:
     for member in found[:EACH]:
         css = member_class(member.state, is_cordoned=member.is_cordoned, is_leaving=member.is_leaving, is_lost=member.lost_at is not None)
         href = f"/pools/{member.pool.name}/?{urlencode({'member': member.name})}"
-        hits.append(Hit(f"Member {member.name}", href, member.pool.name if css == "ready" else "", None if css == "ready" else (css, MEMBER_WORDS.get(css, css))))
+        hits.append(
+            Hit(
+                f"Member {member.name}",
+                href,
+                member.pool.name if css == "ready" else "",
+                None if css == "ready" else (css, MEMBER_WORDS.get(css, css)),
+            )
+        )
     return hits
 
 

@@ -37,6 +37,7 @@ def main() -> None:
         timeout_keep_alive=30,
         ws="websockets-sansio",
         ws_max_size=LARGEST_FRAME,
+        ws_per_message_deflate=False,  # a frame is encoded once for all sockets; compressing it anew for each would cost more than it saves
         proxy_headers=False,
         log_config=None,
     )
