@@ -62,7 +62,7 @@ def test_several_allocators_and_claims_of_every_kind() -> None:
             ask(name)
             ask(name, size=2)
         release_claim(claim_id=holder.id, generation=holder.generation)
-    for _ in range(5):
+    for _ in range(4):  # an even number: two of these fill what one of two slots leaves over
         ask(pools=["b", "a"])
 
     def allocate_all(k: int) -> int:
