@@ -23,6 +23,14 @@ BACKOFF = Backoff(1.0, 60.0)
 Step = Callable[[], bool]  # True: there is more to do, call again
 
 
+# Django calls them the same as a database that is away: nothing was done because of other transactions, or it took too long.
+IN_THE_WAY = {"55P03", "57014", "40001", "40P01"}
+
+
+def is_away(error: BaseException) -> bool:
+    return isinstance(error, OperationalError | InterfaceError) and getattr(error.__cause__, "sqlstate", None) not in IN_THE_WAY
+
+
 @dataclass(frozen=True, slots=True)
 class Chore:
     name: str
@@ -67,9 +75,9 @@ class Round:
                     is_more = True
                     self.due[found.name] = 0.0
                 self.failures.pop(found.name, None)
-            except (OperationalError, InterfaceError):
-                raise  # the database is away: that is no fault of this chore, and the next one would meet the same
             except Exception as error:
+                if is_away(error):
+                    raise  # that is no fault of this chore, and the next one would meet the same
                 self.failures[found.name] = count = self.failures.get(found.name, 0) + 1
                 self.due[found.name] = self.clock() + delay_after(count, BACKOFF, random.random())
                 metrics.CHORES_FAILED.labels(found.name).inc()
