@@ -21,6 +21,7 @@ from project.kernel.actor import current_actor
 from project.kernel.chores import chore
 from project.kernel.hints import hint
 from project.kernel.retention import delete_old, keeps
+from slots.finalization import keeps_pool
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def _look_at_bound(row: Any) -> None:
     look = look_at(
         Timed(
             held=row.held,
-            silent=CLAIMS.value("silence_of", claim=row.id, generation=row.generation) if spec.get("heartbeat") else None,
+            silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") else None,
             is_acknowledged=row.is_acknowledged,
             acknowledge=spec.get("acknowledge"),
             heartbeat=spec.get("heartbeat"),
@@ -132,6 +133,12 @@ def lose_claims() -> bool:
 def end_claims_of_deleted_pools() -> bool:
     more = [finish_deleting(row.id) for row in CLAIMS.rows("pools_deleting")]  # each of them has its turn
     return any(more)
+
+
+@keeps_pool
+def has_claims(pool_id: int) -> bool:
+    """One that waits holds no member, so the last member may go long before the last claim."""
+    return bool(CLAIMS.rows("live_of_pool", 1, pool=pool_id))
 
 
 @chore("retention", every=60.0)

@@ -384,7 +384,7 @@ UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(),
   due_at = least(now() + make_interval(secs => (spec->>'heartbeat')::float8), bound_at + make_interval(secs => (spec->>'hold')::float8))
 WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND acknowledged_at IS NULL
   AND (spec->>'acknowledge' IS NULL OR bound_at + make_interval(secs => (spec->>'acknowledge')::float8) > now())
-RETURNING id
+RETURNING id, pool_id
 
 -- keep: the holder is alive. Writes nothing but the narrow row; the share of the claim makes it wait for a finalizer that has just
 -- found it silent, and then see that it is over.
@@ -698,15 +698,15 @@ SELECT workspace_id AS id, count(*)::int AS live, (count(*) FILTER (WHERE state 
   min(id) FILTER (WHERE is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked')) AS running
 FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (state = 'ended') GROUP BY workspace_id
 
--- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one.
+-- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one. Once it is gone its name is another's.
 SELECT id FROM (
   SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
   UNION
   SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name] JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
-  WHERE p.id = %(pool)s
+  WHERE p.id = %(pool)s AND p.state <> 'gone'
   UNION
   SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN pools_pool p ON sh.pools @> ARRAY[p.name]
-  WHERE c.state = 'blocked' AND p.id = %(pool)s
+  WHERE c.state = 'blocked' AND p.id = %(pool)s AND p.state <> 'gone'
   UNION
   SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
 ORDER BY id LIMIT {n}
@@ -733,12 +733,15 @@ FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING
 -- claims_by_keys: the same for many.
 SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
 
--- lock_workspace_of: the workspace of a claim, before the claim itself.
-SELECT w.id, w.locked_at IS NOT NULL AS is_locked FROM claims_workspace w
-WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR NO KEY UPDATE
+-- lock_workspace_of: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
+SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked FROM claims_workspace w
+WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
--- holds_on: does a claim hold a slot of this member?
-SELECT EXISTS (SELECT FROM slots_slot WHERE claim_id = %(claim)s AND member_id = %(member)s)
+-- holds_on: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot
+-- there is held it can't come back.
+SELECT EXISTS (
+  SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+  WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND m.lost_at IS NOT NULL)
 
 -- hold_pool: for who deletes it: whoever makes a claim in it waits, then finds it closed.
 SELECT id FROM pools_pool WHERE id = %(pool)s FOR UPDATE
@@ -778,7 +781,9 @@ FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP
 
 -- silence_of: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it
 -- saw before it had the lock, and would pass over a heartbeat that was taken in between.
-SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM claims_lease WHERE claim_id = %(claim)s AND generation = %(generation)s
+-- A heartbeat counts from the bind on, whatever the generation: a claim that was shrunk since is held by the same holder.
+SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l JOIN claims_claim c ON c.id = l.claim_id
+WHERE l.claim_id = %(claim)s AND l.at >= c.bound_at
 
 -- postpone_claim: when to look next; no seconds: no timer.
 UPDATE claims_claim SET due_at = now() + make_interval(secs => %(seconds)s::float8) WHERE id = %(claim)s RETURNING id

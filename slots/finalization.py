@@ -29,6 +29,15 @@ BATCH = 50
 AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
 PROBE = 10.0  # seconds between two looks at a slot that drains
 
+Keeper = Callable[[int], bool]  # pool -> something of it is there still
+_keepers: list[Keeper] = []
+
+
+def keeps_pool(keeper: Keeper) -> Keeper:
+    """For the app above: slots know no claims. Asked under the pool's lock."""
+    _keepers.append(keeper)
+    return keeper
+
 
 @chore("pauses", every=1.0)
 def end_pauses() -> bool:
@@ -105,7 +114,7 @@ def _sync_if_nobody_does(member_id: int) -> None:
 
 @chore("deleting", every=1.0)
 def end_pools() -> bool:
-    """A pool that is deleted goes with its last member. Its claims have ended before: each held a slot of a member."""
+    """A pool that is deleted goes with its last member and its last claim: also those end first that wait and hold nothing."""
     members = Member.objects.filter(LIVE, pool_id=OuterRef("pk"))
     due = list(Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH])
     _each(due, settle_deleting)
@@ -115,7 +124,7 @@ def end_pools() -> bool:
 def settle_deleting(pool_id: int) -> bool:
     with transaction.atomic():
         pool = lock_pool(pool_id)
-        if pool.state != "deleting" or Member.objects.filter(LIVE, pool=pool).exists():
+        if pool.state != "deleting" or Member.objects.filter(LIVE, pool=pool).exists() or any(stays(pool_id) for stays in _keepers):
             return False
         Pool.objects.filter(pk=pool.pk).update(state="gone", paused_until=None, changed_at=Now())
         record("gone", pool_id=pool.pk, before="deleting", after="gone")

@@ -37,7 +37,7 @@ def in_seconds(seconds: float) -> Combinable:
     return Now() + timedelta(seconds=seconds)
 
 
-def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec]) -> list[Member]:
+def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = "") -> list[Member]:
     """Members with all their slots, behind those that are there. A provider that has to act first gets an operation for each."""
     if not declared:
         return []
@@ -63,7 +63,8 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec]) 
     for row, member in zip(members, declared, strict=True):
         offered = slots_of(spec.layout, member.own)
         add_slot_rows(pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank))
-        record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, data={"member": member.as_config(), "slots": len(offered)})
+        about = {"member": member.as_config(), "slots": len(offered)}
+        record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=about)
         ask_for_sync(pool, row)
     hint("slots")
     return members

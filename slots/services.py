@@ -73,7 +73,7 @@ def add_members(*, pool_id: int, declared: Sequence[Any], where: str = "members"
         faults.found += list_member_faults(pool, spec, found, where)
         faults.raise_if_any()
         with explain_overlap(spec, found, where):
-            members = add_member_rows(pool, spec, found)
+            members = add_member_rows(pool, spec, found, reason.strip())
         raise_revision(pool)
     return members
 

@@ -9,6 +9,7 @@ from claims.policy import fate_of_lost
 from claims.services.releasing import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
+from project.kernel.events import record
 from project.kernel.hints import hint
 
 CHUNK = 500
@@ -34,7 +35,10 @@ def _lose(claim_id: int, member_id: int, reason: str) -> bool:
             # Nobody knows how far it came: nothing of the workspace starts until a person has looked.
             why = f"claim {claim_id} was lost while it applied"
             CLAIMS.rows("set_workspace_lock", workspace=workspace.id, by=current_actor(), reason=why)
-            CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)
+            while len(CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)) == CHUNK:
+                pass
+            record("lock", reason=why, data={"workspace": workspace.name})
+            hint("claims")
         if fate.to == "waiting":
             hint("claims")
     return True

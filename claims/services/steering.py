@@ -61,11 +61,16 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
 
 def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
     """The holder answers for its claim, in time by the database's clock. Said twice, it is so once."""
-    if repeat(partial(CLAIMS.rows, "acknowledge", claim=claim_id, generation=generation)):
+
+    def acknowledge() -> bool:
         with transaction.atomic():
-            claim = view_claim(claim_id)
-            record("acknowledge", pool_id=claim.pool_id, claim_id=claim_id, generation=generation, before="bound", after="bound")
-        return claim
+            row = CLAIMS.one("acknowledge", claim=claim_id, generation=generation)
+            if row is not None:
+                record("acknowledge", pool_id=row.pool_id, claim_id=claim_id, generation=generation, before="bound", after="bound")
+            return row is not None
+
+    if repeat(acknowledge):
+        return view_claim(claim_id)
     claim = view_claim(claim_id)
     if claim.generation == generation and claim.state == "bound":
         if claim.acknowledged_at is not None:
