@@ -172,9 +172,11 @@ def tokens(request: Any) -> HttpResponse:
 
 
 def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
-    pool = Pool.objects.filter(LIVE, pk=int(given["pool"])).first() if given["pool"].isdigit() else None
-    if pool is not None and not request.identity.may("read", pool.pk):
-        pool = None
+    pool = None
+    if given["pool"]:  # one that is gone by now must not become all of them
+        pool = next((p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]), None)
+        if pool is None:
+            raise Invalid(fields=[FieldError("pools", "This pool is not there any more.", "Choose another one.")])
     return create_token(
         user=request.user,
         name=given["name"].strip(),
