@@ -44,7 +44,7 @@ class Client:
             try:
                 answer, wait = self._once(method, path, body, key)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                self._close()
+                self.close()
                 answer, wait = Answer(0, str(error) or type(error).__name__), 0.0
                 failures += 1
                 if failures == 1:  # a connection that the server has closed because it was idle, most of the time
@@ -76,7 +76,7 @@ class Client:
         found = json.loads(text) if text and is_json else None
         return Answer(response.status, found), float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
         self.connection = None

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -181,7 +182,8 @@ def main() -> int:
         return 1
     while token := read_token(file):
         try:
-            Driver(Client(url, token)).run()
+            with closing(Client(url, token)) as client:
+                Driver(client).run()
         except Unauthorised:
             say(f"{url} does not take the token of the sample; looking again in {pause:g} s")
             time.sleep(pause)

@@ -1,0 +1,84 @@
+"""The sample comes and goes as a whole."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from claims.models import Claim
+from claims.requests import ClaimRequest
+from claims.services import create_claim
+from pools.access import CLAIMANT
+from pools.models import Pool, Token
+from pools.services import create_pool
+from pools.tokens import BadToken, identify_token
+from project.kernel.errors import Conflict
+from project.sample import services as sample
+from slots.models import Slot
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, settings: Any) -> Path:
+    settings.BERTH_HOME = tmp_path
+    return tmp_path
+
+
+def test_it_makes_three_pools_and_a_token_that_may_claim_in_them_alone(home: Path) -> None:
+    sample.load_sample()
+    pools = sample.list_pools_of_sample()
+    assert [pool.name for pool in pools] == ["device-ports", "env-test", "licences"]
+    assert Slot.objects.filter(pool__in=pools, is_open=True).count() == 20 + 16 + 64
+    file = home / "sample-token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    identity = identify_token(file.read_text().strip())
+    assert {pool: CLAIMANT in identity.roles_in(pool) for pool in (p.pk for p in pools)} == dict.fromkeys((p.pk for p in pools), True)
+    assert not identity.roles_in(None)
+
+
+def test_loading_twice_makes_a_new_token_and_nothing_else(home: Path) -> None:
+    sample.load_sample()
+    first = (home / "sample-token").read_text().strip()
+    assert "pool env-test is there already" in sample.load_sample()
+    assert Pool.objects.count() == 3
+    assert Token.objects.filter(revoked_at__isnull=True).count() == 1
+    with pytest.raises(BadToken):
+        identify_token(first)
+
+
+def test_a_pool_of_somebody_else_is_left_alone() -> None:
+    create_pool({"kind": "Pool", "name": "licences", "slots": 1})
+    with pytest.raises(Conflict):
+        sample.load_sample()
+    assert Pool.objects.count() == 1
+    sample.remove_sample()
+    assert Pool.objects.get().state == "active"
+
+
+def test_a_person_named_sample_gets_no_token() -> None:
+    User.objects.create_user("sample", password="a long password")
+    with pytest.raises(Conflict):
+        sample.load_sample()
+    assert not Pool.objects.exists()
+    assert not Token.objects.exists()
+
+
+def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
+    sample.load_sample()
+    secret = (home / "sample-token").read_text().strip()
+    claim = create_claim(ClaimRequest(pools=("env-test",), owner="branch:login", requested_by="ana"))
+    said = sample.remove_sample()
+    assert len(said) == 3
+    assert not (home / "sample-token").exists()
+    with pytest.raises(BadToken):
+        identify_token(secret)
+    assert Claim.objects.get(pk=claim.id).state == "ended"
+    assert not Slot.objects.filter(is_open=True).exists()
+    assert set(Pool.objects.values_list("state", flat=True)) <= {"deleting", "gone"}
+
+
+def test_removing_nothing_says_so() -> None:
+    assert sample.remove_sample() == ["there is no sample here"]
