@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import IO, Any
 
-from django.db.models import DateTimeField
 from rest_framework import pagination, serializers
 from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
 from .errors import FieldError, Invalid
@@ -111,10 +109,6 @@ class AwareDateTimeField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
-class StrictModelSerializer(Strict, serializers.ModelSerializer[Any]):
-    serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, DateTimeField: AwareDateTimeField}
-
-
 class CursorPages(pagination.CursorPagination):
     """Pages that stay in place while rows come and go. `limit` up to 500, `cursor` as `next` and `previous` give it."""
 
@@ -164,11 +158,6 @@ def check_query(request: Request, known: Iterable[str]) -> None:
 def etag_of(*parts: object) -> str:
     """A strong validator of what these values stand for: a row's version, the digest of its spec."""
     return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
-
-
-def set_etag(response: Response, etag: str) -> Response:
-    response["ETag"] = etag
-    return response
 
 
 def check_match(request: Request, etag: str, *, is_required: bool = True) -> None:

@@ -13,7 +13,6 @@ from django.db import connection
 LANE = 7301  # who performs operations on this lane
 RETENTION = 7302  # who deletes old rows of this kind
 RENUMBER = 7303  # who renumbers events after a restore
-SHAPE = 7304  # who makes the shape of this digest
 SAMPLE = 7305  # who loads or removes the sample
 CONTROLLER = 7306  # a controller that wants one instance to work at a time
 
