@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from claims.answers import ClaimView
-from claims.api.rules import require_all
+from claims.api.rules import may_see, require_all
 from claims.boards import Queue, count_claims, count_waiting, in_pools
 from claims.display import claim_class, claim_word, match_of
 from claims.selectors import ClaimFilter, list_claims, queue_of_pool
@@ -219,7 +219,9 @@ def find_rows(identity: Identity, query: Query, before: int | None, limit: int =
     if wanted is None:
         return [], None
     claims = list_claims(wanted, before=before, limit=limit + 1, explain=True)
-    return [make_row(identity, claim) for claim in claims[:limit]], claims[limit - 1].id if len(claims) > limit else None
+    # The list is found by the first pool of each; one of several pools is shown to whoever reads all of them.
+    shown = [claim for claim in claims[:limit] if len(claim.pools) == 1 or may_see(identity, claim)]
+    return [make_row(identity, claim) for claim in shown], claims[limit - 1].id if len(claims) > limit else None
 
 
 @dataclass(frozen=True, slots=True)

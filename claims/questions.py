@@ -169,7 +169,7 @@ def priority_field(value: str) -> Field:
 
 def read_priority(given: Given) -> int:
     text = given.values["priority"]
-    if not text.lstrip("-").isdigit() or len(text) > 4:
+    if not text.lstrip("-").isdecimal() or len(text) > 4:
         raise Invalid(
             fields=[FieldError("priority", f"{text[:20]} is not a whole number.", f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.")]
         )
@@ -182,7 +182,7 @@ def read_priority(given: Given) -> int:
 def chosen(request: Any) -> list[ClaimView]:
     """Those named in the address or the form that are there and may be touched."""
     told = request.POST.getlist("claim") if request.method == "POST" else request.GET.getlist("claim")
-    ids = [int(text) for text in dict.fromkeys(told) if text.isdigit() and len(text) < 19][:MOST]
+    ids = [int(text) for text in dict.fromkeys(told) if text.isdecimal() and len(text) < 19][:MOST]
     return [claim for claim in view_claims(ids) if may_touch(request.identity, claim)]
 
 
@@ -328,7 +328,7 @@ def request_of(request: Any, body: dict[str, Any], given: Given) -> Any:
         if given.values.get(name):
             body[name] = given.values[name]
     if size := given.values.get("size", ""):
-        body["size"] = int(size) if size.isdigit() and len(size) < 10 else size
+        body["size"] = int(size) if size.isdecimal() and len(size) < 10 else size
     if selector := given.values.get("selector"):
         try:
             body["selector"] = read_labels(selector)

@@ -100,7 +100,7 @@ class Answer:
 def read_place(text: str) -> tuple[str, str, int] | None:
     """'env-eu-1 slot 2', 'env-eu-1 · slot 2', 'gateway-1 tcp 30004', 'env-eu-1/2'."""
     words = text.replace("·", " ").replace("/", " ").replace(":", " ").split()
-    if len(words) < 2 or not words[-1].isdigit() or len(words[-1]) > 9:
+    if len(words) < 2 or not words[-1].isdecimal() or len(words[-1]) > 9:
         return None
     return words[0], words[1] if len(words) > 2 else "", int(words[-1])
 

@@ -33,7 +33,7 @@ def show_claims(request: Any) -> HttpResponse:
     typed = request.GET.get("q")
     query = read_query("state:waiting" if typed is None else typed)
     before = request.GET.get("before", "")
-    argument = urlencode({"q": str(query)} | ({"before": before} if before.isdigit() else {}))
+    argument = urlencode({"q": str(query)} | ({"before": before} if before.isdecimal() else {}))
     return page(
         request, "pages/claims.html", "claims", query=str(query), argument=argument, may_claim=request.identity.may_anywhere("claim")
     )
@@ -59,7 +59,7 @@ def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
 def open_claims(identity: Identity, argument: str) -> Opened | None:
     asked = {key: values[0] for key, values in parse_qs(argument).items()}
     query = read_query(asked.get("q", ""))
-    before = int(asked["before"]) if asked.get("before", "").isdigit() else None
+    before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
     subjects, scope = scope_of(identity)
 
     def render() -> str:
@@ -123,7 +123,7 @@ def _count(name: str) -> int:
 
 @region("claim")
 def open_claim(identity: Identity, argument: str) -> Opened | None:
-    if not (argument.isdigit() and len(argument) < 19):
+    if not (argument.isdecimal() and len(argument) < 19):
         return None
     try:
         claim = view_claim(int(argument))

@@ -90,7 +90,7 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
         messages.success(request, f"{made.name} is made.")
         return made
     revision = values.get("revision", "")
-    changed = update_pool(pool.name, config, revision=int(revision) if revision.isdigit() else None, reason=reason)
+    changed = update_pool(pool.name, config, revision=int(revision) if revision.isdecimal() else None, reason=reason)
     said = f"{pool.name} is changed, revision {changed.revision}." if changed.revision != pool.revision else f"{pool.name} is as it was."
     messages.success(request, said)
     return changed
@@ -182,7 +182,7 @@ def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
         name=given["name"].strip(),
         roles=[given["role"]] if given["role"] else None,
         pools=[pool] if pool else None,
-        expires_at=timezone.now() + timedelta(days=int(given["lasts"])) if given["lasts"].isdigit() else None,
+        expires_at=timezone.now() + timedelta(days=int(given["lasts"])) if given["lasts"].isdecimal() else None,
     )
 
 

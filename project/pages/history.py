@@ -34,7 +34,7 @@ def show_events(request: Any) -> HttpResponse:
     at = read_moment(request.GET.get("at", ""), now)
     before = request.GET.get("before", "")
     kept = {key: value for key, value in (("q", typed), ("by", by)) if value}
-    argument = urlencode(kept | ({"before": before} if before.isdigit() else {}))
+    argument = urlencode(kept | ({"before": before} if before.isdecimal() else {}))
     context: dict[str, Any] = {
         "query": typed,
         "by": by,
@@ -54,7 +54,7 @@ def show_events(request: Any) -> HttpResponse:
     if at is not None:
         pools = {pool.pk: pool for pool in list_pools(visible)}
         pictures = pools_at(pools, at)
-        lines, more = list_lines(filter_of(identity, typed, by, at), limit=LINES, before_id=int(before) if before.isdigit() else None)
+        lines, more = list_lines(filter_of(identity, typed, by, at), limit=LINES, before_id=int(before) if before.isdecimal() else None)
         context |= {
             "pictures": [(pools[p.pool_id], p) for p in pictures if p.total] if pictures is not None else None,
             "held_then": sum(p.held for p in pictures or []),
@@ -119,8 +119,8 @@ def filter_of(identity: Identity, typed: str, by: str = "", until: datetime | No
         pool_id=(pool.pk if pool else 0) if "pool" in keys else None,
         member_id=member_id,
         slot_id=number(keys.get("slot")),
-        claim_id=number(keys.get("claim") or (text if text.isdigit() else None)),
-        actor=keys.get("actor", "") or ("" if text.isdigit() else text),
+        claim_id=number(keys.get("claim") or (text if text.isdecimal() else None)),
+        actor=keys.get("actor", "") or ("" if text.isdecimal() else text),
         verb=keys.get("verb", ""),
         by=by,
         until=until,
@@ -130,13 +130,13 @@ def filter_of(identity: Identity, typed: str, by: str = "", until: datetime | No
 def number(text: str | None) -> int | None:
     if text is None:
         return None
-    return int(text) if text.isdigit() and len(text) < 19 else 0
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 @region("events")
 def open_events(identity: Identity, argument: str) -> Opened | None:
     asked = {key: values[0] for key, values in parse_qs(argument).items()}
-    before = int(asked["before"]) if asked.get("before", "").isdigit() else None
+    before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
     subjects, scope = scope_of(identity)
 
     def render() -> str:

@@ -205,7 +205,7 @@ of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True
 
 @region("member")
 def open_member(identity: Identity, argument: str) -> Opened | None:
-    member = Member.objects.filter(pk=int(argument)).select_related("pool").first() if argument.isdigit() else None
+    member = Member.objects.filter(pk=int(argument)).select_related("pool").first() if argument.isdecimal() else None
     if member is None or not identity.may("read", member.pool_id):
         return None
     roles = ",".join(sorted(identity.roles_in(member.pool_id)))

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.urls import reverse
 
+from claims.api.rules import may_see
 from claims.boards import count_waiting
 from claims.display import claim_class, claim_word
 from claims.selectors import ClaimFilter, list_claims
@@ -95,6 +96,8 @@ def claims(identity: Identity, text: str) -> list[Hit]:
     scope = None if visible is None else frozenset(visible)
     hits = []
     for claim in list_claims(ClaimFilter(visible=scope, text=text), limit=EACH):
+        if len(claim.pools) > 1 and not may_see(identity, claim):
+            continue
         state = (
             claim_class(claim.state, outcome=claim.outcome, step=claim.step),
             claim_word(claim.state, outcome=claim.outcome, step=claim.step),
