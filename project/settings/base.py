@@ -101,7 +101,7 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 # No inline script and no inline style element; numbers go into style attributes (the length of a bar).
 STRICT = "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'"
 STRICT += "; frame-ancestors 'none'"
-# What the admin and the schema's page bring along: Alpine evaluates expressions, and both write style elements.
+# What the admin brings along: Alpine evaluates expressions and writes style elements.
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
 

@@ -1,6 +1,7 @@
 """Safe by default: sessions end, guessing is slow, answers carry their policy, bodies have limits, logs have no secrets."""
 
 import logging
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -110,9 +111,11 @@ def test_a_hundred_guesses_at_once_are_no_way_around_it() -> None:
         finally:
             connection.close()
 
+    begin = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         waits = list(pool.map(guess, range(100)))
-    assert waits.count(0) == signin.ACCOUNT.free + 1
+    over = int(math.log2(time.monotonic() - begin + 1))  # waits of 1, 2, 4 s that a slow machine has sat out meanwhile
+    assert signin.ACCOUNT.free + 1 <= waits.count(0) <= signin.ACCOUNT.free + 1 + over
 
 
 def test_neither_name_nor_address_is_kept_in_words(person: User) -> None:
