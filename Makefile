@@ -11,7 +11,7 @@ NAME ?=
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench doctor dump restore chromium lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,9 @@ check: $(VENV)/.dev  ## settings fit for production, and no migration missing
 
 bench: $(VENV)/.run  ## measure: make bench NAME=bind
 	@$(RUN) manage.py bench $(NAME) $(ARGS)
+
+snapshot: $(VENV)/.dev  ## keep this version's schema with data, for the test of upgrades: make snapshot NAME=0.1.0
+	@$(RUN) -m tests.ground.snapshot $(NAME)
 
 doctor: $(VENV)/.run  ## look for broken invariants in the running installation
 	@$(RUN) manage.py doctor $(ARGS)
