@@ -8,18 +8,21 @@ from project.kernel import chores
 from project.kernel.chores import Chore, Round
 
 
-def failing(cause: Exception | None) -> None:
-    raise OperationalError("not done") from cause
+def chores_of(cause: Exception, done: list[str]) -> dict[str, Chore]:
+    def fail() -> bool:
+        raise OperationalError("not done") from cause
+
+    def work() -> bool:
+        done.append("b")
+        return False
+
+    return {"a": Chore("a", 1.0, fail), "b": Chore("b", 1.0, work)}
 
 
 @pytest.mark.parametrize("cause", [psycopg.errors.QueryCanceled(), psycopg.errors.LockNotAvailable()])
 def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
     done: list[str] = []
-    found = {
-        "a": Chore("a", 1.0, lambda: bool(failing(cause))),
-        "b": Chore("b", 1.0, lambda: bool(done.append("b"))),
-    }
-    monkeypatch.setattr(chores, "_chores", found)
+    monkeypatch.setattr(chores, "_chores", chores_of(cause, done))
     with pytest.raises(OperationalError):
         Round(clock=lambda: 0.0).step()
     assert done == ["b"]
@@ -27,11 +30,7 @@ def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: 
 
 def test_a_database_that_is_away_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    found = {
-        "a": Chore("a", 1.0, lambda: bool(failing(psycopg.OperationalError("server closed the connection")))),
-        "b": Chore("b", 1.0, lambda: bool(done.append("b"))),
-    }
-    monkeypatch.setattr(chores, "_chores", found)
+    monkeypatch.setattr(chores, "_chores", chores_of(psycopg.OperationalError("server closed the connection"), done))
     with pytest.raises(OperationalError):
         Round(clock=lambda: 0.0).step()
     assert not done
