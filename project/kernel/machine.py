@@ -50,7 +50,11 @@ class Machine:
 
     def field(self, **options: object) -> "models.CharField[str, str]":
         return models.CharField(
-            max_length=16, choices=[(s, s) for s in self.states], default=self.initial, db_default=self.initial, **options  # type: ignore[arg-type]
+            max_length=16,
+            choices=[(s, s) for s in self.states],
+            default=self.initial,
+            db_default=self.initial,
+            **options,  # type: ignore[arg-type]
         )
 
     def check(self) -> models.CheckConstraint:
