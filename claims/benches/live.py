@@ -75,7 +75,7 @@ def bench_live(run: Run) -> Mapping[str, Any]:
     token = make_token("bench")
     before = run.reference.measure(run.seconds(1.0))
     with web_server() as (host, port), running(["manage.py", "relay"]), run.crew("claims.benches.live.Changer", 1, batch=batch) as crew:
-        heard = asyncio.run(hear(f"ws://{host}:{port}/ws/live/", token, sockets, crew, run.seconds(15.0, 2.0)))
+        heard = asyncio.run(hear(f"ws://{host}:{port}/ws/live/", token, sockets, crew, run.seconds(15.0, 2.0), str(now_position())))
     late = sorted(latencies(heard))
     after = run.reference.measure(run.seconds(1.0))
     return {
@@ -90,10 +90,9 @@ def bench_live(run: Run) -> Mapping[str, Any]:
     }
 
 
-async def hear(url: str, token: str, count: int, crew: Any, seconds: float) -> Heard:
+async def hear(url: str, token: str, count: int, crew: Any, seconds: float, position: str) -> Heard:
     """The sockets of so many open pages, while the changes go on."""
     heard = Heard()
-    position = str(await asyncio.to_thread(now_position))
     headers = {"Authorization": f"Bearer {token}"}
     sockets = [await connect(url, additional_headers=headers, max_queue=None, compression=None) for _ in range(count)]
     for socket in sockets:
