@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 
 from claims.policy import Timed, look_at
 from claims.services.deleting import finish_deleting
@@ -18,7 +18,7 @@ from claims.services.releasing import Ending, end_unheld, give_back
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, SLOTS, repeat
 from project.kernel.actor import current_actor
-from project.kernel.chores import chore
+from project.kernel.chores import chore, each, is_away
 from project.kernel.hints import hint
 from project.kernel.retention import delete_old, keeps
 from slots.finalization import keeps_pool
@@ -37,9 +37,9 @@ def look_at_due_claims() -> bool:
     for row in rows:
         try:
             repeat(partial(_look_at_claim, row.id))
-        except (OperationalError, InterfaceError):
-            raise
         except Exception as error:
+            if is_away(error):
+                raise
             CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
             logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
             failed.append(error)
@@ -114,8 +114,7 @@ _VERBS = {"unacknowledged": "unacknowledged", "expired": "expire", "lost": "lose
 def free_workspaces() -> bool:
     """Workspaces in which somebody is blocked by nothing: the process that was to free him died in between."""
     rows = CLAIMS.rows("workspaces_to_free", BATCH)
-    for row in rows:
-        free_workspace(row.id)
+    each([row.id for row in rows], free_workspace)
     return len(rows) == BATCH
 
 
@@ -123,15 +122,15 @@ def free_workspaces() -> bool:
 def lose_claims() -> bool:
     """Claims on members that are lost, each in a transaction of its own."""
     members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
-    for member_id in members:
-        for row in CLAIMS.rows("claims_on_member", member=member_id):
-            lose_claim(claim_id=row.id, member_id=member_id)
+    found = [(row.id, member_id) for member_id in members for row in CLAIMS.rows("claims_on_member", member=member_id)]
+    each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
     return len(members) == BATCH
 
 
 @chore("claims of deleted pools", every=1.0)
 def end_claims_of_deleted_pools() -> bool:
-    more = [finish_deleting(row.id) for row in CLAIMS.rows("pools_deleting")]  # each of them has its turn
+    more: list[bool] = []
+    each([row.id for row in CLAIMS.rows("pools_deleting")], lambda pool_id: more.append(finish_deleting(pool_id)))
     return any(more)
 
 

@@ -401,12 +401,12 @@ SELECT id, locked_at IS NOT NULL AS is_locked FROM claims_workspace WHERE id = %
 -- promote: the next serial claim of a workspace, after lock_workspace, in a transaction of its own after the one before it ended; the
 -- finalizer repeats it.
 WITH next AS (
-  SELECT c.id, c.due_at, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
-  WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked'
+  SELECT c.id, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
+  WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked' AND (c.due_at IS NULL OR c.due_at <= now())
   ORDER BY c.rank, c.id LIMIT 1 FOR NO KEY UPDATE OF c),
 c AS (
   UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM next
-  WHERE claims_claim.id = next.id AND (next.due_at IS NULL OR next.due_at <= now())
+  WHERE claims_claim.id = next.id
     AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = %(workspace)s AND o.is_serial
                     AND o.state IN ('waiting', 'bound', 'reserved', 'parked'))
   RETURNING claims_claim.id, claims_claim.pool_id, claims_claim.generation),

@@ -3,28 +3,22 @@ whether there is more. Any number of finalizers may run: what one has taken the 
 its locks.
 """
 
-import logging
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
 from pools.selectors import LIVE, lock_member, lock_pool, spec_of
-from project.kernel.chores import chore
+from project.kernel.chores import chore, each
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.policy import decide_liveness
 from slots.rows import S, ask_for_sync, in_seconds, lane_of
 from slots.services import bring_back, clean_slot, lose_member, resume_pool, settle_leaving, take_offline
 
-logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-BUSY = {"55P03", "40001", "40P01"}  # somebody else has the row: it is looked at again
 BATCH = 50
 AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
 PROBE = 10.0  # seconds between two looks at a slot that drains
@@ -43,7 +37,7 @@ def keeps_pool(keeper: Keeper) -> Keeper:
 def end_pauses() -> bool:
     """A pause ends by itself."""
     due = list(Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH])
-    _each(due, lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True))
+    each(due, lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True))
     return len(due) == BATCH
 
 
@@ -51,7 +45,7 @@ def end_pauses() -> bool:
 def look_at_members() -> bool:
     """Those whose timer has run out: heard in time, offline, or lost."""
     due = S.rows("take_due_members", BATCH, seconds=AGAIN)
-    _each([row.id for row in due], settle_liveness)
+    each([row.id for row in due], settle_liveness)
     return len(due) == BATCH
 
 
@@ -82,7 +76,7 @@ def settle_liveness(member_id: int) -> None:
 def settle_leaving_members() -> bool:
     """Members that are to go and that nobody keeps any more."""
     found = S.rows("empty_leaving", BATCH)
-    _each([row.id for row in found], settle_leaving)
+    each([row.id for row in found], settle_leaving)
     return len(found) == BATCH
 
 
@@ -91,9 +85,9 @@ def look_at_draining() -> bool:
     """Slots that drain and whose time has come: their provider is asked again, and past the deadline it puts out whoever is left."""
     due = S.rows("take_due_slots", BATCH, seconds=PROBE)
     pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
-    _each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
+    each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
     rest = [row for row in due if not pools[row.pool_id].queue]
-    _each(rest, lambda row: clean_slot(slot_id=row.id, generation=row.generation))
+    each(rest, lambda row: clean_slot(slot_id=row.id, generation=row.generation))
     return len(due) == BATCH
 
 
@@ -101,7 +95,7 @@ def look_at_draining() -> bool:
 def sync_again() -> bool:
     """Members on their way in or out, for which no operation is open."""
     found = S.rows("unsynced_members", BATCH)
-    _each([row.member_id for row in found], _sync_if_nobody_does)
+    each([row.member_id for row in found], _sync_if_nobody_does)
     return len(found) == BATCH
 
 
@@ -117,7 +111,7 @@ def end_pools() -> bool:
     """A pool that is deleted goes with its last member and its last claim: also those end first that wait and hold nothing."""
     members = Member.objects.filter(LIVE, pool_id=OuterRef("pk"))
     due = list(Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH])
-    _each(due, settle_deleting)
+    each(due, settle_deleting)
     return len(due) == BATCH
 
 
@@ -130,21 +124,6 @@ def settle_deleting(pool_id: int) -> bool:
         record("gone", pool_id=pool.pk, before="deleting", after="gone")
         hint("pools")
     return True
-
-
-def _each(found: Iterable[T], act: Callable[[T], object]) -> None:
-    """Each in turn, also after one that can't be dealt with; its error is raised at the end. A database that is away ends it at once."""
-    failed: list[Exception] = []
-    for item in found:
-        try:
-            act(item)
-        except Exception as error:
-            if isinstance(error, OperationalError | InterfaceError) and getattr(error.__cause__, "sqlstate", None) not in BUSY:
-                raise
-            logger.warning("%r could not be dealt with, once more later: %s", item, error)
-            failed.append(error)
-    if failed:
-        raise failed[0]
 
 
 FINALIZERS: list[Callable[[], bool]] = [

@@ -8,8 +8,9 @@ the chores after it.
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError
 
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF = Backoff(1.0, 60.0)
 
+T = TypeVar("T")
 Step = Callable[[], bool]  # True: there is more to do, call again
 
 
@@ -29,6 +31,21 @@ IN_THE_WAY = {"55P03", "57014", "40001", "40P01"}
 
 def is_away(error: BaseException) -> bool:
     return isinstance(error, OperationalError | InterfaceError) and getattr(error.__cause__, "sqlstate", None) not in IN_THE_WAY
+
+
+def each(found: Iterable[T], act: Callable[[T], object]) -> None:
+    """Each in turn, also after one that can't be dealt with; its error is raised at the end. A database that is away ends it at once."""
+    failed: list[Exception] = []
+    for item in found:
+        try:
+            act(item)
+        except Exception as error:
+            if is_away(error):
+                raise
+            logger.warning("%r could not be dealt with, once more later: %s", item, error)
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,9 @@ class Poller:
             except DatabaseError as error:
                 logger.warning("the database does not answer: %s", error)
                 connections.close_all()
+            except Exception:  # whatever it was: without this thread the outbox stands still while Valkey is away
+                logger.exception("the look for forgotten operations failed, next one in %s s", POLL)
+                connections.close_all()
         connections.close_all()
 
 
