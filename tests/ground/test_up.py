@@ -9,11 +9,13 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from project.kernel.embedded.process import free_port
-from tests.ground.stack import Stack, wait_gone
+from tests.ground.stack import READY, Stack, wait_gone
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +152,25 @@ def test_an_ordinary_user_runs_it_too(tmp_path: Path) -> None:
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in before} == {65534}
     assert stack.stop() < 5
     assert wait_gone(before, 0) == []
+
+
+def test_services_of_ones_own_replace_the_embedded_ones(tmp_path: Path) -> None:
+    server = urlsplit(os.environ["DATABASE_URL"])
+    with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        connection.execute("create database own_services")
+    own = {"DATABASE_URL": server._replace(path="/own_services").geturl(), "REDIS_URL": os.environ["REDIS_URL"]}
+    stack = Stack(tmp_path / "state", free_port(), **own)
+    stack.launch()
+    stack.wait_for("uses the services of DATABASE_URL and REDIS_URL")
+    stack.wait_for(READY, 60)
+    assert not [command for command in stack.list_processes().values() if "bin/postgres" in command or "valkey-server" in command]
+    assert stack.status() == 200
+    assert stack.stop() < 5
+
+
+def test_a_database_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    own = {"DATABASE_URL": f"postgresql://berth:secret@127.0.0.1:{free_port()}/berth", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    code, said = Stack(tmp_path / "state", free_port(), **own).refused()
+    assert code == 1
+    assert "The database does not answer. Check DATABASE_URL." in said
+    assert "secret" not in said
