@@ -206,6 +206,7 @@ class Hub:
 
     async def _tail(self) -> None:
         await self.log.begin()
+        self._recheck()  # who came before the log was followed may have lost what they had
         while True:
             self._wake.clear()
             began = time.monotonic()
@@ -260,6 +261,8 @@ class Hub:
             return
         touched = Touched()
         touched.add(rows)
+        if touched.verbs & ACCESS_VERBS:
+            joiner.socket.recheck()
         for name in joiner.names:
             opened = joiner.socket.watching.get(name)
             if opened is not None and opened.subjects & touched.subjects:

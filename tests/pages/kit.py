@@ -1,0 +1,52 @@
+"""A small world for pages: pools with members, claims that hold and wait, and people with every role."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from claims.answers import ClaimView
+from claims.requests import parse_claim
+from claims.services import create_claim
+from pools.access import Identity, load_identity
+from pools.grants import give_grant
+from pools.models import Member, Pool
+from pools.services import create_pool
+from project.kernel.actor import acting_as
+from slots.models import Slot
+
+PASSWORD = "correct horse battery"
+
+
+def make_pool(name: str = "env", members: int = 2, slots: Any = 2, **more: Any) -> Pool:
+    listed = [{"name": f"{name}-{n}"} for n in range(1, members + 1)]
+    return create_pool({"name": name, "slots": slots, "members": {"max": max(members, 4), "list": listed}, **more})
+
+
+def claim(pool: str = "env", who: str = "ci", **body: Any) -> ClaimView:
+    with acting_as(who):
+        return create_claim(parse_claim({"pools": [pool], **body}, requested_by=who))
+
+
+def person(name: str, *roles: str, pool: Pool | None = None) -> User:
+    user = User.objects.create_user(name, password=PASSWORD)
+    for role in roles:
+        give_grant(role=role, user=user, pool=pool)
+    return user
+
+
+def chief(name: str = "ana") -> User:
+    return User.objects.create_superuser(name, password=PASSWORD)
+
+
+def identity_of(user: User) -> Identity:
+    found = load_identity(user.pk)
+    assert found is not None
+    return found
+
+
+def member(name: str) -> Member:
+    return Member.objects.get(name=name)
+
+
+def slot_of(name: str, number: int = 0) -> Slot:
+    return Slot.objects.get(member__name=name, number=number)
