@@ -10,12 +10,9 @@ from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from project.kernel import operations as outbox
-from project.kernel.actor import acting_as
-from project.kernel.budgets import take_budget
-from project.kernel.errors import Conflict
 from project.kernel.guards import InsideTransaction
 from project.kernel.locks import LANE, try_lock
-from project.kernel.models import Budget, Event, Operation
+from project.kernel.models import Operation
 from project.kernel.operations import Taken, add_operation, perform_due, performs, performs_batch, queues_due, renew, settle, take
 
 from .conftest import run_in_thread, run_together
@@ -405,103 +402,3 @@ def test_queues_with_something_due_are_named():
     take("c", "a")
     assert queues_due() == ["a"]
     assert queues_due(late=60) == []
-
-
-# By hand --------------------------------------------------------------------------------------------------------------------------------
-
-
-def fail_for_good() -> int:
-    @performs("sync")
-    def perform(taken: Taken) -> None:
-        raise outbox.PermanentError("no such subnet")
-
-    number = add(pool_id=5, claim_id=6)
-    perform_due("q")
-    return number
-
-
-def test_a_permanent_error_is_told_once_and_waits():
-    number = fail_for_good()
-    assert due_in(number) > 86400 * 365
-    event = Event.objects.get(verb="give_up")
-    assert (event.pool_id, event.claim_id, event.reason) == (5, 6, "no such subnet")
-
-
-def test_a_person_retries_it():
-    number = fail_for_good()
-    with acting_as("user:1"):
-        outbox.retry_operation(number, "the subnet is there now")
-
-    @performs("sync")
-    def perform(taken: Taken) -> None:
-        pass
-
-    assert perform_due("q") == 1
-    event = Event.objects.get(verb="retry")
-    assert (event.actor, event.reason) == ("user:1", "the subnet is there now")
-
-
-def test_a_person_takes_note_of_it():
-    number = fail_for_good()
-    with acting_as("user:1"):
-        outbox.see_operation(number)
-    assert Operation.objects.get().seen_by == "user:1"
-
-
-@pytest.mark.parametrize("act", [outbox.retry_operation, outbox.see_operation])
-def test_what_has_no_error_is_neither_retried_nor_seen(act):
-    number = add()
-    with pytest.raises(Conflict, match=str(number)):
-        act(number)
-
-
-# Budgets --------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_budget_is_spent_and_fills_again_with_time():
-    assert take_budget("acct", 8, rate=10, burst=10).is_granted
-    refused = take_budget("acct", 8, rate=10, burst=10)
-    assert not refused.is_granted
-    assert 0.3 < refused.wait <= 0.6
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 s'")
-    assert take_budget("acct", 8, rate=10, burst=10).is_granted
-
-
-def test_a_budget_never_holds_more_than_its_burst():
-    take_budget("acct", 1, rate=10, burst=10)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 day'")
-    take_budget("acct", 10, rate=10, burst=10)
-    assert not take_budget("acct", 5, rate=10, burst=10).is_granted
-
-
-def test_eight_workers_together_spend_no_more_than_there_is():
-    granted = run_together(8, lambda k: sum(take_budget("acct", 1, rate=0.001, burst=20).is_granted for _ in range(10)))
-    assert sum(granted) == 20
-    assert Budget.objects.get().spent_today == 20
-
-
-def test_what_was_spent_is_counted_by_the_day():
-    take_budget("acct", 3, rate=1, burst=10)
-    Budget.objects.update(spent_on="2020-01-01")
-    take_budget("acct", 2, rate=1, burst=10)
-    assert Budget.objects.get().spent_today == 2
-
-
-def test_a_clock_that_goes_back_takes_nothing_away():
-    take_budget("acct", 1, rate=10, burst=10)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at + interval '1 hour'")
-    assert take_budget("acct", 9, rate=10, burst=10).is_granted
-
-
-@pytest.mark.parametrize(("n", "rate", "burst"), [(0, 1, 1), (2, 1, 1), (1, 0, 1), (-1, 1, 1)])
-def test_what_never_fits_is_a_mistake(n, rate, burst):
-    with pytest.raises(ValueError, match="never fit"):
-        take_budget("acct", n, rate=rate, burst=burst)
-
-
-def test_a_budget_is_not_taken_inside_a_transaction():
-    with pytest.raises(InsideTransaction), transaction.atomic():
-        take_budget("acct", 1, rate=1, burst=1)
