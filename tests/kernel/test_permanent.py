@@ -25,7 +25,7 @@ def fail_for_good() -> int:
 
 
 def test_a_permanent_error_is_told_once_and_waits():
-    number = fail_for_good()
+    fail_for_good()
     assert Operation.objects.get().due_at > timezone.now() + timedelta(days=365)
     event = Event.objects.get(verb="give_up")
     assert (event.pool_id, event.claim_id, event.reason) == (5, 6, "no such subnet")
