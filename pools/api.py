@@ -19,8 +19,6 @@ from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 
 
 class MyView(Endpoint):
-    needs = {"GET": "any"}
-
     @describe("Who I am and what I may", {200: Me}, name="get_me", tag="access")
     def get(self, request: Request) -> Response:
         """The roles that count at this moment: what the user has, less what the token is limited to."""
@@ -39,8 +37,6 @@ class MyView(Endpoint):
 
 
 class TokenList(Endpoint):
-    needs = {"GET": "any", "POST": "any"}
-
     @describe(
         "Tokens",
         {200: pages_of(TokenAnswer)},
@@ -77,8 +73,6 @@ class TokenList(Endpoint):
 
 
 class TokenDetail(Endpoint):
-    needs = {"GET": "own", "DELETE": "own"}
-
     def find(self, token_id: int) -> Token:
         """One's own; of others only for admins of all pools. What one may not see is not there."""
         token = Token.objects.select_related("user").filter(pk=token_id).first()
@@ -102,8 +96,6 @@ class TokenDetail(Endpoint):
 
 
 class GrantList(Endpoint):
-    needs = {"GET": "any", "POST": "admin"}
-
     @describe(
         "Grants",
         {200: pages_of(GrantAnswer)},
@@ -137,8 +129,6 @@ class GrantList(Endpoint):
 
 
 class GrantDetail(Endpoint):
-    needs = {"DELETE": "admin"}
-
     @describe("Withdraw a grant", {204: None}, query=[REASON], name="delete_grant", tag="access")
     def delete(self, request: Request, grant_id: int) -> Response:
         """It counts from the next request on; sockets that showed more than is allowed now close."""

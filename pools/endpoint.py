@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
@@ -105,7 +105,6 @@ class Endpoint(APIView):
     authentication_classes = (TokenAuthentication, PersonAuthentication)
     permission_classes = ()
     schema = EndpointSchema()  # type: ignore[assignment]
-    needs: ClassVar[Mapping[str, str]] = {}  # method -> what the permission tests expect; the rule itself stands in the handler
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         with ExitStack() as self.request_context:

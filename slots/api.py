@@ -40,8 +40,6 @@ LARGEST_BATCH = 1000  # members in one call
 
 
 class MemberList(Endpoint):
-    needs = {"GET": "viewer", "POST": "admin"}
-
     @describe("Members of a pool", {200: pages_of(shapes.MemberAnswer)}, query=PAGES, name="list_members", tag=TAG)
     def get(self, request: Request, pool_name: str) -> Response:
         """In the order in which they are filled. Their slots: of one member, or under slots."""
@@ -80,8 +78,6 @@ class MemberEndpoint(Endpoint):
 
 
 class MemberDetail(MemberEndpoint):
-    needs = {"GET": "viewer", "PATCH": "admin", "DELETE": "operator"}
-
     @describe("A member with its slots", {200: shapes.MemberDetailAnswer}, name="get_member", tag=TAG)
     def get(self, request: Request, member_id: int) -> Response:
         self.find(member_id, "read")
@@ -115,8 +111,6 @@ class MemberDetail(MemberEndpoint):
 
 
 class MemberCordon(MemberEndpoint):
-    needs = {"POST": "operator"}
-
     @describe("Cordon", {200: shapes.MemberDetailAnswer}, body=shapes.NeededReasonBody, problems=(409,), name="cordon_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:
         """Nothing new comes here; what is here stays."""
@@ -126,8 +120,6 @@ class MemberCordon(MemberEndpoint):
 
 
 class MemberUncordon(MemberEndpoint):
-    needs = {"POST": "operator"}
-
     @describe("Uncordon", {200: shapes.MemberDetailAnswer}, body=shapes.ReasonBody, problems=(409,), name="uncordon_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:
         """Open again, as far as the pool and the member itself are willing."""
@@ -137,8 +129,6 @@ class MemberUncordon(MemberEndpoint):
 
 
 class MemberKeep(MemberEndpoint):
-    needs = {"POST": "operator"}
-
     @describe(
         "Keep a member that leaves", {200: shapes.MemberDetailAnswer}, body=shapes.ReasonBody, problems=(409,), name="keep_member", tag=TAG
     )
@@ -150,8 +140,6 @@ class MemberKeep(MemberEndpoint):
 
 
 class MemberHeartbeat(MemberEndpoint):
-    needs = {"POST": "operator"}
-
     @describe("Heartbeat of a member", {200: shapes.BeatAnswer}, body=shapes.BeatBody, problems=(409,), name="beat_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:
         """Its owner says that it is alive. One that was offline comes back."""
@@ -164,8 +152,6 @@ class MemberHeartbeat(MemberEndpoint):
 
 
 class SlotList(Endpoint):
-    needs = {"GET": "any"}
-
     @describe(
         "Slots",
         {200: pages_of(shapes.SlotAnswer)},
@@ -178,6 +164,7 @@ class SlotList(Endpoint):
             in_query("state", "In one of these states.", choices=shapes.SLOT_STATES, many=True),
             in_query("open", "Whether pool and member are willing.", bool),
         ],
+        problems=(404,),
         name="list_slots",
         tag=TAG,
     )
@@ -193,8 +180,6 @@ class SlotList(Endpoint):
 
 
 class SlotHeldBy(Endpoint):
-    needs = {"GET": "viewer"}
-
     @describe(
         "Who held a slot",
         {200: shapes.HeldByAnswer},
@@ -310,8 +295,6 @@ def show_slot(slot: Slot) -> dict[str, Any]:
 
 
 class PoolPause(Endpoint):
-    needs = {"POST": "operator"}
-
     @describe("Pause a pool", {200: shapes.PauseAnswer}, body=shapes.PauseBody, problems=(409,), name="pause_pool", tag="pools")
     def post(self, request: Request, pool_name: str) -> Response:
         """Nothing new is handed out until then; holders stay. It ends by itself."""
@@ -322,8 +305,6 @@ class PoolPause(Endpoint):
 
 
 class PoolResume(Endpoint):
-    needs = {"POST": "operator"}
-
     @describe("Resume a pool", {200: shapes.PauseAnswer}, body=shapes.ReasonBody, problems=(409,), name="resume_pool", tag="pools")
     def post(self, request: Request, pool_name: str) -> Response:
         """Ends a pause before its time. One that is not paused stays as it is."""

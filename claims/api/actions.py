@@ -47,8 +47,6 @@ class ClaimAction(LeanEndpoint):
 
 
 class ClaimRelease(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe(
         "Release", {200: shapes.ClaimAnswer}, body=shapes.as_json(shapes.RELEASE_BODY), problems=(409,), name="release_claim", tag=TAG
     )
@@ -61,8 +59,6 @@ class ClaimRelease(ClaimAction):
 
 
 class ClaimCancel(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe("Cancel", {200: shapes.ClaimAnswer}, body=shapes.as_json(shapes.REASON_BODY), problems=(409,), name="cancel_claim", tag=TAG)
     def post(self, call: Call, claim_id: int) -> HttpResponse:
         """Calls off one that holds nothing yet. One that was bound in the meantime stays so, and gets 409."""
@@ -74,7 +70,6 @@ class ClaimCancel(ClaimAction):
 
 class ClaimForceRelease(ClaimAction):
     action = "force_release"
-    needs = {"POST": "operator"}
 
     @describe(
         "Force release",
@@ -93,8 +88,6 @@ class ClaimForceRelease(ClaimAction):
 
 
 class ClaimPrioritise(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe(
         "Prioritise",
         {200: shapes.ClaimAnswer},
@@ -117,8 +110,6 @@ class ClaimPrioritise(ClaimAction):
 
 
 class ClaimResize(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe(
         "Shrink", {200: shapes.ClaimAnswer}, body=shapes.as_json(shapes.RESIZE_BODY), problems=(409, 422), name="resize_claim", tag=TAG
     )
@@ -131,8 +122,6 @@ class ClaimResize(ClaimAction):
 
 
 class ClaimAcknowledge(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe(
         "Acknowledge",
         {200: shapes.ClaimAnswer},
@@ -150,8 +139,6 @@ class ClaimAcknowledge(ClaimAction):
 
 
 class ClaimKeep(ClaimAction):
-    needs = {"POST": "own"}
-
     @describe(
         "Keep alive", {200: shapes.ClaimAnswer}, body=shapes.as_json(shapes.GENERATION_BODY), problems=(409,), name="keep_claim", tag=TAG
     )

@@ -22,8 +22,6 @@ BIGINT = (1 << 63) - 1
 
 
 class BulkCreate(LeanEndpoint):
-    needs = {"POST": "items"}
-
     @describe("Claim many", {200: shapes.BulkAnswer}, body=shapes.as_json(shapes.BULK_BODY), name="create_claims", tag=TAG)
     def post(self, call: Call) -> HttpResponse:
         """A key in each item makes the call safe to repeat. It counts as one request."""
@@ -34,8 +32,6 @@ class BulkCreate(LeanEndpoint):
 
 
 class BulkRelease(LeanEndpoint):
-    needs = {"POST": "items"}
-
     @describe("Release many", {200: shapes.BulkAnswer}, body=shapes.as_json(shapes.BULK_RELEASE_BODY), name="release_claims", tag=TAG)
     def post(self, call: Call) -> HttpResponse:
         """Each named with its generation. Sending it again does no harm."""

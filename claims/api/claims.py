@@ -35,8 +35,6 @@ EXAMPLE = OpenApiExample("One slot", value={"pool": "env-test", "owner": "branch
 
 
 class ClaimList(LeanEndpoint):
-    needs = {"GET": "any", "POST": "claimant"}
-
     @describe(
         "Claims",
         {200: pages_of(shapes.ClaimAnswer)},
@@ -53,6 +51,7 @@ class ClaimList(LeanEndpoint):
             in_query("member", "Holding a slot of this member.", {"type": "integer", "minimum": 1}),
             in_query("q", "An id, or part of an owner or workspace."),
         ],
+        problems=(404,),
         name="list_claims",
         tag=TAG,
     )
@@ -87,8 +86,6 @@ class ClaimList(LeanEndpoint):
 
 
 class ClaimDetail(LeanEndpoint):
-    needs = {"GET": "viewer"}
-
     @describe(
         "A claim",
         {200: shapes.ClaimAnswer},

@@ -36,8 +36,6 @@ MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 
 
 class EventList(LeanEndpoint):
-    needs = {"GET": "any"}
-
     @describe(
         "Events",
         {200: shapes.EventPage},
@@ -55,6 +53,7 @@ class EventList(LeanEndpoint):
             in_query("verb", "Of this kind: bind, release, cordon, ..."),
             in_query("by", "By people, by controllers, or what went wrong.", choices=BY),
         ],
+        problems=(404,),
         name="list_events",
         tag="events",
     )

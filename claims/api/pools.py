@@ -35,8 +35,6 @@ IF_MATCH = OpenApiParameter(
 
 
 class PoolList(Endpoint):
-    needs = {"GET": "any", "POST": "admin everywhere"}
-
     @describe(
         "Pools",
         {200: pages_of(shapes.PoolAnswer)},
@@ -74,8 +72,6 @@ class PoolList(Endpoint):
 
 
 class PoolDetail(Endpoint):
-    needs = {"GET": "viewer", "PUT": "admin", "PATCH": "admin", "DELETE": "admin"}
-
     @describe("A pool", {200: shapes.PoolDetailAnswer}, headers=[ETAG], name="get_pool", tag=TAG)
     def get(self, request: Request, pool_name: str) -> Response:
         """Its configuration, as a file says it, and how it is."""

@@ -17,8 +17,6 @@ MOST = 500
 
 
 class WorkspaceList(LeanEndpoint):
-    needs = {"GET": "viewer everywhere"}
-
     @describe("Workspaces", {200: shapes.WorkspacePage}, query=[in_query("q", "Part of its name.")], name="list_workspaces", tag=TAG)
     def get(self, call: Call) -> HttpResponse:
         """By name, up to 500."""
@@ -28,8 +26,6 @@ class WorkspaceList(LeanEndpoint):
 
 
 class WorkspaceDetail(LeanEndpoint):
-    needs = {"GET": "viewer everywhere"}
-
     @describe("A workspace", {200: shapes.WorkspaceAnswer}, name="get_workspace", tag=TAG)
     def get(self, call: Call, workspace: str) -> HttpResponse:
         require(call.identity, "read", None)
@@ -37,8 +33,6 @@ class WorkspaceDetail(LeanEndpoint):
 
 
 class WorkspaceLock(LeanEndpoint):
-    needs = {"POST": "operator everywhere"}
-
     @describe(
         "Lock",
         {200: shapes.WorkspaceAnswer},
@@ -58,8 +52,6 @@ class WorkspaceLock(LeanEndpoint):
 
 
 class WorkspaceUnlock(LeanEndpoint):
-    needs = {"POST": "operator everywhere"}
-
     @describe(
         "Unlock", {200: shapes.WorkspaceAnswer}, body=shapes.as_json(shapes.REASON_BODY), problems=(409,), name="unlock_workspace", tag=TAG
     )

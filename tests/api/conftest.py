@@ -12,6 +12,9 @@ from django.test import Client
 from pools.grants import give_grant
 from pools.models import Pool
 from pools.tokens import create_token
+from tests.api.world import standing, world
+
+__all__ = ["standing", "world"]
 
 
 @dataclass

@@ -1,0 +1,276 @@
+"""Who may call what: every method of every address in the URL conf, without and with wrong tokens, and for each role in each place."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+
+from claims.requests import ClaimRequest
+from claims.services import create_claim
+from pools.access import ADMIN, APPROVER, CLAIMANT, OPERATOR, ROLES, VIEWER
+from pools.grants import give_grant
+from pools.models import Token
+from pools.selectors import get_pool
+from pools.tokens import create_token, revoke_token
+from project.kernel.api import etag_of
+from slots.models import Slot
+from tests.api.conftest import Answer, Caller
+from tests.api.kit import make_pool
+from tests.api.world import World
+
+MAY = {
+    VIEWER: set(ROLES),
+    CLAIMANT: {CLAIMANT, OPERATOR, ADMIN},
+    OPERATOR: {OPERATOR, ADMIN},
+    APPROVER: {APPROVER},
+    ADMIN: {ADMIN},
+}
+ANYBODY = "anybody"  # who is known: what is answered depends on the roles
+EVERYWHERE = "everywhere"  # the role in all pools
+
+
+@dataclass(frozen=True)
+class Row:
+    role: str
+    body: Any = None  # a value, or what makes it from the world
+    where: str = "here"
+    headers: Callable[[World], dict[str, str]] = field(default=lambda world: {})
+    path: Callable[[World], str] | None = None
+
+
+def if_match(world: World) -> dict[str, str]:
+    pool = get_pool(world.pool.name)
+    return {"If-Match": etag_of("pool", pool.pk, pool.revision)}
+
+
+def named(world: World) -> Any:
+    return {"generation": world.generation}
+
+
+def on_waiting(action: str) -> Callable[[World], str]:
+    return lambda world: f"claims/{world.waiting}/{action}/"
+
+
+WHY = {"reason": "a test"}
+CONFIG = {"slots": 2, "members": {"max": 20}}
+ROWS = {
+    "GET me/": Row(ANYBODY),
+    "GET tokens/": Row(ANYBODY),
+    "POST tokens/": Row(ANYBODY, {"name": "another"}),
+    "GET tokens/<id:token_id>/": Row("owner"),
+    "DELETE tokens/<id:token_id>/": Row("owner"),
+    "GET grants/": Row(ANYBODY),
+    "POST grants/": Row(ADMIN, {"role": "viewer", "user": "holder", "pool": "one"}),
+    "DELETE grants/<id:grant_id>/": Row(ADMIN),
+    "GET pools/": Row(ANYBODY),
+    "POST pools/": Row(ADMIN, {"name": "new-one", "slots": 1}, EVERYWHERE),
+    "GET pools/<name:pool_name>/": Row(VIEWER),
+    "PUT pools/<name:pool_name>/": Row(ADMIN, CONFIG, headers=if_match),
+    "PATCH pools/<name:pool_name>/": Row(ADMIN, {"description": "another"}, headers=if_match),
+    "DELETE pools/<name:pool_name>/": Row(ADMIN, path=lambda world: f"pools/{world.pool.name}/?cascade=true"),
+    "POST pools/<name:pool_name>/pause/": Row(OPERATOR, lambda world: {"until": (timezone.now() + timedelta(hours=1)).isoformat(), **WHY}),
+    "POST pools/<name:pool_name>/resume/": Row(OPERATOR),
+    "GET pools/<name:pool_name>/members/": Row(VIEWER),
+    "POST pools/<name:pool_name>/members/": Row(ADMIN, {"name": "b"}),
+    "GET members/<id:member_id>/": Row(VIEWER),
+    "PATCH members/<id:member_id>/": Row(ADMIN, {"labels": {"region": "eu"}}),
+    "DELETE members/<id:member_id>/": Row(OPERATOR, path=lambda world: f"members/{world.member}/?reason=test"),
+    "POST members/<id:member_id>/cordon/": Row(OPERATOR, WHY),
+    "POST members/<id:member_id>/uncordon/": Row(OPERATOR, {}),
+    "POST members/<id:member_id>/keep/": Row(OPERATOR, {}),
+    "POST members/<id:member_id>/heartbeat/": Row(OPERATOR, {"incarnation": 1}),
+    "GET slots/": Row(ANYBODY),
+    "GET slots/<id:slot_id>/held-by/": Row(VIEWER),
+    "GET claims/": Row(ANYBODY),
+    "POST claims/": Row(CLAIMANT, {"pool": "one"}),
+    "POST claims/bulk/": Row(ANYBODY, {"claims": [{"pool": "one"}]}),
+    "POST claims/bulk-release/": Row(ANYBODY, lambda world: {"claims": [{"id": world.claim, **named(world)}]}),
+    "GET claims/<id:claim_id>/": Row(VIEWER),
+    "POST claims/<id:claim_id>/release/": Row(OPERATOR, named),
+    "POST claims/<id:claim_id>/cancel/": Row(OPERATOR, {}, path=on_waiting("cancel")),
+    "POST claims/<id:claim_id>/prioritise/": Row(OPERATOR, {"priority": 5}, path=on_waiting("prioritise")),
+    "POST claims/<id:claim_id>/resize/": Row(OPERATOR, lambda world: {"size": 1, **named(world)}),
+    "POST claims/<id:claim_id>/acknowledge/": Row(OPERATOR, named),
+    "POST claims/<id:claim_id>/keep/": Row(OPERATOR, named),
+    "POST claims/<id:claim_id>/force-release/": Row(OPERATOR, WHY),
+    "GET events/": Row(ANYBODY),
+    "GET workspaces/": Row(VIEWER, where=EVERYWHERE),
+    "GET workspaces/<workspace:workspace>/": Row(VIEWER, where=EVERYWHERE),
+    "POST workspaces/<workspace:workspace>/lock/": Row(OPERATOR, {"reason": "again"}, EVERYWHERE),
+    "POST workspaces/<workspace:workspace>/unlock/": Row(OPERATOR, {}, EVERYWHERE),
+}
+
+
+def list_endpoints() -> Iterator[str]:
+    """Every method of every address under /api/v1/."""
+
+    def walk(patterns: list[Any], prefix: str) -> Iterator[str]:
+        for pattern in patterns:
+            route = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLResolver):
+                yield from walk(pattern.url_patterns, route)
+            elif isinstance(pattern, URLPattern) and route.startswith("api/v1/"):
+                view: Any = pattern.callback
+                for method in ("get", "post", "put", "patch", "delete"):
+                    if hasattr(view.cls, method):
+                        yield f"{method.upper()} {route.removeprefix('api/v1/')}"
+
+    yield from walk(get_resolver().url_patterns, "")
+
+
+ENDPOINTS = sorted(list_endpoints())
+
+
+def call(world: World, endpoint: str, caller: Caller) -> Answer:
+    """What it would answer; nothing of it stays."""
+    method, _, route = endpoint.partition(" ")
+    row = ROWS[endpoint]
+    with transaction.atomic():
+        path = world.fill(route) if row.path is None else row.path(world)
+        body = row.body(world) if callable(row.body) else row.body
+        answer = caller(method, path, body, **row.headers(world))
+        transaction.set_rollback(True)
+    return answer
+
+
+def a_caller(name: str, **limits: Any) -> tuple[User, Caller]:
+    user = User.objects.create_user(name)
+    return user, Caller(create_token(user=user, name="test", **limits)[1])
+
+
+def test_every_endpoint_has_a_row() -> None:
+    assert sorted(ROWS) == ENDPOINTS
+
+
+def test_who_is_not_known_gets_401(world: World) -> None:
+    user, revoked = a_caller("ana")
+    give_grant(role="admin", user=user)
+    revoke_token(Token.objects.get(user=user).pk)
+    expired = Caller(create_token(user=user, name="expired", expires_at=timezone.now() + timedelta(hours=1))[1])
+    Token.objects.filter(name="expired").update(expires_at=timezone.now() - timedelta(hours=1))
+    idle, inactive = a_caller("ben")
+    User.objects.filter(pk=idle.pk).update(is_active=False)
+    callers = {"none": Caller(), "wrong": Caller("berth_" + "x" * 43), "other": Caller("abc"), "revoked": revoked, "expired": expired}
+    for endpoint in ENDPOINTS:
+        for name, caller in (callers | {"inactive": inactive}).items():
+            answer = call(world, endpoint, caller)
+            assert answer.status == 401, (endpoint, name, answer.body)
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer"), (endpoint, name)
+            assert answer.body["way_out"], (endpoint, name)
+            assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_each_role_may_what_it_may(endpoint: str, world: World) -> None:
+    row = ROWS[endpoint]
+    for role in ["", *ROLES, "superuser"]:
+        for where in ("here", "elsewhere", "everywhere") if role in ROLES else ("everywhere",):
+            user, caller = a_caller(f"{role or 'nobody'}-{where}")
+            if role == "superuser":
+                User.objects.filter(pk=user.pk).update(is_superuser=True)
+            elif role:
+                give_grant(role=role, user=user, pool={"here": world.pool, "elsewhere": world.other}.get(where))
+            answer = call(world, endpoint, caller)
+            check(endpoint, row, role, where, answer)
+
+
+def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> None:
+    case = (endpoint, role, where, answer.status, answer.body)
+    if row.role == ANYBODY:
+        assert answer.status in (200, 201), case
+        return
+    if row.role == "owner":  # what belongs to somebody else is not there; admins of all pools see it
+        expected = (200, 204) if role == "superuser" or (role == ADMIN and where == "everywhere") else (404,)
+        assert answer.status in expected, case
+        return
+    reaches = where == "everywhere" or (where == "here" and row.where == "here")
+    if role == "superuser" or (reaches and role in MAY[row.role]):
+        assert answer.status < 400 or answer.status == 409, case
+    else:
+        assert answer.status == 403, case
+        assert answer.body["role"] == row.role, case
+        assert row.role in answer.body["detail"], case
+        if row.where == "here":
+            assert "the pool one" in answer.body["detail"] or endpoint == "DELETE grants/<id:grant_id>/", case
+
+
+def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
+    """Its user may everything; the token reads, or knows another pool only."""
+    for name, limits in {"roles": {"roles": ["viewer"]}, "pools": {"pools": [world.other]}}.items():
+        user, caller = a_caller(f"ana-{name}", **limits)
+        User.objects.filter(pk=user.pk).update(is_superuser=True)
+        for endpoint, row in ROWS.items():
+            if row.role in (ANYBODY, "owner"):
+                continue
+            answer = call(world, endpoint, caller)
+            if name == "roles" and row.role == VIEWER:
+                assert answer.status == 200, (endpoint, name, answer.body)
+            else:
+                assert answer.status == 403, (endpoint, name, answer.body)
+                assert "limited" in answer.body["detail"], (endpoint, name, answer.body)
+
+
+def test_bulk_answers_each_item_by_its_own_right(world: World) -> None:
+    user, caller = a_caller("ana")
+    give_grant(role="claimant", user=user, pool=world.other)
+    made = caller.post("claims/bulk/", {"claims": [{"pool": "one"}, {"pool": "two"}, {"pools": ["one", "two"]}, {"pool": "three"}]})
+    assert [item["status"] for item in made.body["results"]] == [403, 201, 403, 403]
+    assert [item["body"].get("pool") for item in made.body["results"]] == ["one", "two", "one", "three"]
+    mine = made.body["results"][1]["body"]
+    released = caller.post(
+        "claims/bulk-release/",
+        {"claims": [{"id": world.claim, **named(world)}, {"id": mine["id"], "generation": mine["generation"]}]},
+    )
+    assert [item["status"] for item in released.body["results"]] == [403, 200]
+
+
+def test_ones_own_claims_take_a_claimant(world: World) -> None:
+    user, caller = a_caller("ana")
+    give_grant(role="claimant", user=user, pool=world.other)
+    made = caller.post("claims/", {"pool": "two"}).body
+    path = f"claims/{made['id']}"
+    assert caller.post(f"{path}/force-release/", WHY).status == 403
+    assert caller.post(f"{path}/release/", {"generation": made["generation"]}).status == 200
+
+
+def test_groups_grant(world: World) -> None:
+    user, caller = a_caller("ana")
+    assert caller.get("pools/one/").status == 403
+    group = user.groups.create(name="team")
+    give_grant(role="viewer", group=group, pool=world.pool)
+    assert caller.get("pools/one/").status == 200
+    user.groups.clear()
+    assert caller.get("pools/one/").status == 403
+
+
+def test_lists_show_what_may_be_seen(world: World) -> None:
+    user, caller = a_caller("ana")
+    for path in ("pools/", "claims/", "slots/", "events/"):
+        assert caller.get(path).body["results"] == [], path
+    give_grant(role="viewer", user=user, pool=world.other)
+    assert [pool["name"] for pool in caller.get("pools/").body["results"]] == ["two"]
+    assert {slot["pool"] for slot in caller.get("slots/").body["results"]} == {"two"}
+    assert caller.get("claims/").body["results"] == []
+    assert {event["pool"] for event in caller.get("events/").body["results"]} == {"two"}
+    assert caller.get("claims/?pool=one").status == 403
+    assert Slot.objects.filter(pool=world.pool).exists()
+
+
+def test_a_claim_over_several_pools_is_seen_with_the_role_in_each(world: World) -> None:
+    make_pool("three")
+    make_pool("four")
+    both = create_claim(ClaimRequest(pools=("three", "four"), kind="slot", requested_by="holder"))
+    user, caller = a_caller("ana")
+    give_grant(role="viewer", user=user, pool=get_pool("three"))
+    answer = caller.get(f"claims/{both.id}/")
+    assert (answer.status, answer.body["role"], answer.body["pool"]) == (403, "viewer", "four")
+    assert [claim["id"] for claim in caller.get("claims/").body["results"]] == []
+    give_grant(role="viewer", user=user, pool=get_pool("four"))
+    assert caller.get(f"claims/{both.id}/").status == 200
+    assert [claim["id"] for claim in caller.get("claims/").body["results"]] == [both.id]

@@ -1,0 +1,79 @@
+"""The API against its schema: whatever is sent, no answer that the schema does not describe, and none that nobody expected."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.contrib.auth.models import User
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections, transaction
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from pools.access import ROLES
+from pools.grants import give_grant
+from pools.tokens import create_token
+from tests.api.world import World
+
+SECRET: dict[str, str] = {}
+IDS: dict[str, Any] = {}
+CONFORM = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 6  # of each operation, beside those at the edges; seeded, so that a failure comes again
+
+schema = schemathesis.openapi.from_wsgi("/api/schema/?format=json", get_wsgi_application())
+
+
+@schema.hook
+def map_path_parameters(context: Any, path_parameters: Any) -> Any:
+    """Half of the time what is there."""
+    if path_parameters:
+        for name, value in path_parameters.items():
+            if name in IDS and hash(str(value)) % 2:
+                path_parameters[name] = IDS[name]
+    return path_parameters
+
+
+@pytest.fixture
+def one_connection() -> Iterator[None]:
+    """Requests share the test's transaction, as with Django's own test client."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def somebody(world: World, one_connection: None) -> None:
+    """Who may everything, so that calls get past the door."""
+    user = User.objects.create_user("root", is_superuser=True)
+    for role in ROLES:
+        give_grant(role=role, user=user)
+    SECRET["is"] = create_token(user=user, name="schema")[1]
+    IDS.update(
+        claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token, grant_id=world.grant, pool_name="one",
+        workspace="team/net",
+    )  # fmt: skip
+
+
+@schema.parametrize()
+@settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.usefixtures("somebody")
+def test_answers_are_those_of_the_schema(case: Any) -> None:
+    with transaction.atomic():
+        case.call_and_validate(headers={"Authorization": f"Bearer {SECRET['is']}"}, checks=CONFORM)
+        transaction.set_rollback(True)

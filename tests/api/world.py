@@ -1,0 +1,73 @@
+"""Pools, claims and people that many calls are tried on. Made once for a module; what a test does to it is taken back."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from claims.requests import ClaimRequest
+from claims.services import create_claim, lock_workspace
+from pools.grants import give_grant
+from pools.models import Pool
+from pools.tokens import create_token
+from tests.api.kit import make_pool
+
+
+@dataclass
+class World:
+    pool: Pool
+    other: Pool
+    claim: int  # bound, of somebody else
+    generation: int
+    waiting: int  # of somebody else
+    member: int
+    slot: int
+    token: int
+    grant: int
+
+    def fill(self, route: str) -> str:
+        for name, value in (
+            ("<name:pool_name>", self.pool.name), ("<id:claim_id>", self.claim), ("<id:member_id>", self.member),
+            ("<id:slot_id>", self.slot), ("<id:token_id>", self.token), ("<id:grant_id>", self.grant),
+            ("<workspace:workspace>", "team/net"),
+        ):  # fmt: skip
+            route = route.replace(name, str(value))
+        assert "<" not in route, f"the world has nothing for {route}"
+        return route
+
+
+def build() -> World:
+    pool, other = make_pool("one"), make_pool("two")
+    holder = User.objects.create_user("holder")
+    held = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder", size=2))
+    waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
+    assert (held.state, waiting.state) == ("bound", "waiting")
+    lock_workspace(name="team/net", reason="a test")
+    return World(
+        pool=pool,
+        other=other,
+        claim=held.id,
+        generation=held.generation,
+        waiting=waiting.id,
+        member=held.slots[0].member_id,
+        slot=held.slots[0].id,
+        token=create_token(user=holder, name="theirs")[0].pk,
+        grant=give_grant(role="viewer", user=holder, pool=pool).pk,
+    )
+
+
+@pytest.fixture(scope="module")
+def standing(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield build()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def world(standing: World) -> Iterator[World]:
+    with transaction.atomic():
+        yield standing
+        transaction.set_rollback(True)
