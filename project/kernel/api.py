@@ -1,26 +1,23 @@
-"""What every REST resource shares: strict input, pages, ETags, idempotency keys. Errors are in `problems.py`."""
+"""What every REST resource shares: strict input and ETags. Errors are in `problems.py`."""
 
 import difflib
 import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import IO, Any
 
-from rest_framework import pagination, serializers
-from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail, ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
-from rest_framework.utils.encoders import JSONEncoder
 
-from .errors import FieldError, Invalid
 from .problems import PreconditionFailed, PreconditionRequired, problem_handler
 
 __all__ = ["problem_handler"]
 
-IDEMPOTENCY_KEY = "Idempotency-Key"
 LONGEST_KEY = 120
 DEEPEST = 32  # levels of nesting in a body
 BIGINT = 1 << 63
@@ -109,52 +106,6 @@ class AwareDateTimeField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
-class CursorPages(pagination.CursorPagination):
-    """Pages that stay in place while rows come and go. `limit` up to 500, `cursor` as `next` and `previous` give it."""
-
-    ordering = "-id"
-    page_size = 50
-    max_page_size = 500
-    page_size_query_param = "limit"
-
-    def decode_cursor(self, request: Request) -> Any:
-        try:
-            cursor = super().decode_cursor(request)
-        except NotFound:
-            cursor = None
-            is_known = False
-        else:
-            is_known = cursor is None or cursor.position is None or self.is_position(str(cursor.position))
-        if not is_known:
-            raise Invalid(fields=[FieldError("cursor", "This cursor is not one that was given out.", "Start again without it.")])
-        return cursor
-
-    def is_position(self, text: str) -> bool:
-        """Whether the column that orders the pages could have this value."""
-        return text.isascii() and text.isdigit() and int(text) < BIGINT
-
-    def get_page_size(self, request: Request) -> int:
-        text = request.query_params.get("limit", str(self.page_size))
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= self.max_page_size):
-            raise Invalid(fields=[FieldError("limit", f"This is not a number from 1 to {self.max_page_size}.")])
-        return int(text)
-
-
-def check_query(request: Request, known: Iterable[str]) -> None:
-    """Refuse query parameters that nobody reads: a misspelt filter would show everything."""
-    known = sorted({*known, "limit", "cursor", "format"})
-    faults = []
-    for name in request.query_params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            way_out = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-            faults.append(FieldError(name, "This parameter is not known.", way_out))
-        elif "\x00" in request.query_params[name]:
-            faults.append(FieldError(name, "This text holds a NUL character."))
-    if faults:
-        raise Invalid(fields=faults)
-
-
 def etag_of(*parts: object) -> str:
     """A strong validator of what these values stand for: a row's version, the digest of its spec."""
     return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
@@ -173,20 +124,6 @@ def check_match(request: Request, etag: str, *, is_required: bool = True) -> Non
         raise PreconditionFailed(
             "It has changed since you read it.", way_out="Read it again, make your change in what you get, send its new ETag.", etag=etag
         )
-
-
-def read_idempotency_key(request: Request) -> str | None:
-    key = request.headers.get(IDEMPOTENCY_KEY)
-    if key is None:
-        return None
-    if not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
-        raise Invalid(fields=[FieldError(IDEMPOTENCY_KEY, f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.")])
-    return key
-
-
-def body_digest(body: Any) -> bytes:
-    """Equal for equal bodies, whatever the order of their fields: the same key with another body is refused."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, cls=JSONEncoder, separators=(",", ":")).encode()).digest()
 
 
 @functools.cache

@@ -121,7 +121,6 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["project.kernel.api.JSONInput"],
-    "DEFAULT_PAGINATION_CLASS": "project.kernel.api.CursorPages",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "project.kernel.problems.problem_handler",
 }
