@@ -20,6 +20,11 @@ from project.kernel.embedded.valkey import EmbeddedValkey
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fault-rounds", type=int, default=20, help="processes that tests/faults kills, one after the other")
+    parser.addoption("--fault-seed", type=int, default=0, help="which ones; 0: drawn, and printed")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     is_worker = "PYTEST_XDIST_WORKER" in os.environ

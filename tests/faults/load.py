@@ -1,12 +1,15 @@
-"""Callers under load: they claim and release without pause, and remember every promise they were given."""
+"""Callers under load: they claim, acknowledge and release without pause, and remember every promise they were given."""
 
 import http.client
 import json
 import random
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
+
+PATIENCE = 60.0  # seconds for which a call is repeated
 
 
 @dataclass
@@ -15,6 +18,8 @@ class Promise:
 
     claim: int
     generation: int = 0
+    is_acknowledged: bool = False
+    is_kept: bool = False  # held to the end
     is_released: bool = False
 
 
@@ -25,14 +30,15 @@ class Ledger:
     change: threading.Condition = field(default_factory=threading.Condition)
     promises: dict[str, Promise] = field(default_factory=dict)
     holders: dict[int, str] = field(default_factory=dict)
-    served_from: float = 0.0  # the latest moment at which a request was made that has been served with a slot since
+    served_from: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # pool -> when the last one asked who was served
     broken: list[str] = field(default_factory=list)
 
-    def promise(self, key: str, claim: dict[str, Any]) -> None:
+    def promise(self, key: str, claim: dict[str, Any]) -> Promise:
         with self.change:
             made = self.promises.setdefault(key, Promise(claim["id"]))
             if made.claim != claim["id"]:
                 self.broken.append(f"the key {key} stands for claim {made.claim} and for {claim['id']}")
+            return made
 
     def hold(self, key: str, claim: dict[str, Any], asked_at: float) -> None:
         with self.change:
@@ -40,7 +46,7 @@ class Ledger:
             for slot in claim["slots"]:
                 if (holder := self.holders.setdefault(slot["id"], key)) != key:
                     self.broken.append(f"slot {slot['id']} was given to {key} while {holder} holds it")
-            self.served_from = max(self.served_from, asked_at)
+            self.served_from[claim["pool"]] = max(self.served_from[claim["pool"]], asked_at)
             self.change.notify_all()
 
     def let_go(self, key: str, claim: dict[str, Any]) -> None:
@@ -50,10 +56,15 @@ class Ledger:
                 if self.holders.get(slot["id"]) == key:
                     del self.holders[slot["id"]]
 
-    def wait_served(self, since: float, timeout: float) -> bool:
-        """Has anybody who asked after `since` got a slot?"""
+    def wait_served(self, pools: tuple[str, ...], since: float, timeout: float) -> bool:
+        """Has somebody who asked after `since` got a slot, in each pool?"""
         with self.change:
-            return self.change.wait_for(lambda: self.served_from > since or bool(self.broken), timeout)
+            return self.change.wait_for(lambda: all(self.served_from[p] > since for p in pools) or bool(self.broken), timeout)
+
+    def break_promise(self, words: str) -> None:
+        with self.change:
+            self.broken.append(words)
+            self.change.notify_all()
 
 
 class Caller(threading.Thread):
@@ -67,39 +78,55 @@ class Caller(threading.Thread):
 
     def run(self) -> None:
         try:
-            for n in range(1_000_000):
-                if self.stopped.is_set():
-                    return
-                self.one(f"{self.name}-{n}")
+            self.work()
         except BaseException as error:  # told by the test, which waits for us
             self.error = error
         finally:
             self.close()
 
+    def work(self) -> None:
+        n = 0
+        while not self.stopped.is_set():
+            self.one(f"{self.name}-{n}")
+            n += 1
+
     def one(self, key: str) -> None:
+        claim = self.claim(key, self.chance.choice((1, 1, 1, 2)))
+        if claim is None:
+            return
+        self.stopped.wait(self.chance.uniform(0, 0.3))
+        self.ledger.let_go(key, claim)
+        self.act(claim, "release")
+        self.ledger.promises[key].is_released = True
+
+    def claim(self, key: str, size: int) -> dict[str, Any] | None:
+        """Asks, waits until it is bound, and answers for it. None: the test is over."""
         asked_at = time.monotonic()
-        body = {"pool": self.pool, "owner": key, "size": self.chance.choice((1, 1, 1, 2))}
-        status, claim = self.call("POST", "claims/", body, key)
+        status, claim = self.call("POST", "claims/", {"pool": self.pool, "owner": key, "size": size}, key)
         assert status in (200, 201, 202), (status, claim)
-        self.ledger.promise(key, claim)
+        promise = self.ledger.promise(key, claim)
         while claim["state"] != "bound":
             if self.stopped.is_set():
-                return
+                return None
             status, claim = self.call("GET", f"claims/{claim['id']}/?wait=2&until=bound")
             assert status == 200, (status, claim)
             if claim["state"] == "ended":
-                self.ledger.broken.append(f"claim {claim['id']} ended by itself: {claim['outcome']}")
-                return
+                self.ledger.break_promise(f"claim {claim['id']} ended by itself: {claim['outcome']}")
+                return None
         self.ledger.hold(key, claim, asked_at)
-        self.stopped.wait(self.chance.uniform(0, 0.1))
-        self.ledger.let_go(key, claim)
-        status, answer = self.call("POST", f"claims/{claim['id']}/release/", {"generation": claim["generation"]})
-        assert status == 200, (status, answer)
-        self.ledger.promises[key].is_released = True
+        self.act(claim, "acknowledge")
+        promise.is_acknowledged = True
+        return claim
+
+    def act(self, claim: dict[str, Any], verb: str) -> None:
+        """By the holder, so nobody may refuse it."""
+        status, answer = self.call("POST", f"claims/{claim['id']}/{verb}/", {"generation": claim["generation"]})
+        if status not in (200, 204):
+            self.ledger.break_promise(f"{verb} of claim {claim['id']} by its holder: {status} {answer}")
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
         """Until there is an answer about the request itself: what is lost on the way is sent again."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 status, answer = self.once(method, path, body, key)
@@ -123,3 +150,15 @@ class Caller(threading.Thread):
         if self.connection is not None:
             self.connection.close()
             self.connection = None
+
+
+class Keeper(Caller):
+    """Takes one slot at the beginning, says that it lives, and has it in the end."""
+
+    def work(self) -> None:
+        claim = self.claim(self.name, 1)
+        if claim is None:
+            return
+        self.ledger.promises[self.name].is_kept = True
+        while not self.stopped.wait(0.5):
+            self.act(claim, "keep")

@@ -1,6 +1,7 @@
-"""kill -9 of any process at any moment, under load: nothing acknowledged is lost, nothing is held twice, the line is served on.
+"""kill -9 of any process at any moment, under load: nothing acknowledged is lost, nothing is held twice, both pools are served on.
 
-BERTH_FAULT_ROUNDS=200 for a longer run, BERTH_FAULT_SEED to repeat one.
+pytest tests/faults --fault-rounds 200      a longer run
+pytest tests/faults --fault-seed 4711       the same victims once more
 """
 
 import os
@@ -8,18 +9,22 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from project.kernel.embedded.process import free_port
-from tests.faults.load import Caller, Ledger
+from tests.faults.load import Caller, Keeper, Ledger, Promise
+from tests.faults.shed import read_world
 from tests.ground.stack import Stack
+from tests.model.kit import AUDIT
 
-ROUNDS = int(os.environ.get("BERTH_FAULT_ROUNDS", "20"))
-SEED = int(os.environ.get("BERTH_FAULT_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-WITHIN = 10.0  # seconds from a kill until somebody who asked after it is served
-CALLERS = 6
+WITHIN = 10.0  # seconds from a kill until somebody who asked after it is served, in each pool
+STEADY = 35.0  # the supervisor waits longer and longer with what dies again and again sooner than that
+IN_A_ROW = 3
+CALLERS = 3  # for each pool
+POOLS = ("busy", "outside")  # the second has something to do outside: its slots drain, and workers clean them
 VICTIMS = {
     "web": "embedded.web",
     "allocate": "manage.py allocate",
@@ -29,65 +34,138 @@ VICTIMS = {
     "postgres": "bin/postgres",
     "valkey": "valkey-server",
 }
-POOL = """
+FILE = """
 kind: Pool
 name: busy
 provider: static
 slots: 2
-members:
-  list: [{name: a}, {name: b}, {name: c}]
+members: {list: [{name: a}, {name: b}, {name: c}]}
+lease: {acknowledge: 10m, heartbeat: 10m}
+---
+kind: Pool
+name: outside
+provider: shed
+slots: 2
+members: {list: [{name: a}, {name: b}, {name: c}]}
+lease: {acknowledge: 10m, heartbeat: 10m}
 """
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    stack = Stack(tmp_path / "state", free_port(), BERTH_APART="1").start()
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    monkeypatch.setenv("BERTH_TEST_WORLD", str(tmp_path / "world"))
+    home, settings = tmp_path / "state", "tests.faults.settings"
+    stack = Stack(home, free_port(), BERTH_APART="1", BERTH_QUEUES="shed", DJANGO_SETTINGS_MODULE=settings).start(120)
     yield stack
     stack.stop()
 
 
 @pytest.fixture
 def token(stack: Stack, tmp_path: Path) -> str:
-    (tmp_path / "busy.yaml").write_text(POOL)
-    done = stack.manage("apply", "-f", str(tmp_path / "busy.yaml"))
+    (tmp_path / "pools.yaml").write_text(FILE)
+    done = stack.manage("apply", "-f", str(tmp_path / "pools.yaml"))
     assert done.returncode == 0, done.stderr + done.stdout
     made = stack.manage("token", "create", "admin", "load")
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
 
-def test_any_process_may_die_at_any_moment(stack: Stack, token: str) -> None:
-    chance, ledger = random.Random(SEED), Ledger()
-    victims = chance.sample(sorted(VICTIMS), len(VICTIMS)) + chance.choices(sorted(VICTIMS), k=max(0, ROUNDS - len(VICTIMS)))
-    callers = [Caller(f"caller{n}", stack.port, token, "busy", ledger) for n in range(CALLERS)]
+@dataclass
+class Draw:
+    """Who dies next. All die once before any dies twice; none dies so often in a row that it is rightly held back."""
+
+    chance: random.Random
+    deaths: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VICTIMS})
+
+    def next(self) -> str:
+        now = time.monotonic()
+        alive = [name for name, times in self.deaths.items() if not times]
+        fit = [name for name, times in self.deaths.items() if len(times) < IN_A_ROW or times[-1] < now - STEADY]
+        victim = self.chance.choice(alive or fit or list(VICTIMS))
+        times = self.deaths[victim]
+        if times and times[-1] < now - STEADY:
+            times.clear()
+        times.append(now)
+        return victim
+
+
+def within() -> float:
+    """On a machine that has nothing else to do. Elsewhere a process that starts anew gets its share of the processors, no more."""
+    return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def test_any_process_may_die_at_any_moment(stack: Stack, token: str, request: pytest.FixtureRequest) -> None:
+    rounds = request.config.getoption("--fault-rounds")
+    seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}")
+    draw, ledger = Draw(random.Random(seed)), Ledger()
+    callers: list[Caller] = [Keeper(f"keeper-{pool}", stack.port, token, pool, ledger) for pool in POOLS]
+    callers += [Caller(f"caller{n}-{pool}", stack.port, token, pool, ledger) for pool in POOLS for n in range(CALLERS)]
     for caller in callers:
         caller.start()
+    slowest: dict[str, float] = {}
     try:
-        assert ledger.wait_served(0, WITHIN), "nobody is served at all"
-        for number, victim in enumerate(victims[:ROUNDS]):
-            where = f"round {number} of seed {SEED}: kill -9 of {victim}"
-            ledger.wait_served(time.monotonic() + chance.uniform(0, 0.5), WITHIN)  # at some moment of the load
+        assert ledger.wait_served(POOLS, 0, within()), "nobody is served at all"
+        for number in range(rounds):
+            ledger.wait_served(POOLS, time.monotonic() + draw.chance.uniform(0, 0.5), within())  # at some moment of the load
+            victim = draw.next()
             os.kill(stack.wait_for_process(VICTIMS[victim]), signal.SIGKILL)
-            assert ledger.wait_served(time.monotonic(), WITHIN), f"{where}: nobody was served within {WITHIN:g} s\n{stack.heard[-5000:]}"
+            killed_at = time.monotonic()
+            where = f"round {number} of seed {seed}, kill -9 of {victim}"
+            assert ledger.wait_served(POOLS, killed_at, limit := within()), (
+                f"{where}: nobody served in {limit:.0f} s\n{stack.heard[-5000:]}"
+            )
+            slowest[victim] = max(slowest.get(victim, 0.0), time.monotonic() - killed_at)
             assert not ledger.broken, f"{where}: {ledger.broken}"
+            assert audit(stack) == {}, where
     finally:
         for caller in callers:
             caller.stopped.set()
         for caller in callers:
-            caller.join(60)
+            caller.join(90)
+    print("served again after at most", {victim: f"{seconds:.1f} s" for victim, seconds in sorted(slowest.items())})
     assert [caller.error for caller in callers if caller.error] == []
-    assert len(ledger.promises) > ROUNDS
+    assert ledger.broken == []
+    assert len(ledger.promises) > rounds
     check_promises(stack, ledger)
+    check_world(stack)
     report = stack.manage("doctor", "--json")
     assert report.returncode == 0, report.stdout + report.stderr
 
 
+def audit(stack: Stack) -> dict[str, int]:
+    """Who holds what, read from the rows alone."""
+    return {name: n for name, query in AUDIT.items() if (n := stack.execute(query)[0][0])}
+
+
 def check_promises(stack: Stack, ledger: Ledger) -> None:
-    """Against the rows: every claim that was acknowledged is there, under its key; what was released is, and so on."""
-    rows = {row[0]: row for row in stack.execute("select id, key, state, outcome from claims_claim")}
-    lost = [promise for key, promise in ledger.promises.items() if promise.claim not in rows or rows[promise.claim][1] != key]
-    assert lost == []
-    undone = [promise for promise in ledger.promises.values() if promise.is_released and rows[promise.claim][2:] != ("ended", "released")]
-    assert undone == []
-    twice = "select claim_id, ordinal from slots_slot where state in ('held', 'reserved') group by 1, 2 having count(*) > 1"
-    assert stack.execute(twice) == []
+    """Against the rows: every claim that was acknowledged is there, under its key, and as it was said to be."""
+    columns = "id, key, state, outcome, generation, acknowledged_at is not null"
+    rows = {row[0]: row[1:] for row in stack.execute(f"select {columns} from claims_claim")}
+
+    def is_true(key: str, promise: Promise) -> bool:
+        if promise.claim not in rows:
+            return False
+        its_key, state, outcome, generation, is_acknowledged = rows[promise.claim]
+        return (
+            its_key == key
+            and (not promise.generation or generation == promise.generation)
+            and (not promise.is_acknowledged or is_acknowledged)
+            and (not promise.is_released or (state, outcome) == ("ended", "released"))
+            and (not promise.is_kept or state == "bound")
+        )
+
+    broken = {key: (promise, rows.get(promise.claim)) for key, promise in ledger.promises.items() if not is_true(key, promise)}
+    assert broken == {}
+    assert sum(promise.is_kept for promise in ledger.promises.values()) == len(POOLS)
+
+
+def check_world(stack: Stack) -> None:
+    """What is idle is clean outside, and nothing outside is of anybody but its present or its last holder."""
+    query = """select s.id, s.state, coalesce(s.claim_id, s.last_claim_id), s.generation from slots_slot s
+               join pools_pool p on p.id = s.pool_id where p.queue <> ''"""
+    rows = {row[0]: row[1:] for row in stack.execute(query)}
+    for slot, content in read_world().items():
+        state, claim, generation = rows[slot]
+        assert state != "idle", f"slot {slot} is idle, and outside it is in use by {content}"
+        assert content == f"{claim} {generation}" or state == "held", f"slot {slot}, {state} for {claim} {generation}, is {content} outside"
