@@ -1,4 +1,4 @@
-"""Many at the same moment, in real processes on a real PostgreSQL. Each of these was seen red; how stands beside it."""
+"""Many at the same moment, in real processes on a real PostgreSQL. Where a test was seen red, how stands beside it."""
 
 from typing import Any
 
@@ -189,8 +189,7 @@ def test_one_serial_claim_a_workspace() -> None:
 
 
 def test_acknowledge_against_its_deadline() -> None:
-    """Whoever is told that it was in time keeps its claim. Red without the lock of lock_due_claim (FOR UPDATE): claims were ended after
-    their holders had been told yes."""
+    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock that an acknowledgement needs."""
     make_pool(slots=120, members=1)
     claims = [ask(acknowledge_within="30s") for _ in range(80)]
     for claim in claims:
