@@ -110,9 +110,10 @@ WORKSPACES = [
     Race("promote, cancel", promote, lambda c, _: p.cancel(c, _, 2), lambda o: o.two and serial_live(o.c) <= 1, two_blocked),
     Race("promote, lock", promote, lock_workspace, lambda o: serial_live(o.c) == 0, two_blocked),
 ]
+RACES = APPROVALS + PARKED + WORKSPACES
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("race", APPROVALS + PARKED + WORKSPACES, ids=lambda race: race.name)
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
 def test_race(race: Race, order: str, tables: None) -> None:
     race.play(order)
