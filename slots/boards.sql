@@ -31,10 +31,10 @@ SELECT member.id, pool_id, name, state, is_cordoned, is_leaving, note, labels::t
 FROM pools_member member LEFT JOIN pools_heartbeat heartbeat ON heartbeat.member_id = member.id
 WHERE member.pool_id = %(pool)s AND (%(member)s::bigint IS NULL OR member.id = %(member)s::bigint) AND {_shown} ORDER BY position, member.id
 
--- list_cells: the slots of some members.
+-- list_cells: the slots of some members. OFFSET 0: member by member, also when planned on an empty database.
 SELECT member.id AS member_id, slot.id, slot.lane, slot.number, slot.claim_id, slot.last_claim_id, slot.changed_at, slot.state,
   {_class} AS name
-FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
+FROM pools_member member CROSS JOIN LATERAL (SELECT * FROM slots_slot WHERE member_id = member.id OFFSET 0) slot
 WHERE member.id = ANY (%(members)s::bigint[]) ORDER BY member.id, slot.number, slot.lane
 
 -- read_cells: the present class of some slots, of all slots of some members, and of whole pools.
