@@ -127,6 +127,7 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
     finally:
         waiting.cancel()
         leaving.cancel()
+        await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
 async def refuse_large(scope: Scope, send: Send) -> None:
