@@ -715,7 +715,8 @@ ORDER BY id LIMIT {n}
 SELECT count(*)::int FROM (
   SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
   UNION
-  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name] JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
+  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name],
+    LATERAL (SELECT id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' OFFSET 0) c
   WHERE p.id = %(pool)s
   UNION
   SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x

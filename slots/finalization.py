@@ -18,7 +18,6 @@ from slots.policy import decide_liveness
 from slots.rows import S, ask_for_sync, in_seconds, lane_of
 from slots.services import bring_back, clean_slot, lose_member, resume_pool, settle_leaving, take_offline
 
-
 BATCH = 50
 AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
 PROBE = 10.0  # seconds between two looks at a slot that drains

@@ -59,7 +59,7 @@ class Caller:
     [Goal("ratio_to_healthz", 0.5), Goal("bulk_ratio", 1.0)],
 )
 def bench_http(run: Run) -> Mapping[str, Any]:
-    pools, each = (4, 640) if run.is_quick else (20, 12_800)
+    pools, each = (4, 12_800) if run.is_quick else (20, 12_800)
     filled = fill_pools("http", pools, each)
     connections, items = (2, 50) if run.is_quick else (8, ITEMS)
     options = {"token": make_token("bench"), "names": filled.names, "items": items}
