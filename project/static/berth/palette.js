@@ -4,7 +4,7 @@
   const palette = document.getElementById("palette");
   if (!palette) return;
   const input = palette.querySelector("input"), list = palette.querySelector("[role=listbox]"), said = palette.querySelector("[data-search-said]");
-  let asked = 0, timer = 0;
+  let asked = 0, timer = 0, looking = null; // looking: until what is shown answers what is typed
 
   const options = () => [...list.querySelectorAll("[role=option]")];
   const current = () => list.querySelector("[aria-selected=true]");
@@ -36,10 +36,13 @@
     else location.assign(href);
   };
 
-  input.addEventListener("input", () => {
+  const soon = () => {
     clearTimeout(timer);
-    timer = setTimeout(look, 90);
-  });
+    looking = new Promise((done) => {
+      timer = setTimeout(() => look().finally(done), 90);
+    });
+  };
+  input.addEventListener("input", soon);
   input.addEventListener("keydown", (event) => {
     const all = options(), at = all.indexOf(current());
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -48,7 +51,8 @@
       choose(all[(at + step + all.length) % all.length]);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      go(current(), event.ctrlKey || event.metaKey);
+      const inNewTab = event.ctrlKey || event.metaKey;
+      Promise.resolve(looking).then(() => palette.open && go(current(), inNewTab)); // who types quickly gets what was typed
     }
   });
   list.addEventListener("pointermove", (event) => {
@@ -60,7 +64,7 @@
     if (!palette.open) return;
     input.value = "";
     list.replaceChildren();
-    look();
+    looking = look();
     input.focus();
   }).observe(palette, { attributes: true, attributeFilter: ["open"] });
 })();
