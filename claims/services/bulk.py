@@ -68,7 +68,7 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
             if made:  # the pool is what we thought; the rest lost a race for its keys
                 return [found[i] if i in found else _alone(requests[i]) for i in range(len(requests))]
     except BerthError as error:
-        return [error] * len(requests)
+        return [error if request.key is None else _alone(request) for request in requests]
     return [Unavailable("The pool changes all the time.", way_out="Send the same call again.")] * len(requests)
 
 

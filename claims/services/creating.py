@@ -24,7 +24,7 @@ from claims.statements import CLAIMS, SLOTS, TAKEN, constraint, repeat, sqlstate
 from pools.layout import default_kind
 from pools.spec import Lease
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
+from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
 from project.kernel.hints import hint
 
 TRIES = 4
@@ -121,7 +121,12 @@ def tell_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> 
 
 def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
-        route = find_route(request, fresh=turn > 0)
+        try:
+            route = find_route(request, fresh=turn > 0)
+        except BerthError:  # refused by now, but a repeated call gets what it got then
+            if (earlier := find_by_key(request)) is not None:
+                return earlier
+            raise
         if request.is_simple and not request.workspace and route.is_whole:
             claim = _create_simple(request, route)
         else:

@@ -5,11 +5,12 @@ statement costs the server, and with eight threads on two cores each of its step
 converted by psycopg all the same (same types, same adapters of Django), in the transaction that is open on the connection.
 """
 
+import functools
 import itertools
 import re
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,25 +28,30 @@ DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 @dataclass(slots=True)
 class Query:
-    """A text with $1, $2 in place of names, and what its rows are made into."""
+    """A text with $1, $2 in place of names."""
 
     text: bytes
     names: tuple[str, ...]
     formats: list[PyFormat]
-    rows: dict[tuple[bytes | None, ...], Any] = field(default_factory=dict)
 
-    def make_row(self, result: Any) -> Any:
-        names = tuple(result.fname(i) for i in range(result.nfields))
-        made = self.rows.get(names)
-        if made is None:
-            kind = namedtuple("Row", [(name or b"").decode() for name in names], rename=True)  # type: ignore[misc]
-            made = self.rows[names] = kind._make
-        return made
+
+@dataclass(slots=True)
+class Prepared:
+    """In one session. Its columns never change: the server would rather refuse it."""
+
+    name: bytes
+    make_row: Any = None
+
+    def row_maker(self, result: Any) -> Any:
+        if self.make_row is None:
+            names = tuple((result.fname(i) or b"").decode() for i in range(result.nfields))
+            self.make_row = _row_kind(names)._make
+        return self.make_row
 
 
 _numbers = itertools.count(1)
 _queries: dict[str, Query] = {}
-_sessions: WeakKeyDictionary[Any, OrderedDict[tuple[str, Types], bytes]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[Any, OrderedDict[tuple[str, Types], Prepared]] = WeakKeyDictionary()
 
 
 def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str, Any]) -> list[Row]:
@@ -53,32 +59,34 @@ def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str,
     query = _queries.get(text) or _read(text)
     with connection.lock:
         _begin(connection)
-        result, transformer = _send(connection, text, query, values)
+        transformer: Any = Transformer(connection)
+        params = transformer.dump_sequence([values[name] for name in query.names], query.formats)
+        prepared = _find(connection, text, query, transformer)
+        result = _call(connection, connection.pgconn.exec_prepared, prepared.name, params, transformer.formats)
         if not result.nfields:
             return []
         transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, query.make_row(result))
+        return transformer.load_rows(0, result.ntuples, prepared.row_maker(result))
 
 
-def _send(connection: psycopg.Connection[Any], text: str, query: Query, values: Mapping[str, Any]) -> tuple[Any, Any]:
-    prepared = _sessions.get(connection)
-    if prepared is None:
-        prepared = _sessions[connection] = OrderedDict()
-    transformer: Any = Transformer(connection)
-    params = transformer.dump_sequence([values[name] for name in query.names], query.formats)
+def _find(connection: psycopg.Connection[Any], text: str, query: Query, transformer: Any) -> Prepared:
+    """The statement for values of these types in this session, prepared if it is new here."""
+    session = _sessions.get(connection)
+    if session is None:
+        session = _sessions[connection] = OrderedDict()
     key = (text, tuple(transformer.types or ()))
-    known = prepared.get(key)
+    known = session.get(key)
     if known is None:
-        known = prepared[key] = _prepare(connection, query, transformer, prepared)
+        known = session[key] = Prepared(_prepare(connection, query, transformer, session))
     else:
-        prepared.move_to_end(key)
-    return _call(connection, connection.pgconn.exec_prepared, known, params, transformer.formats), transformer
+        session.move_to_end(key)
+    return known
 
 
-def _prepare(connection: psycopg.Connection[Any], query: Query, transformer: Any, prepared: OrderedDict[Any, Any]) -> bytes:
+def _prepare(connection: psycopg.Connection[Any], query: Query, transformer: Any, prepared: OrderedDict[Any, Prepared]) -> bytes:
     if len(prepared) >= MOST_PREPARED and connection.pgconn.transaction_status != pq.TransactionStatus.INERROR:
         _, oldest = prepared.popitem(last=False)
-        _call(connection, connection.pgconn.exec_, b"DEALLOCATE " + oldest)
+        _call(connection, connection.pgconn.exec_, b"DEALLOCATE " + oldest.name)
     name = b"berth_%d" % next(_numbers)
     _call(connection, connection.pgconn.prepare, name, query.text, transformer.types)
     return name
@@ -109,6 +117,11 @@ def _call(connection: psycopg.Connection[Any], function: Any, *arguments: Any) -
 
 def _message(connection: psycopg.Connection[Any]) -> str:
     return connection.pgconn.get_error_message() or "the connection is lost"
+
+
+@functools.cache
+def _row_kind(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names, rename=True)
 
 
 def _read(text: str) -> Query:

@@ -54,3 +54,16 @@ def test_a_key_that_no_header_can_carry_is_refused(caller: Callers) -> None:
     pool = make_pool()
     answer = caller("claimant", pool).post("claims/", {"pool": pool.name}, Idempotency_Key="x" * 121)
     assert (answer.status, answer.body["errors"][0]["field"]) == (400, "Idempotency-Key")
+
+
+def test_a_repeated_call_gets_its_claim_even_if_it_is_refused_by_now(caller: Callers) -> None:
+    root = caller("superuser")
+    body = {"pool": "later", "kind": "tape", "key": "k"}
+    first = root.post("claims/", body)
+    assert first.status == 202
+    make_pool("later")
+    assert root.post("claims/", body | {"key": "another"}).status == 422
+    again = root.post("claims/", body)
+    assert (again.status, again.body["id"]) == (202, first.body["id"])
+    many = root.post("claims/bulk/", {"claims": [body]})
+    assert [(item["status"], item["body"]["id"]) for item in many.body["results"]] == [(202, first.body["id"])]
