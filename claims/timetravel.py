@@ -1,6 +1,6 @@
 """How it was: the slots of each pool at a moment, who held one then, and how much happened when. All of it from the log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -155,13 +155,25 @@ def _hand(event: Any, until: datetime | None, names: Names) -> Hand:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    x: float
-    top: float  # 100: nothing happened
-    has_people: bool
+class Picture:
+    """Bars as two outlines: one element each, however many bars."""
+
+    bars: str
+    people: str  # where people acted
 
 
-def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> list[Bucket]:
+def draw(counts: Sequence[float], people: Sequence[bool]) -> Picture:
+    highest = max(counts, default=0) or 1
+    width = 1000 / max(1, len(counts))
+    outlines = {False: "", True: ""}
+    for i, n in enumerate(counts):
+        if n:
+            top = 100 - 96 * (n / highest) ** 0.5
+            outlines[people[i]] += f"M{width * i:.1f} 100V{top:.1f}h{width * 0.8:.1f}V100z"
+    return Picture(outlines[False], outlines[True])
+
+
+def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Picture:
     """How much happened when. Where the log is long it is probed at even ids: their times are its density."""
     first, last = first_id_at(since), first_id_at(until)
     step = (until - since).total_seconds() / buckets
@@ -182,5 +194,4 @@ def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -
         share = max(1, (last - first) // PROBES)
         for row in run(PROBE, {"first": first, "last": last, "step": share}, prepare=False):
             counts[place(row.at)] += share
-    highest = max(counts, default=0) or 1
-    return [Bucket(1000 * i / buckets, 100 - 96 * (n / highest) ** 0.5, people[i]) for i, n in enumerate(counts)]
+    return draw(counts, people)

@@ -49,7 +49,7 @@ def show_events(request: Any) -> HttpResponse:
     if held:
         context |= {"held": held, "answer": answered(who_held(held, when, visible))}
     wanted = filter_of(identity, typed, by)
-    context |= {"buckets": busy(wanted, now - DAY, now), "ticks": ticks(now), "minute": 1440 if at is None else minute_of(at, now)}
+    context |= {"picture": busy(wanted, now - DAY, now), "ticks": ticks(now), "minute": 1440 if at is None else minute_of(at, now)}
     context |= {"steps": [(word, (when + timedelta(seconds=s)).isoformat()) for word, s in STEPS], "when": when, "now": now}
     if at is not None:
         pools = {pool.pk: pool for pool in list_pools(visible)}

@@ -8,7 +8,9 @@
 
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
   const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
-  const inUse = (list) => list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list);
+  let freeUntil = 0; // somebody has just done something here and waits to see it
+  const inUse = (list) =>
+    Date.now() > freeUntil && (list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list));
 
   const attributes = (from, to) => {
     for (const { name, value } of [...to.attributes]) {
@@ -105,6 +107,10 @@
       }
     }
   };
+  document.addEventListener("berth:done", () => {
+    freeUntil = Date.now() + 4000;
+    release();
+  });
   document.addEventListener("pointerout", () => requestAnimationFrame(release));
   document.addEventListener("focusout", () => requestAnimationFrame(release));
 
