@@ -110,12 +110,12 @@ def test_a_hint_wakes_whoever_names_its_topic(settled):
     deaf.name, deaf.topics = "deaf", ("slots",)
     with running(woken, deaf):
         settled()
-        assert woken.wait_for(1)
         assert deaf.wait_for(1)
-        before = woken.ended, deaf.ended
-        hints.hint("claims")
-        assert woken.wait_for(before[0] + 1)
-        assert deaf.ended == before[1]
+        for _ in range(4):
+            before = woken.ended
+            hints.hint("claims")
+            assert woken.wait_for(before + 1)
+        assert deaf.ended <= 2, "its start, and the wake-up that comes with LISTEN"
 
 
 def test_a_hint_that_comes_while_a_step_runs_is_not_lost(settled):
