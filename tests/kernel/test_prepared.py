@@ -85,10 +85,10 @@ def test_others_run_while_it_waits() -> None:
     assert len(seen) > 10_000, "with the GIL held the other thread would have stood still"
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_what_was_not_used_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "MOST_PREPARED", 3)
-    connection.ensure_connection()
+    connection.close()  # a new session, in which nothing is prepared
     for _ in range(2):
         for n in range(6):
             assert sql.run(f"SELECT %(x)s::int + {n} AS sum", {"x": 1})[0].sum == n + 1
