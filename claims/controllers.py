@@ -1,6 +1,7 @@
 """The loops that serve claims and end them."""
 
 from claims import finalization as finalization  # registers its chores
+from claims import sampling as sampling  # registers its chore
 from claims.allocation import allocate
 from project.kernel.chores import Round
 from project.kernel.runtime import Controller

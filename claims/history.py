@@ -43,6 +43,7 @@ class Filter:
     claim_id: int | None = None
     actor: str = ""
     verb: str = ""
+    without: tuple[str, ...] = ()  # verbs
     by: str = ""  # people | controllers | errors
     since: datetime | None = None
     until: datetime | None = None
@@ -66,6 +67,8 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
         test("(actor = %(actor)s OR starts_with(actor, %(actor)s || '/'))", actor=wanted.actor)
     if wanted.verb:
         test("verb = %(verb)s", verb=wanted.verb)
+    if wanted.without:
+        test("verb <> ALL (%(without)s::text[])", without=list(wanted.without))
     if wanted.by == "errors":
         test("(verb = ANY (%(problems)s::text[]) OR after IN ('lost', 'retired', 'failed'))", problems=list(PROBLEM_VERBS))
     elif wanted.by:

@@ -177,8 +177,8 @@ def phrase(row: EventRow, names: Names, count: int = 1) -> Line:
         row=row,
         css=_glyph(row),
         parts=tuple(parts),
-        before=_state(row.before, row),
-        after=_state(row.after, row),
+        before=_state(row.before) if row.before != row.after else None,
+        after=_state(row.after) if row.before != row.after else None,
         is_person=is_person(row.actor),
         count=count,
     )
@@ -270,7 +270,7 @@ def _glyph(row: EventRow) -> str:
     return GLYPHS.get(row.verb) or STATE_CLASS.get(row.after, row.after or "ready")
 
 
-def _state(word: str, row: EventRow) -> tuple[str, str] | None:
+def _state(word: str) -> tuple[str, str] | None:
     if not word:
         return None
     return STATE_CLASS.get(word, word), word

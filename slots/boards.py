@@ -15,7 +15,8 @@ from slots.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, Part, Use, bar_parts
 S = Statements(Path(__file__).with_name("boards.sql"))
 
 DENSE_FROM = 61  # members; up to here each has a box of its own
-DENSE_SLOTS = 12  # slots of a member; more don't fit into a box with their words
+DENSE_SLOTS = 600  # in all boxes together
+WIDE_FROM = 9  # slots of a member; more need a box with several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,14 @@ class Board:
     @property
     def open_count(self) -> int:
         return sum(cell.name == "idle" for cell in self.cells)
+
+    @property
+    def lanes(self) -> list[tuple[str, list[Cell]]]:
+        """Its slots by what they accept, where a box has several lines."""
+        found: dict[str, list[Cell]] = defaultdict(list)
+        for cell in self.cells:
+            found[cell.lane].append(cell)
+        return list(found.items())
 
     @property
     def held(self) -> list[Cell]:
@@ -155,7 +164,12 @@ def get_board(pool_id: int, member_id: int) -> Board | None:
 
 
 def is_dense(boards: list[Board]) -> bool:
-    return len(boards) >= DENSE_FROM or any(len(board.cells) > DENSE_SLOTS for board in boards)
+    return len(boards) >= DENSE_FROM or sum(len(board.cells) for board in boards) > DENSE_SLOTS
+
+
+def is_wide(boards: list[Board]) -> bool:
+    """Too many slots for one line of a box: cells say their number instead of their time."""
+    return any(len(board.cells) >= WIDE_FROM for board in boards)
 
 
 def _cells_of(member_ids: list[int]) -> dict[int, list[Cell]]:

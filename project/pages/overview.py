@@ -25,6 +25,7 @@ from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
 from slots.display import bar_parts, pool_class
 
 LINES = 14
+QUIET = ("acknowledge",)  # every claim has one; they stand on the page of events
 
 
 @signed_in
@@ -236,7 +237,12 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
 
 def latest(identity: Identity) -> dict[str, Any]:
     pools = identity.visible_pools()
-    wanted = Filter(pools=None if pools is None else frozenset(pools), reader=identity.requester, is_admin=ADMIN in identity.everywhere)
+    wanted = Filter(
+        pools=None if pools is None else frozenset(pools),
+        reader=identity.requester,
+        is_admin=ADMIN in identity.everywhere,
+        without=QUIET,
+    )
     lines, _ = list_lines(wanted, limit=LINES * 3)
     return {"lines": lines[:LINES], "now": timezone.now()}
 

@@ -19,7 +19,8 @@ from pools.pages import page, signed_in, visible_pool, why_not
 from pools.selectors import LIVE, config_of, spec_of
 from project.kernel.regions import Opened, region
 from project.pages.actions import member_actions, pool_actions
-from slots.boards import Board, count_members, count_slots, get_board, is_dense, list_boards
+from project.pages.sparks import draw_charts
+from slots.boards import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
 from slots.display import Part, bar_parts, pool_class
 from slots.selectors import count_pools
 
@@ -146,6 +147,7 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
     return {
         "boards": boards,
         "is_dense": is_dense(boards),
+        "is_wide": is_wide(boards),
         "zones": zones_of(boards) if is_dense(boards) else [],
         "owners": owners,
         "parts": count_slots([pool.pk])[pool.pk].parts,
@@ -199,6 +201,7 @@ of_pool("pool.now", "regions/pool_now.html", now_there)
 of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there}, 1.0)
 of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
 of_pool("pool.members", "regions/pool_members.html", members, 0.5)
+of_pool("pool.charts", "regions/pool_charts.html", lambda identity, pool: {"charts": draw_charts(pool.pk, timezone.now())}, 20.0)
 of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
 of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
 

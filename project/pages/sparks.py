@@ -1,13 +1,18 @@
-"""How full a pool was lately: a small picture from the samples that are taken every minute."""
+"""How full pools were lately: small pictures and charts, drawn here as SVG from the samples of every minute."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 from pools.models import Sample
 
+T = TypeVar("T")
+
 WIDTH, HEIGHT, TOP = 80.0, 20.0, 2.0
+HOURS = 6
+MOST_POINTS = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +21,32 @@ class Spark:
     area: str
 
 
-def list_sparks(pool_ids: Iterable[int], since: datetime, now: datetime | None = None) -> dict[int, Spark]:
+@dataclass(frozen=True, slots=True)
+class Label:
+    """At the end of a line."""
+
+    text: str
+    y: float  # per cent from below
+    is_strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """In use, and demand beside capacity; 1000 wide, 100 high."""
+
+    reserved: str
+    held: str
+    edge: str
+    use: Label
+    wanted_area: str
+    wanted_line: str
+    capacity: str
+    wanted: Label
+    slots: Label
+    ticks: list[datetime]
+
+
+def list_sparks(pool_ids: Iterable[int], since: datetime) -> dict[int, Spark]:
     found: dict[int, list[tuple[datetime, float]]] = defaultdict(list)
     rows = Sample.objects.filter(pool_id__in=list(pool_ids), is_hourly=False, at__gte=since).order_by("at")
     for pool_id, at, slots, held, reserved in rows.values_list("pool_id", "at", "slots", "held", "reserved"):
@@ -28,8 +58,67 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
     """Over the time that is known, so that a new pool has a picture soon."""
     first, last = points[0][0], points[-1][0]
     length = max(1.0, (last - first).total_seconds())
-    step = max(1, len(points) // 60)
-    chosen = [*points[::step], points[-1]]
+    chosen = thin(points, 60)
     drawn = [(WIDTH * (at - first).total_seconds() / length, HEIGHT - (HEIGHT - TOP) * min(1.0, share)) for at, share in chosen]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
     return Spark(line, f"0,{HEIGHT:.0f} {line} {WIDTH:.0f},{HEIGHT:.0f}")
+
+
+def draw_charts(pool_id: int, now: datetime) -> Charts | None:
+    """None: too little is known yet."""
+    fields = ("at", "slots", "held", "reserved", "waiting")
+    rows = Sample.objects.filter(pool_id=pool_id, is_hourly=False, at__gte=now - timedelta(hours=HOURS)).order_by("at").values_list(*fields)
+    points = list(rows)
+    if len(points) < 3:
+        return None
+    first, last = points[0][0], points[-1][0]
+    length = max(1.0, (last - first).total_seconds())
+    chosen = thin(points, MOST_POINTS)
+
+    def x(at: datetime) -> float:
+        return 1000 * (at - first).total_seconds() / length
+
+    use = [
+        (x(at), 100 * held / slots if slots else 0.0, 100 * (held + reserved) / slots if slots else 0.0)
+        for at, slots, held, reserved, _ in chosen
+    ]
+    tallest = max(max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points) or 1
+    scale = 94 / tallest
+    wanted = [(x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in chosen]
+    capacity: list[tuple[float, float]] = []
+    for at, slots, *_ in chosen:
+        capacity += [(x(at), capacity[-1][1])] if capacity else []
+        capacity.append((x(at), scale * slots))
+    end = points[-1]
+    taken, asked = end[2] + end[3], end[2] + end[3] + end[4]
+    share = 100 * taken / end[1] if end[1] else 0.0
+    apart = spread(scale * asked, scale * end[1])
+    return Charts(
+        reserved=f"{outline((px, top) for px, _, top in use)} {outline((px, low) for px, low, _ in reversed(use))}",
+        held=f"{outline((px, low) for px, low, _ in use)} 1000,100 0,100",
+        edge=outline((px, top) for px, _, top in use),
+        use=Label(f"{share:.1f} %", min(96.0, share)),
+        wanted_area=f"{outline(wanted)} 1000,100 0,100",
+        wanted_line=outline(wanted),
+        capacity=outline(capacity),
+        wanted=Label(f"{asked:,}", apart[0]),
+        slots=Label(f"{end[1]:,}", apart[1]),
+        ticks=[first + (last - first) * i / 3 for i in range(4)],
+    )
+
+
+def outline(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.0f},{100 - y:.1f}" for x, y in points)
+
+
+def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]:
+    """Two labels that would stand on each other stand apart."""
+    if abs(one - other) >= least:
+        return one, other
+    middle = min(100 - least, max(least / 2, (one + other) / 2))
+    return (middle + least / 2, middle - least / 2) if one >= other else (middle - least / 2, middle + least / 2)
+
+
+def thin(points: Sequence[T], most: int) -> list[T]:
+    step = max(1, len(points) // most)
+    return [*points[::step], *([points[-1]] if (len(points) - 1) % step else [])]

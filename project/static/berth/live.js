@@ -132,7 +132,7 @@
         const cell = document.getElementById(`s${id}`);
         if (!cell || cell.className === name) continue;
         cell.className = name;
-        if (cell.firstChild) cell.replaceChildren(); // its words come with the region
+        if (cell.firstElementChild) cell.replaceChildren(); // how long it has been so comes with the region
       }
     }
     document.dispatchEvent(new CustomEvent("berth:cells"));

@@ -12,29 +12,36 @@
   const inUse = (list) =>
     Date.now() > freeUntil && (list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list));
 
+  // Each says whether anything changed that people see: only that is tinted.
   const attributes = (from, to) => {
+    let changed = false;
     for (const { name, value } of [...to.attributes]) {
-      if (!(KEPT.has(name) && from.hasAttribute(name)) && from.getAttribute(name) !== value) from.setAttribute(name, value);
+      if ((KEPT.has(name) && from.hasAttribute(name)) || from.getAttribute(name) === value) continue;
+      from.setAttribute(name, value);
+      changed ||= name === "class" || name === "style";
     }
     for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !KEPT.has(name)) from.removeAttribute(name);
+    return changed;
   };
 
   const node = (from, to) => {
     if (from.isEqualNode(to)) return false;
     if (from.nodeType !== 1) {
-      if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
-      return true;
+      const changed = from.nodeValue !== to.nodeValue;
+      if (changed) from.nodeValue = to.nodeValue;
+      return changed && Boolean(from.nodeValue.trim());
     }
-    attributes(from, to);
-    if (from.matches("input, textarea, select")) return true; // what is typed or ticked stays
-    if (from.dataset.f && from.dateTime === to.dateTime) return false; // its text is the clock's
-    children(from, to);
-    return true;
+    from.classList.remove("new", "gone");
+    const changed = attributes(from, to);
+    if (from.matches("input, textarea, select")) return changed; // what is typed or ticked stays
+    if (from.dataset.f && from.getAttribute("datetime") === to.getAttribute("datetime") && from.dataset.t === to.dataset.t) return changed; // the clock's
+    return children(from, to) || changed;
   };
 
   const children = (from, to) => {
     if (from.hasAttribute("data-list") && from.isConnected && inUse(from)) return inPlace(from, to);
     waiting.delete(from);
+    let changed = false;
     const byKey = new Map();
     for (const child of from.children) if (keyOf(child)) byKey.set(keyOf(child), child);
     let at = from.firstChild;
@@ -43,19 +50,29 @@
       let found = key ? byKey.get(key) : null;
       if (found && !same(found, wanted)) found = null;
       if (!found && !key) {
-        while (at && (keyOf(at) || !same(at, wanted))) at = drop(at, to);
+        while (at && (keyOf(at) || !same(at, wanted))) {
+          at = drop(at, to);
+          changed = true;
+        }
         found = at;
       }
       if (!found) {
         from.insertBefore(mark(wanted.cloneNode(true), from), at);
+        changed = true;
         continue;
       }
       if (found === at) at = at.nextSibling;
       else from.insertBefore(found, at);
-      if (node(found, wanted) && key) tint(found, from);
+      if (node(found, wanted)) {
+        changed = true;
+        if (key) tint(found, from);
+      }
     }
-    while (at) at = drop(at, to, true);
-    return true;
+    while (at) {
+      at = drop(at, to, true);
+      changed = true;
+    }
+    return changed;
   };
 
   // A keyed child that is wanted further down stays for then; everything else goes.
@@ -92,7 +109,7 @@
     }
     const more = [...wanted.keys()].filter((key) => ![...from.children].some((c) => keyOf(c) === key)).length;
     from.dataset.held = more;
-    return true;
+    return false; // its rows are tinted by themselves
   };
 
   const release = () => {

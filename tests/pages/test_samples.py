@@ -1,0 +1,72 @@
+"""What the pictures of the last hours are drawn from."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from claims.sampling import forget_minutes, take_samples
+from pools.models import Sample
+from project.pages.sparks import draw, draw_charts, spread
+from tests.pages.kit import claim, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_sample_a_minute_however_often_it_is_asked() -> None:
+    pool = make_pool(members=1, slots=2)
+    empty = make_pool("empty", members=0)
+    claim()
+    for _ in range(2):
+        claim()
+    for _ in range(3):
+        take_samples()
+    one = Sample.objects.get(pool=pool, is_hourly=False)
+    assert (one.members, one.slots, one.held, one.reserved, one.waiting) == (1, 2, 2, 0, 1)
+    assert Sample.objects.filter(pool=empty, slots=0, is_hourly=False).count() == 1
+
+
+def test_an_hour_that_is_over_is_rounded_up_once() -> None:
+    pool = make_pool()
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    for minute, held in ((1, 1), (2, 3)):
+        Sample.objects.create(pool=pool, at=hour + timedelta(minutes=minute), members=2, slots=4, held=held, reserved=0, waiting=0)
+    take_samples()
+    Sample.objects.filter(pool=pool, is_hourly=False, at__gte=hour + timedelta(hours=1)).delete()
+    take_samples()
+    whole = Sample.objects.get(pool=pool, is_hourly=True)
+    assert (whole.at, whole.held) == (hour, 2)
+
+
+def test_old_minutes_are_forgotten() -> None:
+    pool = make_pool()
+    for days in (1, 8, 9):
+        Sample.objects.create(pool=pool, at=Now() - timedelta(days=days), members=1, slots=1, held=0, reserved=0, waiting=0)
+    assert [forget_minutes(7, 1), forget_minutes(7, 10), forget_minutes(7, 10)] == [1, 1, 0]
+
+
+def test_charts_want_three_points_and_end_with_now() -> None:
+    pool = make_pool()
+    now = timezone.now()
+    for minute in range(3):
+        assert draw_charts(pool.pk, now) is None
+        Sample.objects.create(
+            pool=pool, at=now - timedelta(minutes=3 - minute), members=2, slots=4, held=minute, reserved=1, waiting=minute
+        )
+    charts = draw_charts(pool.pk, now)
+    assert charts is not None
+    assert (charts.use.text, charts.wanted.text, charts.slots.text) == ("75.0 %", "5", "4")
+    assert charts.edge.endswith("1000,25.0")
+
+
+def test_a_spark_spans_what_is_known() -> None:
+    start = datetime(2026, 3, 12, 14, tzinfo=UTC)
+    spark = draw([(start, 0.0), (start + timedelta(minutes=1), 1.0)])
+    assert spark.line == "0.0,20.0 80.0,2.0"
+
+
+def test_labels_never_stand_on_each_other() -> None:
+    for one, other in ((50, 50), (0, 0), (100, 99), (40, 45)):
+        a, b = spread(one, other)
+        assert abs(a - b) >= 12
