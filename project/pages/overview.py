@@ -17,6 +17,7 @@ from pools.models import Pool
 from pools.pages import page, signed_in
 from pools.selectors import list_pools
 from project.kernel import words
+from project.kernel.errors import NotFound
 from project.kernel.regions import ANY, Opened, Subject, region
 from project.pages.installation import installation, list_troubles
 from project.pages.sparks import Spark, list_sparks
@@ -38,11 +39,22 @@ def show_overview(request: Any) -> HttpResponse:
             "overview",
             may_create=identity.may("configure", None),
             is_admin=ADMIN in identity.everywhere,
-            installation=installation(),
             host=request.build_absolute_uri("/").rstrip("/"),
         )
     is_admin = identity.may("configure", None)
     return page(request, "pages/overview.html", "overview", may_create=is_admin, has_sample=is_admin and is_sample_loaded())
+
+
+@region("first")
+def open_first(identity: Identity, argument: str) -> Opened | None:
+    """What runs here, as long as there are no pools. The first one ends it, and the page is loaded anew."""
+
+    def render() -> str:
+        if list_pools().exists():
+            raise NotFound("There are pools now.")
+        return render_to_string("regions/first.html", {"installation": installation(), "now": timezone.now()})
+
+    return Opened("first", "first", frozenset({ANY}), render, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,11 @@ def layout_words(pool: Pool) -> str:
     return ", ".join(config)
 
 
+def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
+    slots, queue = count_slots([pool.pk])[pool.pk], count_waiting().get(pool.name, Queue())
+    return {"charts": draw_charts(pool.pk, timezone.now(), (slots.total, slots.held, slots.reserved, queue.count))}
+
+
 def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
     config = config_of(pool)
     return {
@@ -201,7 +206,7 @@ of_pool("pool.now", "regions/pool_now.html", now_there)
 of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there}, 1.0)
 of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
 of_pool("pool.members", "regions/pool_members.html", members, 0.5)
-of_pool("pool.charts", "regions/pool_charts.html", lambda identity, pool: {"charts": draw_charts(pool.pk, timezone.now())}, 20.0)
+of_pool("pool.charts", "regions/pool_charts.html", charts, 5.0)
 of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
 of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
 

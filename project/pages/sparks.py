@@ -15,6 +15,9 @@ HOURS = 6
 MOST_POINTS = 180
 
 
+Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
+
+
 @dataclass(frozen=True, slots=True)
 class Spark:
     line: str
@@ -64,11 +67,13 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
     return Spark(line, f"0,{HEIGHT:.0f} {line} {WIDTH:.0f},{HEIGHT:.0f}")
 
 
-def draw_charts(pool_id: int, now: datetime) -> Charts | None:
-    """None: too little is known yet."""
+def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> Charts | None:
+    """None: too little is known yet. `present`: how it is at this moment, which the last sample is behind of by up to a minute."""
     fields = ("at", "slots", "held", "reserved", "waiting")
     rows = Sample.objects.filter(pool_id=pool_id, is_hourly=False, at__gte=now - timedelta(hours=HOURS)).order_by("at").values_list(*fields)
     points = list(rows)
+    if present is not None and points:
+        points.append((now, *present))
     if len(points) < 3:
         return None
     first, last = points[0][0], points[-1][0]

@@ -168,6 +168,14 @@ def test_pages_recover_by_themselves_when_the_server_restarts(browser: Any, site
         context.close()
 
 
+def test_the_first_pool_ends_the_first_page(page: Any, sign_in: SignIn, ana: User) -> None:
+    sign_in(page, ana)
+    open_live(page, "/")
+    page.get_by_role("heading", name="No pools yet").wait_for()
+    make_pool()
+    page.get_by_role("link", name="env", exact=True).first.wait_for()
+
+
 def test_signing_out_in_one_window_ends_the_other(page: Any, sign_in: SignIn, ana: User) -> None:
     make_pool()
     sign_in(page, ana)

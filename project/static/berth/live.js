@@ -149,7 +149,9 @@
         if (!answer.ok) return answer.status < 500 ? location.reload() : setTimeout(refresh, 3000);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const newer = new Map([...page.querySelectorAll("[data-region]")].map((e) => [e.dataset.region, e]));
-        for (const element of regions()) {
+        const here = regions();
+        if (here.some((e) => !newer.has(e.dataset.region)) && !berth.isBusy?.()) return location.reload(); // another page by now
+        for (const element of here) {
           const found = newer.get(element.dataset.region);
           if (found) berth.morph(element, found.innerHTML);
         }
