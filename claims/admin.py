@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from claims.models import Approval, Claim, ClaimSet, Lease, LogChunk, Plan, Shape, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Plan, Shape, Source, Task, Workspace
 from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
 from pools.admin import PoolFilter
 from pools.models import Pool
@@ -17,7 +17,7 @@ from project.kernel.models import Event
 from slots.models import Slot
 from slots.services import pause_pool, resume_pool
 
-MOST_SHOWN = 100  # slots of one claim; pieces of one log
+MOST_SHOWN = 100  # slots of one claim
 
 
 admin.site.unregister(Event)
@@ -120,7 +120,7 @@ class ClaimAdmin(ReadAdmin):
     }
     bare_words = ("id", "owner")
     exclude = ("body_digest", "spec", "backend", "shape")
-    readonly_fields = ("shape_link", "slots", "spec_shown", "backend_shown", "log", "last_events")
+    readonly_fields = ("shape_link", "slots", "spec_shown", "backend_shown", "last_events")
     does = ("prioritise", "cancel", "force_release_claims")
 
     @admin.display(description="pool")
@@ -146,13 +146,6 @@ class ClaimAdmin(ReadAdmin):
     @admin.display(description="backend")
     def backend_shown(self, claim: Claim) -> SafeString:
         return as_json(claim.backend)
-
-    @admin.display(description="log, its end")
-    @read_once
-    def log(self, claim: Claim) -> SafeString | str:
-        """Chunks have a key of three columns, which the admin cannot list; here they are with their claim."""
-        chunks = LogChunk.objects.filter(claim_id=claim.pk).order_by("-generation", "-seq")[:5]
-        return lines((f"{chunk.generation}/{chunk.seq}", chunk.text[-2000:]) for chunk in chunks)
 
     @service_action(
         "Prioritise",
@@ -235,8 +228,8 @@ class PlanAdmin(ReadAdmin):
     raw_id_fields = ("claim",)
     lookups = {"id": "pk", "claim": "claim_id"}
     bare_words = ("claim",)
-    exclude = ("digest", "summary")
-    readonly_fields = ("digest_shown", "summary_shown")
+    exclude = ("digest", "summary", "facts")
+    readonly_fields = ("digest_shown", "summary_shown", "facts_shown")
 
     @admin.display(description="digest")
     def digest_shown(self, plan: Plan) -> str:
@@ -245,6 +238,38 @@ class PlanAdmin(ReadAdmin):
     @admin.display(description="summary")
     def summary_shown(self, plan: Plan) -> SafeString:
         return as_json(plan.summary)
+
+    @admin.display(description="facts")
+    def facts_shown(self, plan: Plan) -> SafeString:
+        return as_json(plan.facts)
+
+
+@admin.register(Source)
+class SourceAdmin(ReadAdmin):
+    list_display = ("id", "digest_shown", "size", "files", "made_by", "made_at", "used_at")
+    lookups = {"id": "pk", "by": "made_by"}
+    bare_words = ("by",)
+    exclude = ("digest",)
+    readonly_fields = ("digest_shown",)
+
+    @admin.display(description="digest")
+    def digest_shown(self, source: Source) -> str:
+        return as_hex(source.digest)
+
+
+@admin.register(Task)
+class TaskAdmin(ReadAdmin):
+    list_display = ("claim_id", "executor", "source_id")
+    list_filter = ("executor",)
+    raw_id_fields = ("claim", "source")
+    lookups = {"claim": "claim_id"}
+    bare_words = ("claim",)
+    exclude = ("body",)
+    readonly_fields = ("body_shown",)
+
+    @admin.display(description="body")
+    def body_shown(self, task: Task) -> SafeString:
+        return as_json(task.body)
 
 
 @admin.register(Approval)

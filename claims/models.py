@@ -36,6 +36,7 @@ class Workspace(models.Model):
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     lock_reason = models.TextField(blank=True, default="", db_default="")
+    lost_claim_id = models.BigIntegerField(null=True, blank=True)  # whose apply was lost and locked it, until a person says what happened
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["name"], name="workspace_name")]
@@ -126,12 +127,67 @@ class Lease(models.Model):
     at = models.DateTimeField(db_default=Now())
 
 
+class Source(models.Model):
+    """Files that a task starts from, as one archive: uploaded, or given in the claim itself. Equal ones are kept once."""
+
+    digest = models.BinaryField()  # sha256 of the archive
+    file = models.FileField(max_length=255)
+    size = models.BigIntegerField()
+    files = models.IntegerField()
+    made_by = models.CharField(max_length=80)
+    made_at = models.DateTimeField(db_default=Now())
+    used_at = models.DateTimeField(db_default=Now())  # one that nobody uses any more is swept
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["digest"], name="source_digest")]
+
+
+class Task(models.Model):
+    """What the agent does for a claim. A row beside the claim, because binding never looks at it."""
+
+    claim = models.OneToOneField(Claim, on_delete=models.CASCADE, primary_key=True, related_name="work")
+    executor = models.CharField(max_length=16)  # terraform | command
+    body = models.JSONField(default=dict, db_default=EMPTY)  # commands, environment, names of secrets, limits; never a secret's value
+    source = models.ForeignKey(Source, null=True, blank=True, on_delete=models.PROTECT, related_name="tasks")
+
+
+class Run(models.Model):
+    """One generation of a claim on an agent. That a row was started says that it may have run; what ran once never runs again."""
+
+    pk = models.CompositePrimaryKey("claim_id", "generation")
+    claim_id = models.BigIntegerField()
+    generation = models.BigIntegerField()
+    step = models.CharField(max_length=8)  # plan | apply
+    member_id = models.BigIntegerField()
+    member = models.CharField(max_length=63)
+    place = models.CharField(max_length=40, blank=True, default="", db_default="")  # lane and number of the slot
+    boot = models.CharField(max_length=40, blank=True, default="", db_default="")  # which start of the agent runs it
+    started_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=16, blank=True, default="", db_default="")  # as the agent told it, or lost
+    code = models.CharField(max_length=40, blank=True, default="", db_default="")  # why, typed
+    reason = models.TextField(blank=True, default="", db_default="")
+    exit_code = models.IntegerField(null=True, blank=True)
+    facts = models.JSONField(default=dict, db_default=EMPTY)  # binary, version, platform, lock file, source, commit
+    log_next = models.IntegerField(default=0, db_default=0)  # the next chunk of the log
+    log_bytes = models.BigIntegerField(default=0, db_default=0)
+    log_lines = models.IntegerField(default=0, db_default=0)
+    log_left_out = models.BigIntegerField(default=0, db_default=0)  # bytes between its head and its tail that were not kept
+
+    class Meta:
+        indexes = [models.Index(fields=["member_id"], condition=Q(ended_at__isnull=True), name="run_of_member")]
+
+
 class Plan(models.Model):
     claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="plans")
     generation = models.BigIntegerField()
-    digest = models.BinaryField()
-    summary = models.JSONField(default=dict, db_default=EMPTY)
-    file = models.FileField(max_length=255, blank=True, default="", db_default="")
+    digest = models.BinaryField()  # sha256 of the saved plan; of source and output where there is none
+    summary = models.JSONField(default=dict, db_default=EMPTY)  # add, change, destroy, replace
+    facts = models.JSONField(default=dict, db_default=EMPTY)  # what it was made with: elsewhere it is applied only where that is the same
+    member_id = models.BigIntegerField(null=True, blank=True)  # where it was made
+    file = models.FileField(max_length=255, blank=True, default="", db_default="")  # the saved plan, sealed
+    json_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # redacted, for people, sealed
+    size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
     made_at = models.DateTimeField(db_default=Now())
 
@@ -156,8 +212,14 @@ class Approval(models.Model):
 
 
 class LogChunk(models.Model):
+    """A piece of a log, at most 64 kB of text, deflated and sealed."""
+
     pk = models.CompositePrimaryKey("claim_id", "generation", "seq")
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
     seq = models.IntegerField()
-    text = models.TextField()
+    data = models.BinaryField()
+    first_line = models.IntegerField()  # number of its first line in the whole log, from 0
+    lines = models.IntegerField()
+    size = models.IntegerField()  # bytes of text
+    at = models.DateTimeField(db_default=Now())

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from claims.models import Approval, Claim, ClaimSet, Lease, LogChunk, Plan, Shape, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Plan, Shape, Source, Task, Workspace
 from claims.requests import ClaimRequest
 from claims.services import create_claim, create_claims
 from pools.grants import give_grant
@@ -48,7 +48,8 @@ def fill(n: int) -> None:
     plan = Plan.objects.create(claim=claim, generation=claim.generation, digest=b"\x00\x01", summary={"add": 1})
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)
     Lease.objects.create(claim=claim, generation=claim.generation)
-    LogChunk.objects.create(claim_id=claim.pk, generation=claim.generation, seq=1, text="<b>terraform</b> plan")
+    source = Source.objects.create(digest=bytes([n]) * 32, file=f"sources/{n}", size=1, files=1, made_by="ana")
+    Task.objects.create(claim=claim, executor="command", body={"commands": {"plan": "<b>plan</b>"}}, source=source)
     Heartbeat.objects.create(member=member, incarnation=1, load={"cpu": 0.4})
     Decision.objects.create(pool=pool, inputs={}, delta=1, reason="+1: 83 % used")
     Sample.objects.create(pool=pool, at=AT, members=3, slots=9, held=4, reserved=0, waiting=2)
@@ -88,10 +89,10 @@ def test_pages_open_with_few_queries(model: type[models.Model], boss: Client) ->
 
 
 def test_every_model_is_there() -> None:
-    """But the pieces of a log: their key has three columns, and they are shown with their claim."""
+    """But runs and the pieces of their logs, whose keys have several columns: they are shown with their claim."""
     ours = {m for m in Pool._meta.apps.get_models() if m._meta.app_label in ("kernel", "pools", "slots", "claims")}
     left_out = ours - set(admin.site._registry)
-    assert {model.__name__ for model in left_out} <= {"LogChunk", "SignInAttempt"}
+    assert {model.__name__ for model in left_out} <= {"LogChunk", "Run", "SignInAttempt"}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)
