@@ -1,6 +1,7 @@
 """Settings that every profile shares. A profile sets the secret key, the hosts and how strict the transport is."""
 
 import os
+from typing import Any
 
 from project import __version__
 from project.kernel.logs import logging_settings
@@ -94,7 +95,8 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps 
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in each web process; bulk counts as one
-BERTH_BODY_LIMITS = {"/": 1_000_000, "/api/v1/": 4_000_000}  # bytes, by the longest prefix
+# Bytes of a body, by the longest prefix. What is larger than the API's is only read of somebody who is known (BERTH_BODY_GUARDS).
+BERTH_BODY_LIMITS = {"/": 1_000_000, "/api/v1/": 4_000_000, "/api/v1/sources/": 32_000_000, "/api/v1/agent/tasks/": 128_000_000}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 
@@ -104,6 +106,23 @@ STRICT += "; frame-ancestors 'none'"
 # What the admin brings along: Alpine evaluates expressions and writes style elements.
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
+
+# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here: BERTH_HOME/sealing-key (project.kernel.vault).
+BERTH_SEALING_KEYS = env.list_words("BERTH_SEALING_KEYS")
+BERTH_MAKES_SEALING_KEY = True  # where there is none: one machine makes its own
+# Several web replicas need a storage that all of them see: another backend, or BERTH_FILES on a shared disk.
+STORAGES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "sealed": {
+        "BACKEND": "claims.files.DurableStorage",
+        "OPTIONS": {
+            "location": os.environ.get("BERTH_FILES") or BERTH_HOME / "files",
+            "file_permissions_mode": 0o600,
+            "directory_permissions_mode": 0o700,
+        },
+    },
+}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

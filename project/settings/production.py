@@ -20,8 +20,6 @@ SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SECURE_HSTS_INCLUDE_SUBDOMAINS = True
 SECURE_HSTS_PRELOAD = True
 STATIC_ROOT = BASE_DIR / "staticfiles"
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
-}
+STORAGES["staticfiles"] = {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"}
+BERTH_MAKES_SEALING_KEY = False  # each replica would make its own
 LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS", True), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))

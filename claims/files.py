@@ -1,0 +1,162 @@
+"""Files beside the database: saved plans, their JSON, sources. Sealed before they reach the storage, whatever storage that is.
+
+A file is written before the row that names it, and a row goes before its file: what no row names is an orphan, swept an hour later.
+The name says whose it is, so that one lookup by index tells whether anybody still needs it.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.core.files.base import ContentFile
+from django.core.files.storage import FileSystemStorage, Storage, storages
+
+from project.kernel.errors import NotFound
+from project.kernel.vault import is_current, seal, unseal
+
+ALIAS = "sealed"
+KINDS = ("plan", "json", "source")
+FRAME = 1 << 20  # sealed piece by piece, so that a large file is in memory once
+PIECE = struct.Struct(">II")  # inside each sealed piece: which one, of how many
+LENGTH = struct.Struct(">I")  # before each
+NAME = re.compile(r"[0-9a-z][0-9a-z-]{0,120}")
+
+
+class DurableStorage(FileSystemStorage):
+    """On the disk before anything names it: a row must never outlive its file."""
+
+    def _save(self, name: str, content: Any) -> str:
+        saved: str = super()._save(name, content)  # type: ignore[misc]  # not in the stubs
+        path = Path(self.path(saved))
+        _sync(path)
+        _sync(path.parent)
+        return saved
+
+    def replace(self, name: str, data: bytes) -> None:
+        """At once, for whoever reads it just now."""
+        path = Path(self.path(name))
+        scratch = path.with_name(f"{path.name}.new")
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+            new.write(data)
+        _sync(scratch)
+        scratch.replace(path)
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def storage() -> Storage:
+    return storages[ALIAS]
+
+
+def save_file(kind: str, name: str, data: bytes) -> str:
+    """The name under which it is kept. `name`: of the run, as claim-generation, or the digest of a source."""
+    if kind not in KINDS or not NAME.fullmatch(name):
+        raise ValueError(f"not a name of a file: {kind}/{name}")
+    shelf = hashlib.sha256(name.encode()).hexdigest()[:2]
+    return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", ContentFile(seal_pieces(data))))
+
+
+def read_file(name: str) -> bytes:
+    try:
+        with storage().open(name) as file:
+            return unseal_pieces(file.read())
+    except FileNotFoundError:
+        raise NotFound(
+            "This file is not there any more.",
+            code="file_missing",
+            way_out="If several machines serve Berth, all need the same storage: see docs/agents.md.",
+        )
+
+
+def delete_file(name: str) -> None:
+    """One that is gone already is fine."""
+    if name:
+        storage().delete(name)
+
+
+def reseal_file(name: str) -> bool:
+    """Under the present key. False: it is so already, or the file has gone meanwhile."""
+    where = storage()
+    try:
+        with where.open(name) as file:
+            sealed = file.read()
+    except FileNotFoundError:
+        return False
+    if all(is_current(piece) for piece in split_pieces(sealed)):
+        return False
+    again = seal_pieces(unseal_pieces(sealed))
+    if isinstance(where, DurableStorage):
+        where.replace(name, again)
+    else:  # a storage without folders overwrites by name; a copy stays until that is done
+        kept = where.save(f"{name}.old", ContentFile(sealed))
+        where.delete(name)
+        where.save(name, ContentFile(again))
+        where.delete(kept)
+    return True
+
+
+def seal_pieces(data: bytes) -> bytes:
+    count = max(1, -(-len(data) // FRAME))
+    found = bytearray()
+    for i in range(count):
+        piece = seal(PIECE.pack(i, count) + data[i * FRAME : (i + 1) * FRAME])
+        found += LENGTH.pack(len(piece)) + piece
+    return bytes(found)
+
+
+def unseal_pieces(sealed: bytes) -> bytes:
+    found = bytearray()
+    number = count = 0
+    for piece in split_pieces(sealed):
+        plain = unseal(piece)
+        i, count = PIECE.unpack_from(plain)
+        if i != number:
+            raise NotFound("This file was put together differently since.", code="file_broken", way_out="Restore it from a backup.")
+        found += plain[PIECE.size :]
+        number += 1
+    if not number or number != count:
+        raise NotFound("A part of this file is missing.", code="file_broken", way_out="Restore it from a backup.")
+    return bytes(found)
+
+
+def split_pieces(sealed: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + LENGTH.size <= len(sealed):
+        (length,) = LENGTH.unpack_from(sealed, at)
+        at += LENGTH.size
+        yield sealed[at : at + length]
+        at += length
+
+
+def list_shelves() -> Iterator[str]:
+    """Folders in which files of one kind are."""
+    for kind in KINDS:
+        try:
+            shelves, _ = storage().listdir(kind)
+        except FileNotFoundError:
+            continue
+        yield from (f"{kind}/{shelf}" for shelf in sorted(shelves))
+
+
+def list_names(shelf: str) -> list[str]:
+    try:
+        return [f"{shelf}/{name}" for name in sorted(storage().listdir(shelf)[1])]
+    except FileNotFoundError:
+        return []
+
+
+def whose(name: str) -> str:
+    """What save_file was told: claim-generation, or a digest."""
+    return name.rpartition("/")[2].partition(".")[0]

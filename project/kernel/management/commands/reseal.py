@@ -1,0 +1,60 @@
+"""`manage.py reseal`: everything that is sealed, sealed with the present key."""
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
+
+from project.kernel import vault
+from project.kernel.commands import explain
+from project.kernel.errors import BerthError
+from project.kernel.guards import patient
+
+SETTLED = 60.0  # seconds after which every process has read the file anew
+
+
+class Command(BaseCommand):
+    help = "Seals secrets, logs and files anew with the first of the sealing keys. Nothing has to stop meanwhile."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--print-key", action="store_true", help="make a key for BERTH_SEALING_KEYS, print it, and do no more")
+        parser.add_argument("--new-key", action="store_true", help="put a new key first in the state folder's file; then run it again")
+        parser.add_argument("--drop-old", action="store_true", help="afterwards, keep only the first key of that file")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["print_key"]:
+            self.stdout.write(vault.make_key())
+            return
+        try:
+            if options["new_key"]:
+                self._add_key()
+                return
+            if options["drop_old"] and (settings.BERTH_SEALING_KEYS or time.time() - vault.key_file().stat().st_mtime < SETTLED):
+                raise CommandError(
+                    "The keys stand in BERTH_SEALING_KEYS: take the old ones out there, once this has run without --drop-old."
+                    if settings.BERTH_SEALING_KEYS
+                    else f"The key is too new: until {SETTLED:.0f} s after --new-key some process may still seal with the old one."
+                )
+            self._reseal()
+            if options["drop_old"]:
+                vault.write_file(vault.read_file()[:1])
+                self.stdout.write("Only the first key is kept.")
+        except BerthError as error:
+            raise CommandError(explain(error))
+
+    def _add_key(self) -> None:
+        if settings.BERTH_SEALING_KEYS:
+            raise CommandError("The keys stand in BERTH_SEALING_KEYS: put the new one first there, and start every process anew.")
+        vault.key_id()  # the file is there from here on
+        vault.write_file([vault.make_key(), *vault.read_file()])
+        vault.forget()
+        self.stdout.write(f"Key {vault.key_id()} seals from now on. In {SETTLED:.0f} s run: manage.py reseal --drop-old")
+
+    def _reseal(self) -> None:
+        autodiscover_modules("sealing")
+        with patient():
+            for name, resealer in vault.list_resealers():
+                self.stdout.write(f"{name}: {sum(resealer())} sealed anew with key {vault.key_id()}")
