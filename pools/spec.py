@@ -26,10 +26,12 @@ from pools.fields import (
 )
 from pools.layout import NOTHING_OWN, Layout, Own
 from pools.layout_spec import read_layout, read_own
+from pools.task_spec import DEFAULT as DEFAULT_TASK
+from pools.task_spec import TaskSpec, read_task
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
-    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
+    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "task",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")
@@ -45,9 +47,13 @@ DEFAULT_MAX_MEMBERS = 10
 MOST_MEMBERS = 100_000
 DEFAULT_LOST = 10 * MINUTE
 DEFAULT_DRAIN = 10 * MINUTE
+AGENT_HEARTBEAT = 2 * MINUTE
+AGENT_SLOTS = ("any", "plan", "plan")
+TASK_KINDS = {kind for kinds in layouts.TASKS.values() for kind in kinds}
 NEVER = "never"
 
-# Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical form.
+# Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical form. One whose members are agents
+# says so: its attribute `has_agents` is true.
 OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 
 
@@ -114,6 +120,7 @@ class PoolSpec:
     top_priority: int = 0  # what a claimant may ask for at most
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
     declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
+    task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
     def as_stored(self) -> dict[str, Any]:
         """Canonical: all that decides, defaults written out. Name and members have rows of their own."""
@@ -130,6 +137,8 @@ class PoolSpec:
         if self.liveness is not None:
             lost = NEVER if self.liveness.lost is None else format_duration(self.liveness.lost)
             stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
+        if self.task != DEFAULT_TASK:
+            stored["task"] = self.task.as_config()
         return stored
 
     def as_config(self) -> dict[str, Any]:
@@ -166,11 +175,15 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     if name in RESERVED:
         faults.add(at(where, "name"), f"{name} is the address of a page.", "Choose another name.")
     provider, options = _read_provider(given.get("provider", "static"), at(where, "provider"), providers, faults)
-    layout = read_layout(given.get("slots"), at(where, "slots"), faults)
+    has_agents = bool(getattr(providers.get(provider), "has_agents", False))
+    layout = _read_layout(given.get("slots"), at(where, "slots"), faults, has_agents=has_agents)
     members = _read_members(given.get("members"), at(where, "members"), layout, faults)
     placement = read_choice(given, where, "placement", faults, PLACEMENTS, "pack")
     lease = _read_lease(given.get("lease"), at(where, "lease"), faults)
     liveness = _read_liveness(given.get("liveness"), at(where, "liveness"), faults)
+    if has_agents and liveness is None:  # an agent that fell silent may still be at work: somebody has to notice
+        liveness = Liveness(AGENT_HEARTBEAT)
+    task = read_task(given.get("task"), at(where, "task"), faults)
     priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
     drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
@@ -182,8 +195,18 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     return PoolSpec(
         name=name, layout=layout, group=group, description=description, provider=provider, options=options,
         min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
-        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared,
+        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, task=task,
     ), []  # fmt: skip
+
+
+def _read_layout(value: Any, where: str, faults: Faults, *, has_agents: bool) -> Layout | None:
+    """Agents do tasks: without a word they have the shipped layout, and one in which no slot takes a task is none for them."""
+    if value is None and has_agents:
+        return layouts.tasks(AGENT_SLOTS)
+    layout = read_layout(value, where, faults)
+    if has_agents and layout is not None and not set(layouts.kinds(layout)) & TASK_KINDS:
+        faults.add(where, "Agents do tasks, and no slot here takes one.", f"Write [{', '.join(AGENT_SLOTS)}].")
+    return layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ provider promises is written as tests in tests/conformance; a provider is done w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -17,7 +17,11 @@ from django.utils.module_loading import import_string
 from pools.fields import Faults, read_mapping
 from project.kernel.operations import PermanentError
 
-DEFAULT_PROVIDERS = ("pools.providers.static.StaticProvider",)
+DEFAULT_PROVIDERS = (
+    "pools.providers.static.StaticProvider",
+    "pools.providers.agents.AgentsProvider",
+    "pools.providers.local.LocalProvider",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,15 @@ class MemberSnapshot:
     spec: Mapping[str, Any] = field(default_factory=dict)
     ports: tuple[int, int] | None = None
     slots: tuple[SlotSnapshot, ...] = ()
+    token: str = field(default="", repr=False)  # of this incarnation, for a provider that asked for it: the only time it is told
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """What the configuration of a pool with agents says about its tasks, as far as whoever starts an agent needs to know."""
+
+    cpu: float | None = None  # seconds of CPU time
+    memory: int | None = None  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,7 @@ class PoolSnapshot:
     provider: str
     options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
     members: tuple[MemberSnapshot, ...] = ()
+    limits: TaskLimits = TaskLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,8 @@ class MemberReport:
     is_ready: bool = False  # it exists and works
     external_id: str = ""  # what it is called outside, once that is known
     observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
+    down: str = ""  # it is known not to run: why. Not gone: it can be started again
+    again: float | None = None  # seconds until it is worth another look, while nothing is confirmed; None: soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,8 @@ class Seen:
     is_ready: bool = True
     external_id: str = ""
     why: str = ""  # why it is not ready
+    is_down: bool = False  # and it is known that nothing of it runs
+    is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,13 @@ class Provider(ABC):
     queue: ClassVar[str] = ""  # of its operations; empty: nothing to do outside, a slot is free as soon as it is let go
     is_owner: ClassVar[bool] = False  # members exist outside because we make them, so we may delete them
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
+    # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
+    has_agents: ClassVar[bool] = False
+    look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
+
+    def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
+        """Asked before `sync`: whether it is to find a new token of the member's incarnation in the snapshot."""
+        return False
 
     @classmethod
     def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
@@ -132,6 +157,30 @@ def provider_of(kind: str) -> Provider:
     return provider_class(kind)()
 
 
-def option_readers() -> Mapping[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What pools.spec gets to know of a provider: how its options are read, and whether its members are agents."""
+
+    provider: type[Provider]
+
+    def __call__(self, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+        return self.provider.read_options(options, where, faults)
+
+    @property
+    def has_agents(self) -> bool:
+        return self.provider.has_agents
+
+
+def option_readers() -> Mapping[str, Reader]:
     """For pools.spec, which knows no provider."""
-    return {kind: provider.read_options for kind, provider in known_providers().items()}
+    return {kind: Reader(provider) for kind, provider in known_providers().items()}
+
+
+def has_agents(kind: str) -> bool:
+    """False also for a provider that this process does not know."""
+    provider = known_providers().get(kind)
+    return provider is not None and provider.has_agents
+
+
+def kinds_with(is_meant: Callable[[type[Provider]], bool]) -> list[str]:
+    return [kind for kind, provider in known_providers().items() if is_meant(provider)]

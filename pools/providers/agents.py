@@ -1,0 +1,25 @@
+"""Agents that somebody declares and starts elsewhere, each with a token of its own. They call us; we never reach out to them."""
+
+from typing import ClassVar
+
+from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+
+PATIENCE = 300.0  # seconds: nothing here makes an agent come, its first word makes it ready
+
+
+class AgentsProvider(Provider):
+    kind: ClassVar[str] = "agents"
+    queue: ClassVar[str] = "default"
+    has_agents: ClassVar[bool] = True
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        """A slot that drains is clean once the agent says that nothing runs there. One that is to go goes: its token opens nothing."""
+        if member.state == "deleting":
+            return MemberReport(is_gone=True)
+        return MemberReport(is_ready=member.state == "ready", again=PATIENCE if member.state == "creating" else None)
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
+        return Look(
+            tuple(Seen(member.id, is_ready=member.state != "creating", why="its agent has not come yet") for member in pool.members)
+        )
