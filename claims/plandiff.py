@@ -1,0 +1,291 @@
+"""Two values and how one becomes the other, as lines. Pure."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+SENSITIVE = "(sensitive)"
+UNKNOWN = "(known after apply)"
+LONGEST = 300  # characters of one value
+MOST_LINES = 400  # of one resource
+MOST_COMPARED = 200  # items of a list; of longer ones position tells
+MOST_COMPARED_LINES = 2000
+ALWAYS_SHOWN = ("id", "name", "tags")  # also where they stay as they are
+SIGNS = {"+": "add", "-": "del", "~": "chg", " ": ""}
+Path = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    sign: str
+    depth: int
+    text: str
+
+    @property
+    def css(self) -> str:
+        return SIGNS[self.sign]
+
+    @property
+    def shown(self) -> str:
+        return f"{self.sign}   {'    ' * self.depth}{self.text}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A value with what is said of it: whether it is known yet, and what of it is sensitive."""
+
+    value: Any = None
+    unknown: Any = None
+    hidden: Any = None
+
+    @property
+    def is_there(self) -> bool:
+        return self.value is not None or self.unknown is True
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.hidden is True
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.is_hidden or self.unknown is True or not isinstance(self.value, dict | list)
+
+    def child(self, key: Any) -> "_Side":
+        return _Side(_at(self.value, key), _at(self.unknown, key), _at(self.hidden, key))
+
+    def keys(self) -> list[Any]:
+        if isinstance(self.value, list):
+            return list(range(max(len(self.value), len(self.unknown) if isinstance(self.unknown, list) else 0)))
+        found = dict.fromkeys(self.value if isinstance(self.value, dict) else ())
+        if isinstance(self.unknown, dict):
+            found |= dict.fromkeys(key for key, told in self.unknown.items() if told)
+        return list(found)
+
+    @property
+    def text(self) -> str:
+        if self.is_hidden:
+            return SENSITIVE
+        if self.unknown is True:
+            return UNKNOWN
+        return quote(self.value)
+
+
+def diff_values(
+    before: Any, after: Any, *, unknown: Any = None, hidden_before: Any = None, hidden_after: Any = None, forces: Sequence[Path] = ()
+) -> list[Line]:
+    """The attributes of a resource: those that change, and those that tell which one it is."""
+    writer = _Writer({tuple(path) for path in forces})
+    old, new = _Side(before, None, hidden_before), _Side(after, unknown, hidden_after)
+    if old.is_hidden or new.is_hidden:
+        return [Line("~", 0, f"everything {SENSITIVE}")]
+    writer.members(old, new, 0, ())
+    return writer.finish()
+
+
+class _Writer:
+    def __init__(self, forces: set[Path]) -> None:
+        self.forces = forces
+        self.lines: list[Line] = []
+        self.left_out = 0
+
+    def finish(self) -> list[Line]:
+        if self.left_out:
+            self.lines.append(Line(" ", 0, f"# {self.left_out} more lines, in the raw plan"))
+        return self.lines
+
+    def add(self, sign: str, depth: int, text: str) -> None:
+        if len(self.lines) < MOST_LINES:
+            self.lines.append(Line(sign, depth, text))
+        else:
+            self.left_out += 1
+
+    # -- a mapping, or the attributes of a resource ------------------------------------------------------------------------------
+    def members(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
+        keys = sorted({*map(str, old.keys()), *map(str, new.keys())})
+        shown, same = [], 0
+        for key in keys:
+            a, b = old.child(key), new.child(key)
+            sign = sign_of(a, b)
+            if sign is None:
+                continue
+            if sign == " " and not (depth == 0 and key in ALWAYS_SHOWN and a.is_leaf) and not (a.is_hidden or b.is_hidden):
+                same += 1
+            else:
+                shown.append((key, sign, a, b))
+        width = max((len(key) for key, _, a, b in shown if (a if a.is_there else b).is_leaf or b.is_leaf), default=0)
+        for key, sign, a, b in shown:
+            self.member(key, min(width, 40), sign, a, b, depth, (*path, key))
+        if same:
+            self.add(" ", depth, f"# {same} unchanged attribute{'s' if same > 1 else ''}")
+
+    def member(self, key: str, width: int, sign: str, old: _Side, new: _Side, depth: int, path: Path) -> None:
+        self.value(f"{key:<{width}} = ", f"{key} = ", sign, old, new, depth, path)
+
+    # -- one value, after the words that name it ---------------------------------------------------------------------------------
+    def value(self, lead: str, lead_open: str, sign: str, old: _Side, new: _Side, depth: int, path: Path) -> None:
+        note = "   # forces replacement" if path in self.forces else ""
+        only = old if sign == "-" else new
+        if sign in "+- " or not (old.is_there and new.is_there):
+            if only.is_leaf:
+                maybe = "   # may change, it is not compared" if sign == " " and only.is_hidden and old.is_there and new.is_there else ""
+                self.text_value(sign, depth, lead, only, note or maybe)
+            else:
+                self.container(lead_open, sign, _Side() if sign == "+" else old, _Side() if sign == "-" else new, depth, path, note)
+            return
+        if old.is_leaf or new.is_leaf:
+            self.changed(lead, old, new, depth, note, path)
+        else:
+            self.container(lead_open, sign, old, new, depth, path, note)
+
+    def text_value(self, sign: str, depth: int, lead: str, side: _Side, note: str) -> None:
+        value = side.value
+        if isinstance(value, str) and "\n" in value.strip("\n") and not side.is_hidden and side.unknown is not True:
+            self.add(sign, depth, f"{lead}<<EOT{note}")
+            for line in value.rstrip("\n").split("\n"):
+                self.add(sign, depth + 1, shorten(line))
+            self.add(sign, depth, "EOT")
+            return
+        self.add(sign, depth, f"{lead}{side.text}{note}")
+
+    def changed(self, lead: str, old: _Side, new: _Side, depth: int, note: str, path: Path) -> None:
+        if isinstance(old.value, str) and isinstance(new.value, str) and not (old.is_hidden or new.is_hidden or new.unknown is True):
+            a, b = _as_json(old.value), _as_json(new.value)
+            if a is not None and b is not None and type(a) is type(b):
+                self.container(f"{lead}jsonencode ", "~", _Side(a), _Side(b), depth, path, note)
+                return
+            if "\n" in old.value.strip("\n") or "\n" in new.value.strip("\n"):
+                self.text_lines(lead, old.value, new.value, depth, note)
+                return
+        if not old.is_leaf or not new.is_leaf:  # of one kind before, of another after
+            self.value(lead, lead, "-", old, _Side(), depth, ())
+            self.value(lead, lead, "+", _Side(), new, depth, ())
+            return
+        self.add("~", depth, f"{lead}{old.text} -> {new.text}{note}")
+
+    def text_lines(self, lead: str, old: str, new: str, depth: int, note: str) -> None:
+        self.add("~", depth, f"{lead}<<EOT{note}")
+        a, b = old.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
+        is_short = len(a) + len(b) < MOST_COMPARED_LINES
+        whole = [("replace", 0, len(a), 0, len(b))]
+        for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes() if is_short else whole:
+            if tag == "equal":
+                self._some(a[i:j], lambda line: self.add(" ", depth + 1, shorten(line)), depth + 1, "line")
+                continue
+            for line in a[i:j]:
+                self.add("-", depth + 1, shorten(line))
+            for line in b[k:m]:
+                self.add("+", depth + 1, shorten(line))
+        self.add(" ", depth, "EOT")
+
+    def container(self, lead: str, sign: str, old: _Side, new: _Side, depth: int, path: Path, note: str) -> None:
+        shape = old.value if old.value is not None else new.value
+        if isinstance(shape, list):
+            self.add(sign, depth, f"{lead}[{note}")
+            self.items(old, new, depth + 1, path)
+            self.add(" " if sign == "~" else sign, depth, "]")
+        else:
+            self.add(sign, depth, f"{lead}{{{note}")
+            self.members(old, new, depth + 1, path)
+            self.add(" " if sign == "~" else sign, depth, "}")
+
+    # -- a list ------------------------------------------------------------------------------------------------------------------
+    def items(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
+        same = 0
+        for a, b, index in _pairs(old, new):
+            sign = sign_of(a, b) or " "
+            if sign == " " and not (a.is_hidden or b.is_hidden):
+                same += 1
+                continue
+            self.value("", "", sign, a, b, depth, (*path, index))
+        if same:
+            self.add(" ", depth, f"# {same} unchanged element{'s' if same > 1 else ''}")
+
+    def _some(self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str) -> None:
+        """What stays the same: a little of it around what changes."""
+        if len(lines) <= 5:
+            for line in lines:
+                write(line)
+            return
+        for line in lines[:2]:
+            write(line)
+        self.add(" ", depth, f"# {len(lines) - 4} unchanged {what}s")
+        for line in lines[-2:]:
+            write(line)
+
+
+def sign_of(old: _Side, new: _Side) -> str | None:
+    """None: it is on neither side. Sensitive values are not compared: they may differ where they look alike, so they are never hidden."""
+    if not old.is_there:
+        return "+" if new.is_there or _has_unknown(new.unknown) else None
+    if not new.is_there and not _has_unknown(new.unknown):
+        return "-"
+    if old.is_hidden and new.is_hidden:
+        return "~" if old.value != new.value else " "
+    if old.is_hidden != new.is_hidden or _has_unknown(new.unknown):
+        return "~"
+    return " " if old.value == new.value else "~"
+
+
+def _pairs(old: _Side, new: _Side) -> Iterable[tuple[_Side, _Side, int]]:
+    a, b = old.keys(), new.keys()
+    if not a or not b or len(a) + len(b) > MOST_COMPARED or isinstance(old.hidden, list) or isinstance(new.hidden, list):
+        for index in range(max(len(a), len(b))):
+            yield old.child(index), new.child(index), index
+        return
+    left, right = ([_print(side.child(i)) for i in range(n)] for side, n in ((old, len(a)), (new, len(b))))
+    for tag, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if tag in ("equal", "replace"):
+            for step in range(max(j - i, m - k)):
+                one = old.child(i + step) if i + step < j else _Side()
+                two = new.child(k + step) if k + step < m else _Side()
+                yield one, two, i + step if i + step < j else k + step
+        else:
+            yield from ((old.child(n), _Side(), n) for n in range(i, j))
+            yield from ((_Side(), new.child(n), n) for n in range(k, m))
+
+
+def _print(side: _Side) -> str:
+    return json.dumps([side.value, side.unknown], sort_keys=True, default=str)
+
+
+def _has_unknown(told: Any) -> bool:
+    if isinstance(told, dict):
+        return any(_has_unknown(value) for value in told.values())
+    if isinstance(told, list):
+        return any(_has_unknown(value) for value in told)
+    return told is True
+
+
+def _at(told: Any, key: Any) -> Any:
+    """What is said of the whole is said of each part."""
+    if told is True:
+        return True
+    if isinstance(told, dict):
+        return told.get(key)
+    if isinstance(told, list) and isinstance(key, int):
+        return told[key] if key < len(told) else None
+    return None
+
+
+def _as_json(text: str) -> Any:
+    if text[:1] not in "{[" or len(text) > 100_000:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+def quote(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(shorten(value), ensure_ascii=False)
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    return shorten(json.dumps(value, ensure_ascii=False))
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text) - LONGEST:,} more characters)"
