@@ -10,7 +10,7 @@ from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.request import Request
 
 from pools.access import Identity, load_identity
-from pools.limits import buckets, count_request
+from pools.limits import buckets, count_request, count_stranger, refuse_strangers
 from pools.tokens import BadToken, hash_secret, identify_token
 
 SCHEME = "bearer "
@@ -35,11 +35,18 @@ def identify_bearer(request: HttpRequest) -> Identity | None:
         raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
     secret = header[len(SCHEME) :].strip()
     caller = hash_secret(secret)
+    address: str = request.META.get("REMOTE_ADDR", "")
     if known := buckets().is_known(caller):
         count(request, caller)
+    else:
+        refuse_strangers(address)
     try:
         identity = identify_token(secret)
     except BadToken as error:
+        if error.is_unknown:
+            count_stranger(address)
+        elif not known:  # one that was revoked has a share of its own, too
+            count(request, caller)
         raise Unauthenticated(error)
     if not known:
         count(request, caller)

@@ -3,6 +3,7 @@
 Each web process has buckets of its own, so a caller that reaches several of them has a share in each.
 """
 
+import ipaddress
 import threading
 import time
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from django.conf import settings
 from project.kernel.errors import TooMany
 
 DEFAULT_PER_MINUTE = 6000
+STRANGERS_PER_MINUTE = 300  # tokens that nobody knows, from one address
 MOST_BUCKETS = 10_000  # the one not used for longest is forgotten first: most likely it is full again
 
 
@@ -36,11 +38,20 @@ class Buckets:
                 self._levels.popitem(last=False)
         return wait
 
+    def wait_of(self, caller: Hashable) -> float:
+        """Seconds until there is one left; 0: there is one. Takes nothing."""
+        now = self._clock()
+        with self._lock:
+            left, then = self._levels.get(caller, (self.size, now))
+        left += (now - then) * self.rate
+        return 0.0 if left >= 1.0 else (1.0 - left) / self.rate
+
     def is_known(self, caller: Hashable) -> bool:
         return caller in self._levels
 
 
 _buckets: Buckets | None = None
+_strangers: Buckets | None = None
 
 
 def per_minute() -> float:
@@ -62,3 +73,38 @@ def count_request(caller: Hashable) -> None:
             retry_after=wait,
             way_out="Wait as long as Retry-After says, or put many claims into one bulk call, which counts as one.",
         )
+
+
+def strangers() -> Buckets:
+    global _strangers
+    size = max(1.0, float(getattr(settings, "BERTH_STRANGERS_PER_MINUTE", STRANGERS_PER_MINUTE)))
+    if _strangers is None or _strangers.size != size:
+        _strangers = Buckets(size)
+    return _strangers
+
+
+def refuse_strangers(address: str) -> None:
+    """Before the database is asked about a token that was not seen here yet: an address that has tried too many is not looked at.
+    Whoever is known here does not come this way, so a neighbour behind the same address goes on."""
+    if wait := strangers().wait_of(network_of(address)):
+        raise TooMany(
+            "Too many unknown tokens come from this address.",
+            code="too_many_unknown",
+            retry_after=wait,
+            way_out="Wait as long as Retry-After says, then send a token that exists.",
+        )
+
+
+def count_stranger(address: str) -> None:
+    """Its token was unknown."""
+    strangers().take(network_of(address))
+
+
+def network_of(address: str) -> str:
+    """Whoever has one IPv6 address has as many as they like in its /64."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address

@@ -27,6 +27,13 @@ class BadToken(BerthError):
     """No such token, or not any more."""
 
     code = "bad_token"
+    is_unknown = False
+
+
+class UnknownToken(BadToken):
+    """The database was asked, and knows of none."""
+
+    is_unknown = True
 
 
 def hash_secret(secret: str) -> str:
@@ -45,7 +52,7 @@ def identify_token(secret: str) -> Identity:
     hashed = hash_secret(secret)
     row = _ask(hashed)
     if row is None:
-        raise BadToken("There is no such token.", way_out="Make one on the page Tokens.")
+        raise UnknownToken("There is no such token.", way_out="Make one on the page Tokens.")
     if (seen := _seen.get(hashed)) is not None and seen[0] == row.told:
         identity = seen[1]  # nothing of it has changed: the same conclusion
     else:

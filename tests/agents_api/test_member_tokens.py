@@ -1,0 +1,126 @@
+"""Tokens of members: for one incarnation, replaced with an overlap, refused cheaply, never kept."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pools import limits
+from pools.models import Member
+from project.kernel.actor import acting_as
+from project.kernel.models import Event
+from slots import member_tokens
+from slots.member_tokens import BadMemberToken, identify_member, issue_token, note_refused, revoke_tokens
+from tests.api.conftest import Caller, caller  # noqa: F401
+from tests.api.kit import make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def member() -> Member:
+    return make_pool("tf", slots=["any", "plan", "plan"]).members.get()
+
+
+def test_it_says_who_calls(member: Member) -> None:
+    secret = issue_token(member_id=member.pk)
+    found = identify_member(secret)
+    assert (found.member_id, found.pool, found.member, found.incarnation) == (member.pk, "tf", "a", 1)
+    assert found.actor == "agent:tf/a"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT m::text FROM pools_member m UNION ALL SELECT e::text FROM kernel_event e")
+        assert not any(secret.rpartition("_")[2] in row[0] or secret in row[0] for row in cursor.fetchall())
+
+
+def test_it_is_one_statement(member: Member, django_assert_num_queries: Any) -> None:
+    secret = issue_token(member_id=member.pk)
+    with django_assert_num_queries(0):  # Django's own count: named statements go past it
+        identify_member(secret)
+
+
+def test_the_one_before_opens_for_an_hour(member: Member) -> None:
+    first = issue_token(member_id=member.pk)
+    second = issue_token(member_id=member.pk)
+    assert identify_member(first) == identify_member(second)
+    third = issue_token(member_id=member.pk)
+    with pytest.raises(BadMemberToken):
+        identify_member(first)
+    assert identify_member(second) == identify_member(third)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_member SET token_since = now() - interval '61 min'")
+    with pytest.raises(BadMemberToken):
+        identify_member(second)
+    assert identify_member(third)
+
+
+def test_replaced_without_overlap_the_one_before_ends(member: Member) -> None:
+    first = issue_token(member_id=member.pk)
+    second = issue_token(member_id=member.pk, keep_previous=False)
+    with pytest.raises(BadMemberToken):
+        identify_member(first)
+    assert identify_member(second)
+
+
+def test_a_new_incarnation_voids_all(member: Member) -> None:
+    first, second = issue_token(member_id=member.pk), issue_token(member_id=member.pk)
+    Member.objects.filter(pk=member.pk).update(incarnation=2)
+    for secret in (first, second):
+        with pytest.raises(BadMemberToken) as caught:
+            identify_member(secret)
+    assert "incarnation 1" in caught.value.detail
+    third = issue_token(member_id=member.pk)
+    assert identify_member(third).incarnation == 2
+    with pytest.raises(BadMemberToken):
+        identify_member(second)
+
+
+def test_revoked_it_opens_nothing(member: Member) -> None:
+    secret = issue_token(member_id=member.pk)
+    with acting_as("ana"):
+        assert revoke_tokens(member_id=member.pk, reason="lost laptop")
+        assert not revoke_tokens(member_id=member.pk)
+    with pytest.raises(BadMemberToken):
+        identify_member(secret)
+    assert Event.objects.filter(verb="revoke_token", member_id=member.pk, actor="ana", reason="lost laptop").count() == 1
+
+
+def test_another_members_number_does_not_help(member: Member) -> None:
+    other = make_pool("other", slots=["any"]).members.get()
+    issue_token(member_id=other.pk)
+    secret = issue_token(member_id=member.pk)
+    for wrong in (secret.replace(f"_{member.pk}_", f"_{other.pk}_"), secret[:-1] + ("a" if secret[-1] != "a" else "b"), "berthm_0_x", "x"):
+        with pytest.raises(BadMemberToken):
+            identify_member(wrong)
+
+
+def test_a_refusal_is_recorded_once_in_a_while(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_tokens, "_told", type(member_tokens._told)())
+    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert not note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.2")
+    assert Event.objects.filter(verb="refused_agent").count() == 2
+
+
+def test_unknown_tokens_of_an_address_are_refused_before_the_database_is_asked(
+    caller: Any,  # noqa: F811
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.BERTH_STRANGERS_PER_MINUTE = 3
+    monkeypatch.setattr(limits, "_strangers", None)
+    known = caller("viewer")
+    assert known.get("me/").status == 200
+    statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
+    assert statuses == [401, 401, 401, 429, 429]
+    monkeypatch.setattr("pools.tokens._ask", lambda hashed: pytest.fail("the database was asked"))
+    assert Caller("berth_" + "y" * 43).get("me/").status == 429
+    monkeypatch.undo()
+    assert known.get("me/").status == 200, "who is known goes on"
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [("10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("fe80::1%eth0", "fe80::/64"), ("x:y", "x:y")],
+)
+def test_an_address_counts_with_its_network(address: str, network: str) -> None:
+    assert limits.network_of(address) == network
