@@ -67,7 +67,11 @@ class Member(models.Model):
     drain_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
-    restarts = models.IntegerField(default=0, db_default=0)
+    state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
+    down_at = models.DateTimeField(null=True, blank=True)  # its provider saw that nothing of this incarnation runs; null: it runs, or who knows
+    is_down_planned = models.BooleanField(default=False, db_default=False)  # ended on purpose: its restart does not count
+    restarts = models.IntegerField(default=0, db_default=0)  # in a row; forgotten once it has been well for a while
+    gave_up_at = models.DateTimeField(null=True, blank=True)  # it is not restarted any more until a person says so
     token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     token_since = models.DateTimeField(null=True, blank=True)
@@ -90,6 +94,8 @@ class Member(models.Model):
             models.Index(fields=["id"], condition=Q(is_leaving=True) & NOT_GONE, name="member_leaves"),
             models.Index(fields=["id"], condition=Q(lost_at__isnull=False) & NOT_GONE, name="member_lost"),
             models.Index(fields=["id"], condition=Q(state__in=("creating", "deleting")), name="member_on_its_way"),
+            models.Index(fields=["id"], condition=Q(state="offline"), name="member_offline"),
+            models.Index(fields=["id"], condition=Q(restarts__gt=0) & NOT_GONE, name="member_restarted"),
         ]
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from pools.fields import Faults
 from pools.layout import Layout
 from pools.layout_spec import read_own
 from pools.models import Member, Pool
-from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot, TaskLimits
+from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
 from pools.spec import MemberSpec, OptionReader, PoolSpec, read_pool
 from project.kernel.errors import Invalid, NotFound
 
@@ -118,6 +118,4 @@ def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = ()) -> Membe
 
 
 def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSnapshot:
-    spec = spec_of(pool)
-    limits = TaskLimits(cpu=spec.task.cpu, memory=spec.task.memory)
-    return PoolSnapshot(id=pool.pk, name=pool.name, provider=pool.provider, options=spec.options, members=tuple(members), limits=limits)
+    return PoolSnapshot(id=pool.pk, name=pool.name, provider=pool.provider, options=spec_of(pool).options, members=tuple(members))

@@ -52,21 +52,12 @@ class MemberSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLimits:
-    """What the configuration of a pool with agents says about its tasks, as far as whoever starts an agent needs to know."""
-
-    cpu: float | None = None  # seconds of CPU time
-    memory: int | None = None  # bytes
-
-
-@dataclass(frozen=True, slots=True)
 class PoolSnapshot:
     id: int
     name: str
     provider: str
     options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
     members: tuple[MemberSnapshot, ...] = ()
-    limits: TaskLimits = TaskLimits()
 
 
 @dataclass(frozen=True, slots=True)
