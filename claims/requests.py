@@ -24,7 +24,7 @@ from pools.layout_spec import KIND
 from pools.spec import DAY, NAME, NAME_RULE, SECOND, Lease
 from project.kernel.errors import FieldError, Invalid
 
-TASKS = ("plan", "plan_and_apply")
+TASKS = ("plan", "plan_and_apply", "drift_check")
 SERIAL = "plan_and_apply"  # one at a time in a workspace
 MOST_POOLS = 16
 MOST_SLOTS = 1000  # that one claim holds, in all its pools

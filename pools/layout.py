@@ -21,7 +21,8 @@ Form = Literal["plain", "tasks", "ports", "node", "classes"]
 PLAIN = "slot"
 NODE = "node"
 SHARED = "port"
-TASKS: Mapping[str, tuple[str, ...]] = {"plan": ("plan",), "any": ("plan", "plan_and_apply")}
+DRIFT_CHECK = "drift_check"  # a plan that only looks: wherever a plan may run
+TASKS: Mapping[str, tuple[str, ...]] = {"plan": ("plan", DRIFT_CHECK), "any": ("plan", DRIFT_CHECK, "plan_and_apply")}
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("udp", "quic")}
 ANY_PROTOCOL = ("port", "tcp", "udp", "tcpudp", "tcp_ssl", "quic")
 
@@ -86,7 +87,7 @@ def default_kind(layout: Layout) -> str | None:
         return SHARED
     if len(layout.classes) == 1 and layout.form != "tasks":
         return layout.classes[0].accepts[0]
-    found = kinds(layout)
+    found = [kind for kind in kinds(layout) if kind != DRIFT_CHECK]  # it has to be asked for by name
     return found[0] if len(found) == 1 else None
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pools import layout as layouts
+from pools.approval_spec import DEFAULT as DEFAULT_APPROVAL
+from pools.approval_spec import Approval, read_approval
 from pools.durations import format_duration
 from pools.fields import (
     Faults,
@@ -31,7 +33,8 @@ from pools.task_spec import TaskSpec, read_task
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
-    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "task",
+    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "approval",
+    "task",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")
@@ -120,6 +123,7 @@ class PoolSpec:
     top_priority: int = 0  # what a claimant may ask for at most
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
     declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
+    approval: Approval = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
     task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
     def as_stored(self) -> dict[str, Any]:
@@ -137,6 +141,8 @@ class PoolSpec:
         if self.liveness is not None:
             lost = NEVER if self.liveness.lost is None else format_duration(self.liveness.lost)
             stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
+        if self.approval != DEFAULT_APPROVAL:
+            stored["approval"] = self.approval.as_config()
         if self.task != DEFAULT_TASK:
             stored["task"] = self.task.as_config()
         return stored
@@ -184,6 +190,7 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     if has_agents and liveness is None:  # an agent that fell silent may still be at work: somebody has to notice
         liveness = Liveness(AGENT_HEARTBEAT)
     task = read_task(given.get("task"), at(where, "task"), faults)
+    approval = read_approval(given.get("approval"), at(where, "approval"), faults)
     priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
     drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
@@ -195,7 +202,7 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     return PoolSpec(
         name=name, layout=layout, group=group, description=description, provider=provider, options=options,
         min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
-        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, task=task,
+        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, approval=approval, task=task,
     ), []  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_what_is_no_configuration_is_refused_in_words(config: Any) -> None:
 
 def test_a_near_miss_is_named() -> None:
     assert faults_of(placment="pack") == [("placment", "No such field.", "Did you mean placement?")]
-    assert faults_of(xyz=1)[0][2].startswith("Known fields: description, drain, group")
+    assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, description, drain, group")
 
 
 def test_ports_of_two_members_on_one_load_balancer_are_apart() -> None:
