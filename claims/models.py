@@ -86,6 +86,8 @@ class Claim(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     bound_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
+    reserved_at = models.DateTimeField(null=True, blank=True)  # since when it waits for a person, with a slot or without
+    is_seeking = models.BooleanField(default=False, db_default=False)  # parked, and to have a slot again before it is decided on
     # What was asked for beside the shape; due_in: seconds from bind to the first look.
     spec = models.JSONField(default=dict, db_default=EMPTY)
     backend = models.JSONField(null=True, blank=True)  # what the slots point at; NULL: nothing
@@ -113,6 +115,9 @@ class Claim(models.Model):
             models.Index(fields=["workspace", "rank", "id"], condition=Q(state="blocked"), name="claim_blocked"),
             models.Index(fields=["pool", "id"], name="claim_of_pool"),
             models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False) & ~Q(state="ended"), name="claim_of_workspace"),
+            models.Index(fields=["expires_at", "id"], condition=Q(state__in=("reserved", "parked")), name="claim_pending"),
+            models.Index(fields=["rank", "id"], condition=Q(is_seeking=True), name="claim_seeks"),
+            models.Index(fields=["rank", "id"], condition=Q(state="waiting", step="apply"), name="claim_applies"),
         ]
 
     def __str__(self) -> str:

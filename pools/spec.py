@@ -33,8 +33,8 @@ from pools.task_spec import TaskSpec, read_task
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
-    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "approval",
-    "task",
+    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
+    "approval", "task",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")

@@ -1,0 +1,145 @@
+"""What an agent says of a task that has ended: read from the body of its call. Pure.
+
+Texts are cut rather than refused: what has run has run, and a long reason is no cause to forget it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pools.fields import Faults, at, kind_of, read_choice, read_integer, shown
+
+OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
+OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
+OF_APPLY = frozenset({"applied", "failed", "cancelled", "plan_again"})
+COUNTS = ("add", "change", "destroy", "replace")
+FACTS = ("binary", "version", "platform", "lock_digest", "source_digest", "commit")
+CODE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+LONGEST_REASON = 2000
+LONGEST_FACT = 300
+MOST = 2**31 - 1
+MOST_BYTES = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class LogTotals:
+    """How much log there is in all, so that whoever has less knows it."""
+
+    next: int = 0
+    bytes: int = 0
+    lines: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    outcome: str
+    exit_code: int | None = None
+    code: str = ""  # why, typed
+    reason: str = ""
+    digest: bytes | None = None  # sha256 of the saved plan
+    summary: Mapping[str, Any] = field(default_factory=dict)  # add, change, destroy, replace; drift
+    facts: Mapping[str, str] = field(default_factory=dict)
+    log: LogTotals = LogTotals()
+
+    @property
+    def words(self) -> str:
+        """Why it ended so, for events."""
+        if self.code and self.reason:
+            return f"{self.code}: {self.reason}"
+        return self.code or self.reason
+
+
+def parse_result(body: Any) -> TaskResult:
+    """Every fault at once; fields that this version does not know are left aside."""
+    faults = Faults()
+    if not isinstance(body, Mapping):
+        faults.add("", f"This is {kind_of(body)}; a result has fields.", "Send an object with its outcome.")
+        faults.raise_if_any()
+    outcome = read_choice(body, "", "outcome", faults, OUTCOMES, "")
+    if body.get("outcome") is None:
+        faults.add("outcome", "It is not said how it ended.", f"Known: {', '.join(OUTCOMES)}.")
+    digest = _read_digest(body.get("digest"), faults)
+    if outcome == "planned" and digest is None and not faults.found:
+        faults.add("digest", "A plan is decided on by its digest, and there is none.", "Send the sha256 of the saved plan.")
+    result = TaskResult(
+        outcome=outcome,
+        exit_code=read_integer(body, "", "exit_code", faults, -(2**31), MOST),
+        code=_read_code(body.get("code"), faults),
+        reason=_cut(body.get("reason"), LONGEST_REASON),
+        digest=digest,
+        summary=_read_summary(body.get("summary"), faults),
+        facts=_read_facts(body.get("facts"), faults),
+        log=_read_log(body.get("log"), faults),
+    )
+    faults.raise_if_any()
+    return result
+
+
+def _read_digest(value: Any, faults: Faults) -> bytes | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not DIGEST.fullmatch(value):
+        faults.add("digest", f"{shown(value)} is not a digest.", "Send 64 small hexadecimal digits.")
+        return None
+    return bytes.fromhex(value)
+
+
+def _read_code(value: Any, faults: Faults) -> str:
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str) or not CODE.fullmatch(value):
+        faults.add("code", f"{shown(value)} is not a code.", "Up to 40 small letters, digits and underscores.")
+        return ""
+    return value
+
+
+def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
+    given = _mapping(value, "summary", faults)
+    found: dict[str, Any] = {name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS}
+    drift = given.get("drift")
+    if isinstance(drift, bool):
+        found["drift"] = drift
+    elif drift is not None:
+        found["drift"] = read_integer(given, "summary", "drift", faults, 0, MOST, 0)
+    return found
+
+
+def _read_facts(value: Any, faults: Faults) -> dict[str, str]:
+    given = _mapping(value, "facts", faults)
+    found = {}
+    for name in FACTS:
+        text = given.get(name)
+        if text is not None and not isinstance(text, str):
+            faults.add(at("facts", name), f"This is {kind_of(text)}, not text.")
+        elif text:
+            found[name] = _cut(text, LONGEST_FACT)
+    return found
+
+
+def _read_log(value: Any, faults: Faults) -> LogTotals:
+    given = _mapping(value, "log", faults)
+    return LogTotals(
+        next=read_integer(given, "log", "next", faults, 0, MOST, 0),
+        bytes=read_integer(given, "log", "bytes", faults, 0, MOST_BYTES, 0),
+        lines=read_integer(given, "log", "lines", faults, 0, MOST, 0),
+        left_out=read_integer(given, "log", "left_out", faults, 0, MOST_BYTES, 0),
+    )
+
+
+def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        faults.add(where, f"This is {kind_of(value)}; it has fields of its own.")
+        return {}
+    return value
+
+
+def _cut(value: Any, longest: int) -> str:
+    if not isinstance(value, str):
+        return ""
+    text = value.replace("\x00", "").strip().encode("utf-8", "replace").decode()  # half of a surrogate pair can't be stored
+    return text if len(text) <= longest else text[: longest - 1] + "…"
