@@ -11,7 +11,7 @@ NAME ?=
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu agent lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,12 @@ restore: $(VENV)/.run  ## go back to FILE while Berth is stopped; the present da
 
 chromium:  ## install the browser that the page tests use
 	@.ci/chromium
+
+tofu:  ## build the OpenTofu that the tests on a real binary use (needs Go; once, into ~/.cache/berth)
+	@.ci/tofu
+
+agent:  ## write the agent as one file: dist/berth-agent.pyz
+	@$(PYTHON) -m slots.agent_build dist/berth-agent.pyz
 
 lock: $(VENV)/.run  ## write requirements*.txt anew from pyproject.toml
 	@$(LOCK) --upgrade pyproject.toml -o requirements.txt

@@ -1,0 +1,123 @@
+"""Secrets are taken out of what a task prints, wherever its output happens to be cut."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+from typing import Iterable
+
+MASK = b"***"
+SHORTEST_LINE = 6  # of a secret with several lines, each line this long is a secret, too
+SHORTEST_ENCODED = 6  # shorter ones, encoded, would be found everywhere
+
+
+def spell(values: Iterable[str]) -> list[bytes]:
+    """Each secret as it may be printed: as it is, line by line, and in the usual encodings."""
+    found: set[bytes] = set()
+    for value in values:
+        raw = value.encode("utf-8", "surrogateescape")
+        found.add(raw)
+        stripped = value.strip()
+        found.add(stripped.encode("utf-8", "surrogateescape"))
+        lines = value.splitlines()
+        if len(lines) > 1:
+            found.update(line.strip().encode("utf-8", "surrogateescape") for line in lines if len(line.strip()) >= SHORTEST_LINE)
+        if len(stripped) >= SHORTEST_ENCODED:
+            for text in {value, stripped}:
+                data = text.encode("utf-8", "surrogateescape")
+                found.add(base64.b64encode(data))
+                found.add(base64.urlsafe_b64encode(data))
+                found.add(urllib.parse.quote_from_bytes(data, safe="").encode())
+                found.add(json.dumps(text)[1:-1].encode("utf-8", "surrogateescape"))
+                found.add(json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape"))
+    found.discard(b"")
+    return sorted(found, key=lambda secret: (-len(secret), secret))
+
+
+class Masker:
+    """Every byte that is part of a secret's occurrence is masked, also where occurrences overlap; a run of such bytes becomes one mask.
+
+    Held back is only what may be the beginning of a secret: the longest end of the data with which one begins.
+    """
+
+    def __init__(self, secrets: list[bytes]) -> None:
+        self.secrets = secrets
+        self.held = b""
+        self.covered = 0  # so much of the beginning of what is held belongs to an occurrence found already
+        self.is_inside = False  # the last byte given out was masked
+
+    def feed(self, data: bytes) -> bytes:
+        if not self.secrets:
+            return data
+        data = self.held + data
+        runs = merge([(0, self.covered), *self.occurrences(data)])
+        cut = self.possible_begin(data)
+        out = self.give(data, runs, cut)
+        self.held = data[cut:]
+        self.covered = max([0, *(end - cut for begin, end in runs if begin <= cut < end)])
+        return out
+
+    def end(self) -> bytes:
+        """What was held back and did not become a secret."""
+        data, self.held = self.held, b""
+        out = self.give(data, merge([(0, self.covered), *self.occurrences(data)]), len(data))
+        self.covered = 0
+        return out
+
+    def occurrences(self, data: bytes) -> list[tuple[int, int]]:
+        found = []
+        for secret in self.secrets:
+            at = data.find(secret)
+            while at >= 0:
+                found.append((at, at + len(secret)))
+                at = data.find(secret, at + 1)
+        return found
+
+    def possible_begin(self, data: bytes) -> int:
+        cut = len(data)
+        for secret in self.secrets:
+            at = data.find(secret[:1], max(0, len(data) - len(secret) + 1))
+            while 0 <= at < cut:
+                if secret.startswith(data[at:]):
+                    cut = at
+                    break
+                at = data.find(secret[:1], at + 1)
+        return cut
+
+    def give(self, data: bytes, runs: list[tuple[int, int]], cut: int) -> bytes:
+        parts = []
+        at = 0
+        for begin, end in runs:
+            if begin >= cut:
+                break
+            if begin > at:
+                parts.append(data[at:begin])
+                self.is_inside = False
+            if not self.is_inside:
+                parts.append(MASK)
+                self.is_inside = True
+            at = min(end, cut)
+        if at < cut:
+            parts.append(data[at:cut])
+            self.is_inside = False
+        return b"".join(parts)
+
+
+def merge(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(run for run in runs if run[1] > run[0]):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def mask_text(text: str, secrets: list[bytes]) -> str:
+    """A whole text at once."""
+    data = text.encode("utf-8", "surrogateescape")
+    if not any(secret in data for secret in secrets):
+        return text
+    masker = Masker(secrets)
+    return (masker.feed(data) + masker.end()).decode("utf-8", "replace")
