@@ -22,8 +22,8 @@ o AS (
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
--- _bound: what a claim becomes when it is handed its slots.
-state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = 0,
+-- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on.
+state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
     due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
 
 -- _rivals: somebody of equal or better rank stands in a line that takes slots of the lane l.lane. Not counted is a line that nothing
@@ -179,22 +179,32 @@ o AS (
 SELECT id, generation FROM s
 
 -- give_back: release, finish, expire, lose, requeue, park: the holder (claim and generation) lets go of everything it holds. A slot whose
--- provider has something to clean drains, the others are free at once, those on a lost member retire. No row: stale, or not holding.
+-- provider has something to clean drains, the others are free at once, those on a lost member retire. `is_clean`: it is known that nothing
+-- of it is left outside. `rank` puts it elsewhere in line (its own is kept, for when it plans again), `step` = plan takes its approval
+-- away. `by_holder`: what an agent runs is not let go of by whoever asked for it. No row: stale, or not holding.
 WITH told AS MATERIALIZED (
   SELECT id, CASE state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before FROM claims_claim
-  WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') FOR NO KEY UPDATE),
+  WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved')
+    AND NOT (%(by_holder)s::bool AND step <> '' AND EXISTS (SELECT FROM claims_task t WHERE t.claim_id = claims_claim.id)) FOR NO KEY UPDATE),
 c AS (
   UPDATE claims_claim SET state = %(to)s::varchar, outcome = %(outcome)s, named_generation = %(generation)s, changed_at = now(),
     expires_at = CASE WHEN %(to)s::varchar = 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval) END,
-    due_at = CASE %(to)s::varchar WHEN 'parked' THEN coalesce(expires_at, now() + %(wait)s::interval)
-                                  WHEN 'blocked' THEN now() + %(wait)s::interval END,
-    attempts = CASE WHEN %(to)s::varchar IN ('waiting', 'blocked') THEN attempts + 1 ELSE attempts END
+    reserved_at = CASE WHEN %(to)s::varchar = 'parked' THEN coalesce(reserved_at, now()) END,
+    is_seeking = %(to)s::varchar = 'parked' AND %(is_seeking)s::bool,
+    due_at = CASE %(to)s::varchar WHEN 'parked' THEN now() WHEN 'blocked' THEN now() + nullif(%(wait)s::interval, '0') END,
+    attempts = CASE WHEN %(rank)s::smallint IS NOT NULL OR %(step)s::varchar IS NOT NULL THEN attempts
+                    WHEN %(to)s::varchar IN ('waiting', 'blocked') THEN attempts + 1
+                    WHEN %(to)s::varchar = 'parked' THEN 0 ELSE attempts END,
+    spec = CASE WHEN rank <> %(rank)s::smallint THEN spec || jsonb_build_object('rank', rank) ELSE spec END,
+    rank = CASE WHEN %(step)s::varchar = 'plan' THEN coalesce((spec->>'rank')::smallint, rank) ELSE coalesce(%(rank)s::smallint, rank) END,
+    step = coalesce(%(step)s::varchar, step), approved_plan_id = CASE WHEN %(step)s::varchar IS NULL THEN approved_plan_id END
   FROM told WHERE claims_claim.id = told.id AND generation = %(generation)s AND state IN ('bound', 'reserved')
   RETURNING claims_claim.id, before, workspace_id),
 s AS (
-  UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
-    drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
-    due_at = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,
+  UPDATE slots_slot SET
+    state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' OR %(is_clean)s::bool THEN 'idle' ELSE 'draining' END,
+    drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s AND NOT %(is_clean)s::bool THEN {_drain} END,
+    due_at = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s AND NOT %(is_clean)s::bool THEN {_drain} END,
     claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
   FROM c, pools_pool p WHERE slots_slot.claim_id = c.id AND p.id = slots_slot.pool_id
   RETURNING slots_slot.id, slots_slot.pool_id, member_id, c.id AS claim_id, slots_slot.generation, before, slots_slot.state, p.queue,
@@ -211,10 +221,11 @@ SELECT id, pool_id, member_id, state, workspace_id FROM s
 WITH told AS MATERIALIZED (
   SELECT c.id, t.generation, CASE c.state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before
   FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)
-  JOIN claims_claim c ON c.id = t.id WHERE c.generation = t.generation AND c.state IN ('bound', 'reserved') ORDER BY c.id FOR NO KEY UPDATE OF c),
+  JOIN claims_claim c ON c.id = t.id WHERE c.generation = t.generation AND c.state IN ('bound', 'reserved')
+    AND (c.step = '' OR NOT EXISTS (SELECT FROM claims_task k WHERE k.claim_id = c.id)) ORDER BY c.id FOR NO KEY UPDATE OF c),
 c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, named_generation = told.generation, due_at = NULL, expires_at = NULL,
-    changed_at = now()
+    reserved_at = NULL, is_seeking = false, changed_at = now()
   FROM told WHERE claims_claim.id = told.id AND claims_claim.generation = told.generation AND state IN ('bound', 'reserved')
   RETURNING claims_claim.id, before, workspace_id),
 s AS (
@@ -233,7 +244,8 @@ SELECT claim_id, id AS slot_id, pool_id, state, workspace_id FROM s
 
 -- end_unheld: cancel, reject or expire a claim that holds nothing.
 WITH c AS (
-  UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, changed_at = now()
+  UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, reserved_at = NULL, is_seeking = false,
+    changed_at = now()
   FROM (SELECT id, state AS before FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE) o
   WHERE claims_claim.id = o.id AND claims_claim.state IN ('waiting', 'blocked', 'parked')
   RETURNING claims_claim.id, pool_id, generation, o.before, workspace_id),
@@ -266,11 +278,12 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
 SELECT id, state, (SELECT generation FROM c) AS generation FROM s
 
--- reserve: the plan is in, the slot waits for a person. The agent's generation is over from here on.
+-- reserve: the plan is in, the slot waits for a person. The agent's generation is over from here on. The finalizer looks at it at once and
+-- finds out when to look next: notice, end of the hold, deadline.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
-  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = g.n,
-    expires_at = now() + %(ttl)s::interval, due_at = now() + %(ttl)s::interval, changed_at = now()
+  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = g.n, attempts = 0, notified_at = NULL,
+    expires_at = now() + %(ttl)s::interval, reserved_at = now(), due_at = now(), changed_at = now()
   FROM g WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND step = 'plan' RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET state = 'reserved', generation = c.generation, changed_at = now() FROM c WHERE slots_slot.claim_id = c.id
@@ -283,8 +296,8 @@ SELECT id, generation FROM s
 -- resume: enough approvals, and in time: the apply runs in the slot that waited.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
-  UPDATE claims_claim SET state = 'bound', step = 'apply', approved_plan_id = %(plan)s, named_generation = %(generation)s, generation = g.n,
-    expires_at = NULL, due_at = NULL, changed_at = now()
+  UPDATE claims_claim SET step = 'apply', approved_plan_id = %(plan)s, named_generation = %(generation)s, generation = g.n,
+    expires_at = NULL, reserved_at = NULL, {_bound}
   FROM g WHERE id = %(claim)s AND generation = %(generation)s AND state = 'reserved' AND expires_at > now() RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET state = 'held', generation = c.generation, changed_at = now() FROM c WHERE slots_slot.claim_id = c.id
@@ -294,47 +307,124 @@ e AS (
   SELECT 'approve', pool_id, member_id, id, claim_id, generation, 'reserved', 'held', %(actor)s, %(reason)s FROM s)
 SELECT id, generation FROM s
 
--- unpark: approved while no slot was held: to the head of the line.
+-- resume_planning: the plan is made anew in the slot that waited.
+WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
+c AS (
+  UPDATE claims_claim SET named_generation = %(generation)s, generation = g.n, expires_at = NULL, reserved_at = NULL, {_bound}
+  FROM g WHERE id = %(claim)s AND generation = %(generation)s AND state = 'reserved' AND step = 'plan' RETURNING id, generation),
+p AS (UPDATE claims_plan SET is_stale = true FROM c WHERE claims_plan.claim_id = c.id AND NOT is_stale),
+s AS (
+  UPDATE slots_slot SET state = 'held', generation = c.generation, changed_at = now() FROM c WHERE slots_slot.claim_id = c.id
+  RETURNING slots_slot.id, pool_id, member_id, slots_slot.generation, claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'plan_again', pool_id, member_id, id, claim_id, generation, 'reserved', 'held', %(actor)s, %(reason)s FROM s)
+SELECT id, generation FROM s
+
+-- unpark: approved while no slot was held: to the head of the line. Its own rank is kept, for when it plans again.
 WITH c AS (
-  UPDATE claims_claim SET state = 'waiting', step = 'apply', approved_plan_id = %(plan)s, rank = 0, expires_at = NULL, due_at = NULL,
-    changed_at = now()
+  UPDATE claims_claim SET state = 'waiting', step = 'apply', approved_plan_id = %(plan)s, expires_at = NULL, reserved_at = NULL,
+    is_seeking = false, due_at = NULL, changed_at = now(), rank = 0,
+    spec = CASE WHEN rank > 0 THEN spec || jsonb_build_object('rank', rank) ELSE spec END
   WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() RETURNING id, pool_id, generation),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
   SELECT 'approve', pool_id, id, generation, 'parked', 'waiting', %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
+-- plan_anew: nothing is held, the plan is made again: in line, with its own rank. One that is blocked stays so until it may go.
+WITH c AS (
+  UPDATE claims_claim SET state = CASE claims_claim.state WHEN 'parked' THEN 'waiting' ELSE claims_claim.state END, step = 'plan',
+    approved_plan_id = NULL, expires_at = NULL, reserved_at = NULL, is_seeking = false, attempts = 0,
+    due_at = CASE WHEN claims_claim.state = 'blocked' THEN due_at END, rank = coalesce((spec->>'rank')::smallint, rank), changed_at = now()
+  FROM (SELECT id, state AS before FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE) o
+  WHERE claims_claim.id = o.id AND generation = %(generation)s
+    AND (claims_claim.state = 'parked' OR claims_claim.state IN ('waiting', 'blocked') AND step = 'apply')
+  RETURNING claims_claim.id, pool_id, generation, o.before, claims_claim.state),
+p AS (UPDATE claims_plan SET is_stale = true FROM c WHERE claims_plan.claim_id = c.id AND NOT is_stale),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'plan_again', pool_id, id, generation, before, state, %(actor)s, %(reason)s FROM c)
+SELECT id, state FROM c
+
+-- block_unparked: it stands in line, and its workspace is locked. After lock_workspace_of or share_workspace_of, in the same transaction.
+WITH c AS (
+  UPDATE claims_claim SET state = 'blocked', changed_at = now() WHERE id = %(claim)s AND state = 'waiting' RETURNING id, pool_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'block', pool_id, id, generation, 'waiting', 'blocked', %(actor)s, %(reason)s FROM c)
+SELECT id FROM c
+
 -- reserve_again: a parked claim gets a place again, approved or not; its deadline stays. No row: none free, or somebody was faster.
+-- `but`: a member that it is to leave.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
 free AS MATERIALIZED (
   SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+    AND member_id IS DISTINCT FROM %(but)s::bigint
   ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+{_reserved_again}
+
+-- reserve_near: the same on the member on which it was before, if there is room.
+WITH line AS MATERIALIZED (
+  SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
+free AS MATERIALIZED (
+  SELECT id, member_id FROM slots_slot
+  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+{_reserved_again}
+
+-- _reserved_again: the parked claim (CTE `line`) meets the slot (CTE `free`).
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
 s AS (
   UPDATE slots_slot SET state = 'reserved', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
   FROM pair WHERE slots_slot.id = pair.slot_id),
 c AS (
-  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = pair.generation, changed_at = now()
+  UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = pair.generation, is_seeking = false,
+    due_at = now(), changed_at = now()
   FROM pair WHERE claims_claim.id = pair.claim_id),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
-  SELECT 'reserve', %(pool)s, member_id, slot_id, claim_id, generation, 'parked', 'reserved', %(actor)s FROM pair)
+  SELECT 'reserve_again', %(pool)s, member_id, slot_id, claim_id, generation, 'parked', 'reserved', %(actor)s FROM pair)
+SELECT claim_id, slot_id, member_id, generation FROM pair
+
+-- bind_near: an approved claim in line gets a slot of the member on which its plan was made, if there is room: there the saved plan lies.
+WITH line AS MATERIALIZED (
+  SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND step = 'apply' AND size = 1 FOR NO KEY UPDATE SKIP LOCKED),
+free AS MATERIALIZED (
+  SELECT id, member_id FROM slots_slot
+  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+pair AS MATERIALIZED (
+  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
+  FROM pair WHERE slots_slot.id = pair.slot_id),
+c AS (
+  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
--- expire: the other side of the race with resume.
+-- expire: the other side of the race with resume. Nothing runs while a slot is reserved, so it is idle at once, whatever its provider is.
 WITH c AS (
-  UPDATE claims_claim SET state = 'ended', outcome = 'expired', named_generation = generation, due_at = NULL, expires_at = NULL, changed_at = now()
-  WHERE id = %(claim)s AND state = 'reserved' AND expires_at <= now() RETURNING id, generation),
+  UPDATE claims_claim SET state = 'ended', outcome = 'expired', named_generation = generation, due_at = NULL, expires_at = NULL,
+    reserved_at = NULL, changed_at = now()
+  WHERE id = %(claim)s AND state = 'reserved' AND expires_at <= now() RETURNING id, generation, workspace_id),
 p AS (UPDATE claims_plan SET is_stale = true FROM c WHERE claims_plan.claim_id = c.id AND NOT is_stale),
 s AS (
   UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL, last_claim_id = c.id, changed_at = now()
-  FROM c WHERE slots_slot.claim_id = c.id RETURNING slots_slot.id, pool_id, member_id, c.id AS claim_id, slots_slot.generation),
+  FROM c WHERE slots_slot.claim_id = c.id
+  RETURNING slots_slot.id, pool_id, member_id, c.id AS claim_id, slots_slot.generation, state, workspace_id),
 e AS (
-  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
-  SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize' FROM s)
-SELECT id FROM s
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize', 'nobody decided in time' FROM s)
+SELECT id, state, workspace_id FROM s
 
 -- move: migration, or one lost ordinal replaced. The claim is on the targets from here on; what it left drains, and may be taken back
 -- until it is idle.
@@ -399,14 +489,14 @@ ON CONFLICT (claim_id) DO UPDATE SET generation = EXCLUDED.generation, at = EXCL
 SELECT id, locked_at IS NOT NULL AS is_locked FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
 -- promote: the next serial claim of a workspace, after lock_workspace, in a transaction of its own after the one before it ended; the
--- finalizer repeats it.
+-- finalizer repeats it. One whose plan was lost keeps its turn while it backs off: that is a minute at most.
 WITH next AS (
-  SELECT c.id, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
-  WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked' AND (c.due_at IS NULL OR c.due_at <= now())
+  SELECT c.id, c.due_at, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
+  WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked'
   ORDER BY c.rank, c.id LIMIT 1 FOR NO KEY UPDATE OF c),
 c AS (
   UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now() FROM next
-  WHERE claims_claim.id = next.id
+  WHERE claims_claim.id = next.id AND (next.due_at IS NULL OR next.due_at <= now())
     AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = %(workspace)s AND o.is_serial
                     AND o.state IN ('waiting', 'bound', 'reserved', 'parked'))
   RETURNING claims_claim.id, claims_claim.pool_id, claims_claim.generation),
@@ -587,6 +677,10 @@ SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) 
 -- add_workspace: named for the first time.
 INSERT INTO claims_workspace (name) VALUES (%(name)s) ON CONFLICT (name) DO NOTHING
 
+-- share_workspace_of: the workspace of a claim, before the claim itself: nobody locks it before this transaction is over.
+SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason FROM claims_workspace w
+WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR SHARE
+
 -- share_workspace: who only looks at a workspace's lock: it may not be set meanwhile.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR KEY SHARE
 
@@ -594,10 +688,16 @@ SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claim
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR NO KEY UPDATE
 
 -- lock_workspace_row: who locks or unlocks it: nobody adds a claim meanwhile.
-SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR UPDATE
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace WHERE name = %(name)s FOR UPDATE
 
 -- set_workspace_lock: by a person, with a reason; no person: it is open again.
-UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL ELSE now() END, locked_by = %(by)s, lock_reason = %(reason)s
+UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL ELSE now() END, locked_by = %(by)s, lock_reason = %(reason)s,
+  lost_claim_id = CASE WHEN %(by)s::varchar <> '' THEN lost_claim_id END
+WHERE id = %(workspace)s
+
+-- set_lost_apply: whose apply was lost: until a person says what became of it the workspace stays locked.
+UPDATE claims_workspace SET lost_claim_id = %(claim)s, locked_by = CASE WHEN locked_at IS NULL THEN %(by)s ELSE locked_by END,
+  lock_reason = CASE WHEN locked_at IS NULL THEN %(reason)s ELSE lock_reason END, locked_at = coalesce(locked_at, now())
 WHERE id = %(workspace)s
 
 -- serial_holder: the serial claim that is under way in a workspace.
@@ -721,9 +821,11 @@ SELECT count(*)::int FROM (
   UNION
   SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
 
--- lock_claim: for whoever looks before acting.
-SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec FROM claims_claim
-WHERE id = %(claim)s FOR NO KEY UPDATE
+-- lock_claim: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
+SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec, requested_by, attempts,
+  expires_at, expires_at <= now() AS is_over, extract(epoch FROM now() - reserved_at)::float8 AS waited,
+  step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = claims_claim.id) AS has_task
+FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE
 
 -- copy_shape: the line of the same request for another number of slots.
 INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
@@ -735,7 +837,7 @@ FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING
 SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
 
 -- lock_workspace_of: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
-SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked FROM claims_workspace w
+SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
 -- holds_on: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot
@@ -776,8 +878,10 @@ SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools
 SELECT id FROM claims_claim WHERE due_at <= now() ORDER BY due_at LIMIT {n}
 
 -- lock_due_claim: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
-SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged,
-  extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held
+SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged, c.step,
+  extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held, c.pool_id, c.notified_at IS NOT NULL AS is_notified, c.is_seeking,
+  extract(epoch FROM c.expires_at - now())::float8 AS left, extract(epoch FROM now() - c.reserved_at)::float8 AS waited,
+  c.step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = c.id) AS has_task
 FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP LOCKED
 
 -- silence_of: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it

@@ -3,6 +3,7 @@
 A late call changes nothing and gets a clear answer, and what it said is kept as an event: something that has run has run.
 """
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,6 +34,12 @@ class Ending(NamedTuple):
     reason: str = ""
     wait: float = 0.0  # seconds of back-off, where it is to be blocked
     lost_member: int | None = None
+    is_clean: bool = False  # nothing of it is left outside: its slots need not drain
+    rank: int | None = None  # where it stands in line from now on; None: as before
+    step: str | None = None  # `plan`: its approval is void
+    is_seeking: bool = False  # parked, and to have a slot again before it is decided on
+    by_holder: bool = False  # whoever asked for it lets go of it
+    data: Any = None
 
 
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
@@ -100,7 +107,9 @@ def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
     rows = CLAIMS.rows(
         "give_back",
         claim=claim_id, generation=generation, to=ending.to, outcome=ending.outcome, lost_member=ending.lost_member, drain=DRAIN,
-        wait=f"{ending.wait} s", verb=ending.verb, actor=current_actor(), reason=ending.reason[:LONGEST_REASON], data=None,
+        wait=f"{ending.wait} s", verb=ending.verb, actor=current_actor(), reason=ending.reason[:LONGEST_REASON],
+        is_clean=ending.is_clean, rank=ending.rank, step=ending.step, is_seeking=ending.is_seeking, by_holder=ending.by_holder,
+        data=None if ending.data is None else json.dumps(ending.data),
     )  # fmt: skip
     if rows:
         tell_freed(rows)

@@ -151,6 +151,7 @@ def let_go(claim: int, generation: int, to: str = "ended") -> None:
         "give_back",
         claim=claim, generation=generation, to=to, outcome="released" if to == "ended" else "", lost_member=None, drain="1 h", wait="1 h",
         verb="release", actor="test", reason="", data=None,
+        is_clean=False, rank=None, step=None, is_seeking=False, by_holder=False,
     )  # fmt: skip
     if len(rows) != 1:
         raise Wronged

@@ -22,12 +22,16 @@ def give_back(
     lost: int | None = None,
     wait: str = "1 h",
     verb: str = "release",
+    is_clean: bool = False,
+    rank: int | None = None,
+    step: str | None = None,
+    by_holder: bool = False,
 ) -> list[Any]:
     ends = "released" if to == "ended" else ""
     return run(
         c, "give_back",
         claim=claim, generation=generation, to=to, outcome=ends if outcome is None else outcome, lost_member=lost, drain="1 h", wait=wait,
-        verb=verb, actor="t", reason="", data=None,
+        verb=verb, actor="t", reason="", data=None, is_clean=is_clean, rank=rank, step=step, by_holder=by_holder, is_seeking=False,
     )  # fmt: skip
 
 
@@ -165,7 +169,7 @@ def unpark(c: Connection, generation: State) -> bool:
 
 
 def reserve_again(c: Connection, generation: State) -> bool:
-    return bool(run(c, "reserve_again", claim=0, generation=generation, pool=0, lane="any", actor="t"))
+    return bool(run(c, "reserve_again", claim=0, generation=generation, pool=0, lane="any", but=None, actor="t"))
 
 
 # -- looking ------------------------------------------------------------------------------------------------------------------------------
