@@ -117,6 +117,10 @@ MEMBER_WORDS = {
     "gone": "has gone",
     "create": "added",
     "retire": "withdraws free slots",
+    "restart": "is started again",
+    "down": "does not run",
+    "give_up": "is not started again by itself",
+    "issue_token": "gets a token",
 }
 POOL_WORDS = {
     "create": "created",
@@ -154,6 +158,9 @@ GLYPHS = {
     "offline": "unhealthy",
     "lose": "lost",
     "online": "ready",
+    "restart": "creating",
+    "down": "unhealthy",
+    "give_up": "lost",
     "pause": "paused",
     "resume": "active",
     "delete": "deleting",

@@ -68,7 +68,7 @@ class Member(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
     state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
-    down_at = models.DateTimeField(null=True, blank=True)  # its provider saw that nothing of this incarnation runs; null: it runs, or who knows
+    down_at = models.DateTimeField(null=True, blank=True)  # its provider saw that nothing of it runs; null: it runs, or who knows
     is_down_planned = models.BooleanField(default=False, db_default=False)  # ended on purpose: its restart does not count
     restarts = models.IntegerField(default=0, db_default=0)  # in a row; forgotten once it has been well for a while
     gave_up_at = models.DateTimeField(null=True, blank=True)  # it is not restarted any more until a person says so

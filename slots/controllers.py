@@ -7,7 +7,7 @@ from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
 from pools.models import Pool
-from pools.providers.base import Look, PoolSnapshot, provider_of
+from pools.providers.base import Look, PoolSnapshot, known_providers, provider_of
 from pools.selectors import LIVE, spec_of
 from project.kernel.guards import outside_transaction
 from project.kernel.locks import CONTROLLER, try_lock
@@ -15,11 +15,11 @@ from project.kernel.operations import ProviderError
 from project.kernel.policy import Backoff, delay_after
 from project.kernel.runtime import Controller
 from slots.selectors import snapshot_whole
-from slots.services import activate_pool, bring_back, lose_member, settle_member, take_offline
+from slots.services import activate_pool, bring_back, lose_member, note_down, settle_member, take_offline
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 30.0  # seconds between two full looks at a pool
+LOOK_EVERY = 30.0  # seconds between two full looks at a pool, unless its provider says otherwise
 BACKOFF = Backoff(5.0, 300.0)
 
 
@@ -36,8 +36,7 @@ class Watcher(Controller):
         """One pool. A provider that does not answer holds up neither the others nor anything that is decided without a look."""
         now = _now()
         waiting = [pool_id for pool_id, moment in self._not_before.items() if moment > now]
-        is_due = Q(observed_at=None) | Q(observed_at__lte=now - timedelta(seconds=LOOK_EVERY))
-        due = Pool.objects.filter(LIVE & is_due).exclude(pk__in=waiting).order_by(F("observed_at").asc(nulls_first=True), "id")
+        due = Pool.objects.filter(LIVE & _is_due(now)).exclude(pk__in=waiting).order_by(F("observed_at").asc(nulls_first=True), "id")
         pool = due.first()
         if pool is None:
             return False
@@ -64,6 +63,14 @@ class Watcher(Controller):
             self._not_before.pop(pool.pk, None)
 
 
+def _is_due(now: datetime) -> Q:
+    found = Q(observed_at=None) | Q(observed_at__lte=now - timedelta(seconds=LOOK_EVERY))
+    for kind, provider in known_providers().items():
+        if provider.look_every < LOOK_EVERY:
+            found |= Q(provider=kind, observed_at__lte=now - timedelta(seconds=provider.look_every))
+    return found
+
+
 def look_at_pool(pool: Pool) -> None:
     """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile is for the next look."""
     started = _now()
@@ -88,6 +95,8 @@ def apply_look(pool: Pool, before: PoolSnapshot, look: Look) -> None:
                 settle_member(member_id=member.id, is_gone=True, is_ready=False)
             elif member.state in ("ready", "offline"):
                 lose_member(member_id=member.id, reason="its provider does not know it any more", is_gone=True)
+        elif each.is_down:
+            note_down(member_id=member.id, incarnation=member.incarnation, reason=each.why, is_planned=each.is_planned)
         elif not each.is_ready and member.state == "ready":
             take_offline(member_id=member.id, reason=each.why or "its provider says it is not ready")
         elif each.is_ready and member.state == "creating":

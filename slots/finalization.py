@@ -10,11 +10,13 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
+from pools.providers.base import kinds_with
 from pools.selectors import LIVE, lock_member, lock_pool, spec_of
 from project.kernel.chores import chore, each
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.policy import decide_liveness
+from slots.restarting import settle_condition
 from slots.rows import S, ask_for_sync, in_seconds, lane_of
 from slots.services import bring_back, clean_slot, lose_member, resume_pool, settle_leaving, take_offline
 
@@ -69,6 +71,14 @@ def settle_liveness(member_id: int) -> None:
         else:
             due_at = None if verdict.next_look is None else in_seconds(verdict.next_look)
             Member.objects.filter(pk=member_id).update(due_at=due_at)
+
+
+@chore("restarts", every=1.0)
+def restart_unwell() -> bool:
+    """Members of ours that are unwell are started again, more and more slowly, and in the end not any more."""
+    providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
+    each([row.id for row in S.rows("to_restart", providers=providers)], settle_condition)
+    return False
 
 
 @chore("leaving", every=1.0)
@@ -126,5 +136,5 @@ def settle_deleting(pool_id: int) -> bool:
 
 
 FINALIZERS: list[Callable[[], bool]] = [
-    end_pauses, look_at_members, settle_leaving_members, look_at_draining, sync_again, end_pools,
+    end_pauses, look_at_members, restart_unwell, settle_leaving_members, look_at_draining, sync_again, end_pools,
 ]  # fmt: skip

@@ -9,10 +9,12 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from pools.durations import parse_duration
-from pools.models import Member
+from pools.models import Member, Pool
+from pools.providers.base import has_agents
 from pools.selectors import lock_member, member_spec_of, spec_of
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
+from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.rows import S, align_slots, change_member, in_seconds, make_slots, mark_leaving, move_member
 
@@ -37,25 +39,60 @@ def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping
     row = S.one("beat", member=member_id, incarnation=incarnation, load=text)
     if row is None:
         raise _beat_refused(member_id, incarnation)
-    state = bring_back(member_id=member_id, reason="heartbeat") if row.state == "offline" else row.state
+    state = row.state
+    if state == "offline":
+        state = bring_back(member_id=member_id, reason="heartbeat")
+    elif state == "creating" and incarnation is not None:
+        state = welcome_member(member_id=member_id, incarnation=incarnation)
     return Heard(member_id, state, row.incarnation, None if row.every is None else parse_duration(row.every))
 
 
 def bring_back(*, member_id: int, reason: str = "") -> str:
-    """It was offline and is heard or seen again. One whose claims are being lost stays away until they all are: their slots are not
-    given to it back while the finalizer takes them."""
+    """It was offline and is heard or seen again."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.state != "offline":
+        if member.state == "offline":
+            _open(pool, member, "online", reason)
+        return member.state
+
+
+def welcome_member(*, member_id: int, incarnation: int) -> str:
+    """The first word of an agent: its member was wished for, now it is there. What is no agent becomes ready by its provider's word."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state == "creating" and member.incarnation == incarnation and has_agents(pool.provider):
+            _open(pool, member, "ready", "its agent is here")
+        return member.state
+
+
+def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
+    """One whose claims are being lost stays away until they all are: their slots are not given to it back while the finalizer takes
+    them."""
+    rows = S.rows("lock_slots", member=member.pk)
+    if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
+        return
+    spec = spec_of(pool)
+    due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
+    move_member(member, "ready", verb, reason=reason, lost_at=None, down_at=None, due_at=due_at)
+    make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
+    hint("slots")
+
+
+def note_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> str:
+    """Its provider knows that nothing of this incarnation runs. It keeps its claims: whoever is started next says what became of them."""
+    if not Member.objects.filter(pk=member_id, incarnation=incarnation, down_at=None, state__in=("creating", "ready", "offline")).exists():
+        return ""  # known already: looked at often, locked once
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.incarnation != incarnation or member.down_at is not None or member.state in ("deleting", "gone"):
             return member.state
-        rows = S.rows("lock_slots", member=member.pk)
-        if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
-            return member.state
-        spec = spec_of(pool)
-        due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
-        move_member(member, "ready", "online", reason=reason, lost_at=None, due_at=due_at)
-        make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
-        hint("slots")
+        Member.objects.filter(pk=member.pk).update(down_at=Now(), is_down_planned=is_planned)
+        if member.state == "ready":
+            liveness = spec_of(pool).liveness
+            take_offline(member_id=member_id, reason=reason, next_look=None if liveness is None else liveness.lost)
+            return "offline"
+        record("down", pool_id=pool.pk, member_id=member.pk, before=member.state, after=member.state, reason=reason)
+        hint("pools")
         return member.state
 
 

@@ -4,16 +4,19 @@ Called outside every transaction, perhaps twice, perhaps late. What fails is rai
 again, and a slot that drains goes on draining meanwhile.
 """
 
+from dataclasses import replace
+
 from django.db import transaction
 
 from pools.models import Member
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
 from project.kernel.guards import outside_transaction
 from project.kernel.operations import NotFoundOutside, Taken, performs
+from slots.member_tokens import issue_token
 from slots.models import Slot
 from slots.rows import S, ask_for_sync, lane_of
 from slots.selectors import snapshot_of
-from slots.services import clean_slot, settle_member
+from slots.services import clean_slot, note_down, settle_member
 
 LOOK_AGAIN = 10.0  # seconds until a member is asked again that still drains, or is still on its way
 
@@ -26,13 +29,15 @@ def sync_member(taken: Taken) -> None:
     pool, member = found
     report = ask_provider(pool, member)
     settle_report(member, report)
-    _look_again(member.id, taken.id)
+    _look_again(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
 
 
 @outside_transaction
 def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     """What should go and is not there has gone: that is success. What should stay is the watch's business."""
     provider = provider_of(pool.provider)
+    if provider.needs_token(pool, member):
+        member = replace(member, token=issue_token(member_id=member.id, reason="its agent is started"))
     try:
         return provider.sync(pool, member)
     except NotFoundOutside:
@@ -50,6 +55,8 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
             clean_slot(slot_id=slot.id, generation=slot.generation)
         if slot.id in report.observed:
             Slot.objects.filter(pk=slot.id, generation=slot.generation).update(observed=dict(report.observed[slot.id]))
+    if report.down:
+        note_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)
     if report.external_id or (member.state == "deleting" and report.is_gone) or (member.state == "creating" and report.is_ready):
         settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready, external_id=report.external_id)
 
@@ -58,7 +65,7 @@ def _draining(member: MemberSnapshot) -> frozenset[int]:
     return frozenset(slot.id for slot in member.slots if slot.state == "draining")
 
 
-def _look_again(member_id: int, operation_id: int) -> None:
+def _look_again(member_id: int, operation_id: int, delay: float) -> None:
     """Not all is confirmed: the next operation is written before this one is done, so that somebody always looks."""
     with transaction.atomic():
         member = Member.objects.select_related("pool").get(pk=member_id)
@@ -66,4 +73,4 @@ def _look_again(member_id: int, operation_id: int) -> None:
         if not (is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()):
             return
         if not S.value("has_operation", lane=lane_of(member_id), but=operation_id):
-            ask_for_sync(member.pool, member, delay=LOOK_AGAIN)
+            ask_for_sync(member.pool, member, delay=delay)

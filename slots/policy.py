@@ -33,6 +33,63 @@ def decide_liveness(*, state: str, is_lost: bool, silent_for: float | None, hear
     return Verdict("lose", None, f"offline for {_words(lost)}")
 
 
+RestartAction = Literal["stay", "restart", "give_up", "lose", "forget"]
+GRACE = 120.0  # seconds one that is unwell has to get well by itself; none, where nothing of it runs
+BACK_OFF = (0.0, 60.0, 120.0, 240.0, 480.0)  # seconds more before each restart in a row
+MOST_RESTARTS = len(BACK_OFF)
+WELL_AFTER = 600.0  # seconds after which its restarts are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How a member is that can be started again."""
+
+    state: str
+    for_s: float  # how long it has been so: down, if it is known to be, else in its state
+    is_down: bool = False  # nothing of it runs
+    is_planned: bool = False  # it was ended on purpose
+    is_busy: bool = False  # something may run there
+    is_lost: bool = False  # what ran there has been given up
+    restarts: int = 0
+    has_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestartVerdict:
+    action: RestartAction
+    reason: str = ""
+    is_counted: bool = True
+
+
+STAY = RestartVerdict("stay")
+
+
+def decide_restart(now: Condition, lost_after: float | None) -> RestartVerdict:
+    """What becomes of a member that is unwell, or was.
+
+    One that is silent may still be at work: it is not started anew under its task, only once that is lost or nothing of it runs.
+    """
+    if now.state == "ready":
+        was_unwell = now.restarts > 0 or now.has_given_up
+        return RestartVerdict("forget", f"well for {_words(WELL_AFTER)}") if was_unwell and now.for_s >= WELL_AFTER else STAY
+    if now.state not in ("offline", "creating"):
+        return STAY
+    if now.is_down and now.is_planned:
+        return RestartVerdict("restart", "it was ended on purpose", is_counted=False)
+    grace = 0.0 if now.is_down else GRACE
+    if now.has_given_up:
+        is_over = lost_after is not None and now.for_s >= lost_after and not now.is_lost
+        return RestartVerdict("lose", f"not back in {_words(lost_after or 0)}") if is_over else STAY
+    if now.is_busy and not now.is_down and not now.is_lost:
+        return STAY
+    if now.restarts >= MOST_RESTARTS:
+        return RestartVerdict("give_up", f"started {now.restarts} times in a row in vain") if now.for_s >= grace else STAY
+    if now.for_s < grace + BACK_OFF[now.restarts]:
+        return STAY
+    what = "its process has ended" if now.is_down else f"unwell for {_words(round(now.for_s))}"
+    return RestartVerdict("restart", f"{what}; restart {now.restarts + 1} of {MOST_RESTARTS}")
+
+
 def _words(seconds: float) -> str:
     if seconds >= 120 and seconds % 60 == 0:
         return f"{seconds / 60:.0f} min"

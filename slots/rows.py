@@ -152,7 +152,7 @@ def move_member(member: Member, state: str, verb: str, *, reason: str = "", data
     before = member.state
     if before == state or not MEMBER.may(before, state):
         raise Conflict(f"Member {member.name} is {before}, it can't become {state}.", way_out="Look at it again.")
-    Member.objects.filter(pk=member.pk, state=before).update(state=state, changed_at=Now(), **columns)
+    Member.objects.filter(pk=member.pk, state=before).update(state=state, state_at=Now(), changed_at=Now(), **columns)
     member.refresh_from_db()
     record(verb, pool_id=member.pool_id, member_id=member.pk, before=before, after=state, reason=reason, data=data)
 

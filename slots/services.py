@@ -26,6 +26,7 @@ from slots.declaring import explain_overlap, list_member_faults
 from slots.liveness import beat_member as beat_member
 from slots.liveness import bring_back as bring_back
 from slots.liveness import lose_member as lose_member
+from slots.liveness import note_down as note_down
 from slots.liveness import take_offline as take_offline
 from slots.rows import (
     S,

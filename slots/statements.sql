@@ -144,6 +144,17 @@ WHERE id IN (SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at L
 SELECT extract(epoch FROM now() - h.at)::float8 FROM pools_heartbeat h JOIN pools_member m ON m.id = h.member_id
 WHERE h.member_id = %(member)s AND h.incarnation = m.incarnation
 
+-- to_restart: members that can be started again and are unwell, or were. Few, each found by an index of its own kind.
+SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE (m.state IN ('creating', 'offline') OR m.restarts > 0) AND m.state IN ('creating', 'ready', 'offline')
+  AND NOT m.is_leaving AND p.state <> 'deleting' AND p.provider = ANY (%(providers)s::varchar[]) ORDER BY m.id
+
+-- condition: what decides whether a member is started again; by the database's clock alone.
+SELECT m.state, m.down_at IS NOT NULL AS is_down, m.is_down_planned, m.lost_at IS NOT NULL AS is_lost, m.restarts,
+  m.gave_up_at IS NOT NULL AS has_given_up, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
+  EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy
+FROM pools_member m WHERE m.id = %(member)s
+
 -- empty_leaving: members that are to go, and nobody keeps them.
 SELECT m.id FROM pools_member m
 WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')

@@ -70,6 +70,7 @@ class MemberReport:
     external_id: str = ""  # what it is called outside, once that is known
     observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
     down: str = ""  # it is known not to run: why. Not gone: it can be started again
+    is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
     again: float | None = None  # seconds until it is worth another look, while nothing is confirmed; None: soon
 
 

@@ -1,8 +1,40 @@
-"""Agents as processes on this machine: started, found again after a restart of everything, and ended with all that they started."""
+"""Agents as processes on this machine: started, found again after a restart of everything, and ended with all that they started.
 
-from typing import ClassVar
+Each member has a folder under BERTH_HOME/agents. What runs is read from the processes themselves (project.kernel.embedded.detached), so
+a start whose record was lost is found and taken over, and an incarnation is never started twice.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from django.conf import settings
 
 from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from project.kernel.embedded import detached
+from project.kernel.embedded.detached import Process
+from project.kernel.embedded.process import write_private
+from project.kernel.operations import ConflictError, NotFoundOutside, PermanentError, ProviderError
+from project.settings import environment as env
+
+FOLDER = "agents"
+AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
+PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
+ON_PURPOSE = ("asked", "away")  # what an agent leaves behind that ended by itself
+# What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
+PASSED_ON = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPYCACHEPREFIX",
+    "PYTHONDONTWRITEBYTECODE",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "TF_CLI_CONFIG_FILE", "TF_PLUGIN_CACHE_DIR",
+)  # fmt: skip
 
 
 class LocalProvider(Provider):
@@ -12,8 +44,171 @@ class LocalProvider(Provider):
     has_agents: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
 
+    def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
+        folder = folder_of(pool, member)
+        return member.state == "creating" and not token_file(folder, member.incarnation).exists() and _find(folder, member) is None
+
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        return MemberReport()
+        folder = folder_of(pool, member)
+        if member.state == "deleting":
+            remove(folder)
+            return MemberReport(is_gone=True)
+        if member.state == "creating":
+            return self._start(folder, member)
+        running = _find(folder, member)
+        if running is None and not folder.exists():
+            raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
+        if running is not None and detached.is_alive(running):
+            return MemberReport(is_ready=True, external_id=folder.name)  # its slots are clean once it says so itself
+        if running is not None and detached.members_of(running):  # it has died, and something that it started has not
+            detached.end(running, PATIENCE)
+        draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
+        return replace(_report_down(folder, running), clean=draining)
 
     def look(self, pool: PoolSnapshot) -> Look:
-        return Look(tuple(Seen(member.id) for member in pool.members))
+        """All of them: one whose process has ended is started again, it is not gone. One that is to go has gone with its folder."""
+        places = [(folder_of(pool, member), member) for member in pool.members]
+        return Look(tuple(_see(folder, member) for folder, member in places if member.state != "deleting" or folder.exists()))
+
+    def _start(self, folder: Path, member: MemberSnapshot) -> MemberReport:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with only_one(folder):
+            running = _find(folder, member)
+            if running is not None and running.mark == member.incarnation:
+                # Started once. Whether it is again, others decide: an incarnation is never started twice.
+                return MemberReport(external_id=folder.name) if detached.is_alive(running) else _report_down(folder, running)
+            if running is not None and not detached.end(running, PATIENCE):
+                raise ProviderError(f"What runs in {folder} does not end.")
+            _write_token(folder, member)
+            (folder / "ended.json").unlink(missing_ok=True)
+            start_agent(folder, member.incarnation)
+        return MemberReport(external_id=folder.name)
+
+
+def start_agent(folder: Path, incarnation: int) -> Process:
+    command = [sys.executable, "-m", "slots.agent", "--url", find_url()]
+    command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+    return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
+
+
+def remove(folder: Path) -> None:
+    """With everything that runs there. Twice is harmless."""
+    for process in (detached.read(folder), detached.find(folder, incarnation_in)):
+        if process is not None and not detached.end(process, PATIENCE):
+            raise ProviderError(f"What runs in {folder} does not end.")
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def agents_home() -> Path:
+    return Path(settings.BERTH_HOME) / FOLDER
+
+
+def folder_of(pool: PoolSnapshot, member: MemberSnapshot) -> Path:
+    """Names for people; the number, because a-b and c is not a and b-c."""
+    return agents_home() / f"{pool.name}-{member.name}.{member.id}"
+
+
+def member_of(folder: Path) -> int | None:
+    number = folder.name.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() else None
+
+
+def token_file(folder: Path, incarnation: int) -> Path:
+    return folder / f"token-{incarnation}"
+
+
+def find_url() -> str:
+    """Where agents of this machine find us."""
+    told = os.environ.get("BERTH_AGENT_URL") or os.environ.get("BERTH_URL", "")
+    if not told:
+        try:
+            told = json.loads((env.home() / "lock").read_text())["url"]
+        except (OSError, ValueError, KeyError):
+            raise PermanentError("Nobody says where agents find Berth. Set BERTH_AGENT_URL, like http://127.0.0.1:8000/.") from None
+    return told
+
+
+def incarnation_in(words: Sequence[str]) -> int | None:
+    """Of the agent with this command line; None: it is none."""
+    if "slots.agent" not in words or "--token-file" not in words:
+        return None
+    number = words[words.index("--token-file") + 1].rpartition("-")[2]
+    return int(number) if number.isdigit() else None
+
+
+def why_ended(folder: Path, process: Process | None) -> str:
+    if process is None:
+        return "nothing runs here"
+    if not detached.is_of_this_boot(process):
+        return "the machine was started anew"
+    told = _last_words(folder)
+    words = {"asked": "it was asked to end", "away": "it heard nothing from us for long", "refused": "its token was not taken"}
+    return words.get(str(told.get("why")), "its process has ended") if told.get("pid") == process.pid else "its process has ended"
+
+
+def is_planned(folder: Path, process: Process) -> bool:
+    told = _last_words(folder)
+    return not detached.is_of_this_boot(process) or (told.get("pid") == process.pid and told.get("why") in ON_PURPOSE)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Two that start the same at once: the second comes back later and finds it started."""
+    with open(os.open(folder / "starting.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConflictError(f"Somebody else is just starting what runs in {folder}.") from None
+        yield
+
+
+def _report_down(folder: Path, process: Process | None) -> MemberReport:
+    planned = process is not None and is_planned(folder, process)
+    return MemberReport(external_id=folder.name, down=why_ended(folder, process), is_planned=planned)
+
+
+def _see(folder: Path, member: MemberSnapshot) -> Seen:
+    process = _find(folder, member)
+    if process is None or (process.mark != member.incarnation and member.state == "creating"):
+        is_down = member.state != "creating"
+        why = "its agent has not been started yet" if not is_down else why_ended(folder, None)
+        return Seen(member.id, is_ready=False, external_id=folder.name, why=why, is_down=is_down)
+    if detached.is_alive(process):  # ready it is from its first word on, not because it runs
+        return Seen(member.id, is_ready=member.state != "creating", external_id=folder.name, why="its agent has not come yet")
+    planned = is_planned(folder, process)
+    return Seen(member.id, is_ready=False, external_id=folder.name, why=why_ended(folder, process), is_down=True, is_planned=planned)
+
+
+def _find(folder: Path, member: MemberSnapshot) -> Process | None:
+    """What runs in a folder, else what ran there last."""
+    known = detached.read(folder)
+    if known is not None and (detached.is_alive(known) or known.mark == member.incarnation):
+        return known
+    found = detached.find(folder, incarnation_in)
+    if found is None:
+        return known
+    if folder.exists():
+        detached.adopt(folder, found)
+    return found
+
+
+def _write_token(folder: Path, member: MemberSnapshot) -> None:
+    file = token_file(folder, member.incarnation)
+    if member.token:
+        write_private(file, f"{member.token}\n")
+    elif not file.exists():
+        raise ProviderError(f"There is no token yet for incarnation {member.incarnation} of {member.name}.")
+    for old in folder.glob("token-*"):
+        if old != file:
+            old.unlink(missing_ok=True)
+
+
+def _last_words(folder: Path) -> Mapping[str, Any]:
+    try:
+        told = json.loads((folder / "ended.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -182,7 +182,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # One queue for each provider that performs operations; those of other people's providers are added by name.
-BERTH_QUEUES = ["default", *env.list_words("BERTH_QUEUES")]
+BERTH_QUEUES = ["default", "local", *env.list_words("BERTH_QUEUES")]
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in BERTH_QUEUES}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -197,4 +197,8 @@ BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # p
 # What the embedded controllers process runs, in one process; larger installations run one command each.
 BERTH_CONTROLLERS: list[str] = ["claims.controllers.Allocator", "claims.controllers.Finalizer", "slots.controllers.Watcher"]
 # Classes of pools.providers.base.Provider, by dotted name: what a pool may name as its provider.
-BERTH_PROVIDERS = ["pools.providers.static.StaticProvider"]
+BERTH_PROVIDERS = [
+    "pools.providers.static.StaticProvider",
+    "pools.providers.agents.AgentsProvider",
+    "pools.providers.local.LocalProvider",
+]

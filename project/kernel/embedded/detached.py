@@ -1,0 +1,181 @@
+"""Processes that outlive whoever started them: found again by their folder, and ended with all that they started.
+
+A folder belongs to one process, the leader of a session of its own, and the folder's path stands in its command line. So the truth is
+read from the running processes: `process.json` only saves the search. It names the process by number and start time, because numbers
+are given out again, and by the boot of the machine, because both are.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from project.kernel.embedded.process import open_log, write_private
+
+RECORD = "process.json"
+PROC = Path("/proc")
+TICK = 0.05  # seconds between two looks where the system tells nobody of an end
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One that was started for a folder. `mark`: what its starter wanted to be found again, such as an incarnation."""
+
+    pid: int
+    started: str
+    boot: str
+    mark: int = 0
+
+
+_children: list["subprocess.Popen[bytes]"] = []  # of this process: reaped when the next one is started or looked at
+
+
+def start(command: Sequence[str], folder: Path, *, log: Path, environment: Mapping[str, str], cwd: Path, mark: int) -> Process:
+    """In a session of its own, so that no terminal and no supervisor ends it by the way."""
+    with open_log(log) as out:
+        child = subprocess.Popen(
+            list(command), cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    _children.append(child)
+    process = Process(child.pid, start_time(child.pid), boot_id(), mark)
+    write_private(folder / RECORD, json.dumps(asdict(process)))
+    return process
+
+
+def read(folder: Path) -> Process | None:
+    """What was started there last, running or not."""
+    try:
+        told: dict[str, Any] = json.loads((folder / RECORD).read_text())
+        return Process(int(told["pid"]), str(told["started"]), str(told["boot"]), int(told["mark"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_alive(process: Process) -> bool:
+    _reap()
+    return bool(process.started) and process.boot == boot_id() and start_time(process.pid) == process.started
+
+
+def is_of_this_boot(process: Process) -> bool:
+    return process.boot == boot_id()
+
+
+def find(folder: Path, mark_of: Callable[[Sequence[str]], int | None]) -> Process | None:
+    """A living one that was started for this folder though nobody wrote it down: whoever started it died at once."""
+    _reap()
+    wanted = str(folder)
+    for pid, words in _list_commands():
+        if wanted in words and pid != os.getpid() and (mark := mark_of(words)) is not None and (started := start_time(pid)):
+            return Process(pid, started, boot_id(), mark)
+    return None
+
+
+def adopt(folder: Path, process: Process) -> None:
+    write_private(folder / RECORD, json.dumps(asdict(process)))
+
+
+def members_of(process: Process) -> list[int]:
+    """It and all that it started, as far as they stayed in its session; also when it has died itself. A number is not given out again
+    while a session has it, so what is found there is its own, unless another leader has it now."""
+    _reap()
+    if process.boot != boot_id() or (start_time(process.pid) not in ("", process.started)):
+        return []
+    return [pid for pid, session in _list_sessions() if session == process.pid]
+
+
+def ask_to_end(process: Process) -> bool:
+    """False: it does not run."""
+    if not is_alive(process):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGTERM)
+    return True
+
+
+def end(process: Process, patience: float) -> bool:
+    """Asked first, then its whole session is killed. True: nothing of it runs any more."""
+    ask_to_end(process)
+    left = members_of(process)
+    for pid in left:
+        if pid != process.pid and not is_alive(process):  # its leader has died: nobody will tell them
+            _signal(pid, signal.SIGTERM)
+    wait_gone(left, patience)
+    for pid in members_of(process):
+        _signal(pid, signal.SIGKILL)
+    return not wait_gone(members_of(process), 5.0)
+
+
+def wait_gone(pids: Sequence[int], patience: float) -> list[int]:
+    """Those that are still there in the end."""
+    deadline = time.monotonic() + patience
+    left = [pid for pid in pids if start_time(pid)]
+    while left and time.monotonic() < deadline:
+        time.sleep(TICK)
+        _reap()
+        left = [pid for pid in left if start_time(pid)]
+    return left
+
+
+def start_time(pid: int) -> str:
+    """What tells it from others that had or will have its number; empty: it is dead, or a child that nobody has buried yet."""
+    if PROC.joinpath("self").exists():
+        fields = _stat(pid)
+        return "" if not fields or fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.split(None, 1)
+    return "" if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
+
+
+def boot_id() -> str:
+    try:
+        return PROC.joinpath("sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "" if sys.platform == "linux" else "unknown"
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on: its name before them may hold anything."""
+    try:
+        return PROC.joinpath(str(pid), "stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+
+
+def _list_sessions() -> Iterator[tuple[int, int]]:
+    if PROC.joinpath("self").exists():
+        for place in PROC.glob("[0-9]*"):
+            fields = _stat(int(place.name))
+            if fields and fields[0] not in "ZX":
+                yield int(place.name), int(fields[3])
+        return
+    for line in subprocess.run(["ps", "-axo", "pid=,sess=,stat="], capture_output=True, text=True).stdout.splitlines():
+        pid, session, state = line.split(None, 2)
+        if session.isdigit() and not state.startswith("Z"):
+            yield int(pid), int(session)
+
+
+def _list_commands() -> Iterator[tuple[int, list[str]]]:
+    if PROC.joinpath("self").exists():
+        for place in PROC.glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                yield int(place.name), place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+        return
+    for line in subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True).stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        yield int(pid), command.split()
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _reap() -> None:
+    """Those that we started and that have ended, so that they are not taken for living ones."""
+    _children[:] = [child for child in _children if child.poll() is None]
