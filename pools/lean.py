@@ -3,7 +3,7 @@ negotiation and serializers in between. A claim over HTTP costs little more than
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from pools.authentication import identify
 from pools.endpoint import Endpoint, refuse_unknown_query
 from project.kernel.actor import acting_as
 from project.kernel.api import read_json
+from project.kernel.errors import TooLarge
 from project.kernel.problems import CONTENT_TYPE, describe
 
 JSON = "application/json"
@@ -30,6 +31,10 @@ class Call:
     def __init__(self, request: HttpRequest, identity: Identity) -> None:
         self.request = request
         self.identity = identity
+
+    @property
+    def actor(self) -> str:
+        return self.identity.actor
 
     @property
     def query_params(self) -> QueryDict:
@@ -55,11 +60,24 @@ class Call:
             raise UnsupportedMediaType(self.request.content_type or "")
         return read_json(body)
 
+    def read_raw(self, limit: int, what: str, types: Collection[str] = ()) -> bytes:
+        """The body as it is. Django's own limit is for forms and JSON; this one is the caller's."""
+        if types and self.request.content_type not in types:
+            raise UnsupportedMediaType(self.request.content_type or "")
+        data = self.request.read(limit + 1)
+        if len(data) > limit:
+            raise TooLarge(f"{what} is larger than {limit} bytes.", limit=limit)
+        return data
+
 
 class LeanEndpoint(Endpoint):
     """Handlers take a Call and answer with `answer(...)`. `as_view` gives a plain view that the schema reads like DRF's."""
 
     methods: ClassVar[tuple[str, ...]] = ("get", "post", "put", "patch", "delete")
+
+    def make_call(self, request: HttpRequest) -> Call:
+        """Who calls is found out here, before anything else."""
+        return Call(request, identify(request))
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -72,13 +90,13 @@ class LeanEndpoint(Endpoint):
         def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
                 handler = handlers.get("GET" if request.method == "HEAD" else request.method or "")
-                identity = identify(request)
+                call = view.make_call(request)
                 if handler is None:
                     raise MethodNotAllowed(request.method or "")
-                with acting_as(identity.actor):
+                with acting_as(call.actor):
                     if request.META.get("QUERY_STRING"):
-                        refuse_unknown_query(Call(request, identity), handler.known_query)
-                    found: HttpResponseBase = handler(view, Call(request, identity), **kwargs)
+                        refuse_unknown_query(call, handler.known_query)
+                    found: HttpResponseBase = handler(view, call, **kwargs)
                     return found
             except Exception as error:
                 return refuse(error, handlers)

@@ -69,6 +69,12 @@ class Refused(BerthError):
     code = "refused"
 
 
+class TooLarge(BerthError):
+    """More bytes than are accepted here."""
+
+    code = "too_large"
+
+
 class TooMany(BerthError):
     """More than the caller's share. `retry_after` is in seconds."""
 

@@ -31,6 +31,7 @@ STATUS: dict[type[berth.BerthError], int] = {
     berth.NotFound: 404,
     berth.Conflict: 409,
     berth.Refused: 422,
+    berth.TooLarge: 413,
     berth.TooMany: 429,
     berth.Unavailable: 503,
 }
@@ -198,7 +199,7 @@ def _sqlstate(error: BaseException) -> str:
 
 def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, str]]:
     headers: dict[str, str] = {}
-    status, detail, way_out, faults = error.status_code, str(error.detail), "", list[berth.FieldError]()
+    status, detail, way_out, faults = error.status_code, str(error.detail), str(getattr(error, "way_out", "")), list[berth.FieldError]()
     code = str(getattr(error, "default_code", "error"))
     match error:
         case drf.ValidationError():

@@ -25,7 +25,7 @@ class Statements:
     def __init__(self, path: Path) -> None:
         self.path = path
         found = {name: (about, body.strip()) for name, about, body in HEADING.findall(path.read_text())}
-        fragments = {name: body for name, (_, body) in found.items() if name.startswith("_")}
+        self.fragments = fragments = {name: body for name, (_, body) in found.items() if name.startswith("_")}
         self.about = {name: about for name, (about, _) in found.items() if not name.startswith("_")}
         self.texts: dict[str, str] = {}
         for name in self.about:

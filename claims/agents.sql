@@ -1,0 +1,55 @@
+-- What agents ask of claims: their orders all the time, the rest once a task.
+
+-- _mark: what a member's orders are, as one number: it changes with every hand-over to it and from it, and when it is to leave.
+(SELECT coalesce(bit_xor(hashint8extended(s.generation, hashint8extended(s.id, hashtext(s.state)))), 0) FROM slots_slot s
+    WHERE s.member_id = m.id AND s.state IN ('held', 'reserved', 'draining'))
+  # CASE WHEN m.is_leaving OR m.state = 'deleting' THEN 1 ELSE 0 END
+
+-- orders: what a member is to run, what it is to end, and what it must keep for later. One row at least.
+SELECT ({_mark}) AS mark, m.is_leaving OR m.state = 'deleting' AS is_leaving,
+  s.id AS slot, s.lane, s.number, s.state, s.generation, s.claim_id AS claim, c.step, c.spec->>'task' AS task
+FROM pools_member m
+LEFT JOIN slots_slot s ON s.member_id = m.id AND s.state IN ('held', 'reserved', 'draining')
+LEFT JOIN claims_claim c ON c.id = s.claim_id AND c.generation = s.generation AND EXISTS (SELECT FROM claims_task t WHERE t.claim_id = c.id)
+WHERE m.id = %(member)s ORDER BY s.id
+
+-- changed: of members that wait with what they were told, those for whom it is something else by now.
+SELECT t.id FROM unnest(%(members)s::bigint[], %(marks)s::bigint[]) AS t(id, mark) LEFT JOIN pools_member m ON m.id = t.id
+WHERE m.id IS NULL OR t.mark <> ({_mark})
+
+-- hear: many members at once, as heard just now. What they last said of their load stays.
+INSERT INTO pools_heartbeat AS h (member_id, incarnation, at)
+SELECT m.id, m.incarnation, now() FROM unnest(%(members)s::bigint[], %(incarnations)s::int[]) AS t(id, incarnation)
+JOIN pools_member m ON m.id = t.id AND m.incarnation = t.incarnation AND m.state IN ('creating', 'ready', 'offline') ORDER BY m.id
+ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
+
+-- hold: what a member has in hand of this claim and generation: no row, unless it is bound, on a slot of its own, just now.
+SELECT c.id, c.generation, c.step, c.state, c.requested_by, c.approved_plan_id, c.spec->>'task' AS task, w.name AS workspace,
+  s.id AS slot, s.lane, s.number, t.executor, t.body::text AS body, src.digest AS source_digest, src.file AS source_file, t.source_id,
+  r.boot, r.ended_at IS NOT NULL AS is_over, r.claim_id IS NOT NULL AS is_started
+FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id AND c.generation = s.generation
+JOIN claims_task t ON t.claim_id = c.id LEFT JOIN claims_source src ON src.id = t.source_id LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+LEFT JOIN claims_run r ON r.claim_id = c.id AND r.generation = c.generation
+WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND s.generation = %(generation)s AND s.state = 'held' AND c.state = 'bound'
+
+-- was_here: whether this generation of the claim was ever handed to that member; and whether there is such a claim.
+SELECT EXISTS (SELECT FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s)
+  OR EXISTS (SELECT FROM kernel_event WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s) AS was_here,
+  EXISTS (SELECT FROM claims_claim WHERE id = %(claim)s) AS is_there
+
+-- run_of: what was started, by whom.
+SELECT member_id, step, boot, log_next, ended_at IS NOT NULL AS is_over FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s
+
+-- keep_file: the name of a file that came in with a run, until its result names it. The one before is no longer needed.
+WITH r AS (
+  SELECT facts #>> ARRAY['files', %(kind)s::text, 'name'] AS before FROM claims_run
+  WHERE claim_id = %(claim)s AND generation = %(generation)s AND ended_at IS NULL FOR NO KEY UPDATE)
+UPDATE claims_run SET facts = facts || jsonb_build_object('files', coalesce(facts->'files', '{}'::jsonb) || jsonb_build_object(%(kind)s::text, %(file)s::jsonb))
+FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coalesce(r.before, '') AS before
+
+-- plan_for: the saved plan that a claim applies: the approved one, else the one it has.
+SELECT id, digest, summary::text AS summary, facts::text AS facts, file, size, member_id, generation FROM claims_plan
+WHERE claim_id = %(claim)s AND (id = %(plan)s OR %(plan)s::bigint IS NULL AND NOT is_stale)
+
+-- slots_of_member: which of these slots are its own.
+SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s
