@@ -24,6 +24,7 @@ from project.kernel.embedded.process import write_private
 from project.kernel.operations import ConflictError, NotFoundOutside, PermanentError, ProviderError
 from project.settings import environment as env
 
+AGENT = "slots.agent"  # the module that is run
 FOLDER = "agents"
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
@@ -46,7 +47,10 @@ class LocalProvider(Provider):
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
-        return member.state == "creating" and not token_file(folder, member.incarnation).exists() and _find(folder, member) is None
+        if member.state != "creating" or token_file(folder, member.incarnation).exists():
+            return False
+        running = _find(folder, member)
+        return running is None or running.mark != member.incarnation
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         folder = folder_of(pool, member)
@@ -87,7 +91,7 @@ class LocalProvider(Provider):
 
 
 def start_agent(folder: Path, incarnation: int) -> Process:
-    command = [sys.executable, "-m", "slots.agent", "--url", find_url()]
+    command = [sys.executable, "-m", AGENT, "--url", find_url()]
     command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
     return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
@@ -133,7 +137,7 @@ def find_url() -> str:
 
 def incarnation_in(words: Sequence[str]) -> int | None:
     """Of the agent with this command line; None: it is none."""
-    if "slots.agent" not in words or "--token-file" not in words:
+    if AGENT not in words or "--token-file" not in words:
         return None
     number = words[words.index("--token-file") + 1].rpartition("-")[2]
     return int(number) if number.isdigit() else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -18,11 +19,11 @@ def only(is_meant: Callable[[Harness], bool]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(params=sorted(HARNESSES))
-def outside(request: pytest.FixtureRequest) -> Iterator[Harness]:
+def outside(request: pytest.FixtureRequest, settings: Any) -> Iterator[Harness]:
     """Without a database: a provider that asked for one would fail here."""
     harness = HARNESSES[request.param]
-    harness.begin()
-    yield harness
+    with harness.world_of_its_own(settings):
+        yield harness
     assert not connection.in_atomic_block
 
 
@@ -50,7 +51,7 @@ def test_an_option_it_does_not_know_is_refused_by_name(outside: Harness) -> None
 def test_what_drains_and_is_empty_is_confirmed_and_nothing_else(outside: Harness) -> None:
     member = outside.there()
     report = outside.provider().sync(outside.pool(member), member)
-    assert report.clean == draining(member)
+    assert report.clean == (draining(member) if outside.cleans else set())
     assert not report.is_gone
 
 
@@ -91,7 +92,7 @@ def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> Non
     assert outside.provider().look(outside.pool(leaving)).seen == () or not outside.makes_things
 
 
-@only(lambda harness: harness.makes_things)
+@only(lambda harness: harness.makes_things and harness.can_fail)
 def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -> None:
     assert outside.world is not None
     creating = outside.member("creating")
@@ -110,6 +111,14 @@ def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(ou
     assert {s.member_id for s in look.seen} == {1, 2}
     assert all(s.is_ready for s in look.seen)
     assert {s.member_id for s in outside.provider().look(outside.pool(members[0])).seen} == {1}
+
+
+@only(lambda harness: harness.provider.has_agents)  # type: ignore[attr-defined]
+def test_an_agent_is_ready_by_its_own_word_not_by_its_providers(outside: Harness) -> None:
+    creating = outside.member("creating")
+    for _ in range(2):
+        assert not outside.provider().sync(outside.pool(creating), creating).is_ready
+        assert not [seen for seen in outside.provider().look(outside.pool(creating)).seen if seen.is_ready]
 
 
 @only(lambda harness: harness.can_fail)

@@ -1,0 +1,71 @@
+"""Agents of the local provider in a folder of the test's own, and waits that end when it is so."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pools.providers import local
+from pools.providers.base import MemberSnapshot, PoolSnapshot
+from project.kernel.embedded import detached
+
+PATIENCE = 20.0
+POOL = PoolSnapshot(id=7, name="lab", provider="local")
+
+
+def member(state: str = "creating", *, incarnation: int = 1, number: int = 1, token: str = "berthm_1_x", slots: Any = ()) -> MemberSnapshot:
+    return MemberSnapshot(
+        id=number, name=f"m{number}", state=state, incarnation=incarnation, is_owned=True, token=token, slots=tuple(slots)
+    )
+
+
+def folder(number: int = 1) -> Path:
+    return local.folder_of(POOL, member(number=number))
+
+
+def until(is_so: Callable[[], Any], what: str = "") -> Any:
+    """Looks until it is so: nobody tells us of what a process writes."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := is_so():
+            return found
+    raise AssertionError(what or "it does not come to that")
+
+
+def is_up(number: int = 1) -> int:
+    """The number of the process that is up in this folder, if it is the one on record; else 0."""
+    process = detached.read(folder(number))
+    try:
+        told = int((folder(number) / "up").read_text())
+    except (OSError, ValueError):
+        return 0
+    return told if process is not None and told == process.pid and detached.is_alive(process) else 0
+
+
+def processes_of(home: Path) -> list[int]:
+    """Everything that runs because of a folder there, agents and what they started."""
+    found: list[int] = []
+    for place in (home / local.FOLDER).glob("*"):
+        process = detached.read(place)
+        found += detached.members_of(process) if process else []
+    return found
+
+
+@contextmanager
+def own_home(settings: Any, home: Path, *, agent: str = "tests.local.stand_in", url: str = "http://127.0.0.1:9/") -> Iterator[Path]:
+    """A state folder of its own; whatever still runs in the end is killed, and named."""
+    before, told = local.AGENT, os.environ.get("BERTH_AGENT_URL")
+    settings.BERTH_HOME, local.AGENT, os.environ["BERTH_AGENT_URL"] = home, agent, url
+    try:
+        yield home
+    finally:
+        for pid in (left := processes_of(home)):
+            os.kill(pid, signal.SIGKILL)
+        detached.wait_gone(left, PATIENCE)
+        local.AGENT = before
+        os.environ.pop("BERTH_AGENT_URL")
+        if told is not None:
+            os.environ["BERTH_AGENT_URL"] = told
