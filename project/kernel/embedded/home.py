@@ -7,6 +7,7 @@ BERTH_HOME/            0700
   admin-password       0600, of the first user, until its owner removes it
   postgres/ valkey/    data, logs and passwords
   backups/             dumps, one before each migration
+  agents/              a folder for each agent of the local provider: its token, its log, what it works on
 """
 
 import errno

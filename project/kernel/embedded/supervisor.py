@@ -88,6 +88,7 @@ class Supervisor:
     explain: Callable[[str], str] = lambda name: ""
     on_ready: Callable[[], None] = lambda: None
     look_round: Callable[[], None] = lambda: None  # now and then
+    on_ended: Callable[[], None] = lambda: None  # all children have ended, the services have not
     is_stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -154,6 +155,7 @@ class Supervisor:
         self.is_stopping = True
         running = [child for child in self.children if child.is_running()]
         self._end(running)
+        self.on_ended()
         for service in reversed(self.services):
             service.stop()
         self.say(f"stopped after {time.monotonic() - begin:.1f} s")

@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
+from project.kernel.embedded import detached
+from project.kernel.embedded.detached import Process
 from project.kernel.embedded.home import Home, bind
 from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.process import Trouble
@@ -23,12 +26,14 @@ WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "
 WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
 PATIENCE = 20.0  # seconds that the others leave to web
 SHORT = 150_000_000  # bytes of free disk
+AGENT_PATIENCE = 1.0  # seconds for agents that are still there when all else has ended
 
 
 class Up:
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.is_short = self.is_ready = False
+        self.asked: set[Process] = set()
         self.home = Home(env.home())
         self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
         self.port = os.environ.get("BERTH_PORT") or "8000"
@@ -42,6 +47,7 @@ class Up:
         listener = bind(self.address, self.port)
         self.home.say_where(self.url)
         self.supervisor = Supervisor(env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.look_at_space)
+        self.supervisor.on_ended = self.end_agents
         self.supervisor.say(f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})")
         try:
             self.start_services()
@@ -53,6 +59,7 @@ class Up:
                 self.supervisor.run()
             return code if not self.supervisor.is_stopping else 0
         finally:
+            self.ask_agents_to_end()
             self.supervisor.stop()
             self.home.forget_services()
 
@@ -110,6 +117,31 @@ class Up:
 
     def child(self, name: str, *arguments: str, fds: tuple[int, ...] = ()) -> Child:
         return Child(name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds)
+
+    # -- agents of the local provider: no children of ours, so that they and their tasks outlive us --------------
+    def list_agents(self) -> dict[Path, Process]:
+        found = {folder: detached.read(folder) for folder in sorted((self.home.path / "agents").glob("*"))}
+        return {folder: process for folder, process in found.items() if process is not None and detached.is_alive(process)}
+
+    def ask_agents_to_end(self) -> None:
+        """While web still answers: they say goodbye. One that works ends when it has finished."""
+        self.asked = set(self.list_agents().values())
+        for process in self.asked:
+            detached.ask_to_end(process)
+
+    def end_agents(self) -> None:
+        """Those that the worker has started since are asked now. Who is idle has ended by the time we go."""
+        agents = self.list_agents()
+        for process in set(agents.values()) - self.asked:
+            detached.ask_to_end(process)
+        left = detached.wait_gone([process.pid for process in agents.values()], AGENT_PATIENCE)
+        busy = [folder.name.rpartition(".")[0] for folder, process in agents.items() if process.pid in left]
+        if busy:
+            one = len(busy) == 1
+            self.supervisor.say(
+                f"{', '.join(busy)} still {'works' if one else 'work'} on a task and {'ends' if one else 'end'} by "
+                f"{'itself' if one else 'themselves'} when it is done; what came of it is told to the next `make up`"
+            )
 
     # -- words ----------------------------------------------------------------
     def say_ready(self) -> None:
