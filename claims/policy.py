@@ -260,21 +260,90 @@ def look_at(timed: Timed) -> Look:
     return Look("", min(ahead) if ahead else None)
 
 
-class Fate(NamedTuple):
-    """Of a claim whose member was lost."""
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A plan that waits for a person and whose time has come to be looked at. Seconds, all by the database's clock."""
 
-    to: Literal["waiting", "ended"]
+    left: float  # until its deadline
+    waited: float  # since the plan came in
+    notice: float  # before the deadline at which people are told; 0: never
+    is_notified: bool
+    is_reserved: bool  # a slot waits with it
+    is_seeking: bool = False  # it is to have one again
+    hold: float | None = None  # how long its pool keeps a slot for it; None: as long as it waits
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLook:
+    action: Literal["", "expire", "park", "stop_seeking", "notify"]
+    again: float = 0.0  # seconds until the next look, where there is nothing to do
+
+
+def look_at_pending(p: Pending) -> PendingLook:
+    """23:59 stays, 24:01 goes. Nobody is told of a deadline that has passed."""
+    if p.left <= 0:
+        return PendingLook("expire")
+    is_held_enough = p.hold is not None and p.waited >= p.hold
+    if is_held_enough and p.is_reserved:
+        return PendingLook("park")
+    if is_held_enough and p.is_seeking:
+        return PendingLook("stop_seeking")
+    if p.notice > 0 and not p.is_notified and p.left <= p.notice:
+        return PendingLook("notify")
+    ahead = [p.left]
+    if p.notice > 0 and not p.is_notified:
+        ahead.append(p.left - p.notice)
+    if p.hold is not None and (p.is_reserved or p.is_seeking):
+        ahead.append(p.hold - p.waited)
+    return PendingLook("", min(ahead))
+
+
+# -- loss -------------------------------------------------------------------------------------------------------------------------------
+
+BACK_OFF = (5.0, 10.0, 20.0, 40.0, 60.0)  # seconds before a plan that was lost is tried again
+MOST_ATTEMPTS = 5
+
+
+def back_off(attempts: int) -> float:
+    """`attempts`: those that have failed."""
+    return BACK_OFF[min(max(attempts, 1), len(BACK_OFF)) - 1]
+
+
+class Fate(NamedTuple):
+    """Of a claim whose member was lost, or whose task was."""
+
+    to: Literal["waiting", "blocked", "parked", "ended"]
     outcome: str
     reason: str
+    wait: float = 0.0  # seconds of back-off
+    rank: int | None = None  # 0: it was approved, and goes first
 
 
-def fate_of_lost(*, step: str, is_retried: bool) -> Fate:
-    """An apply is never run again by itself: nobody knows how far it came."""
+def fate_of_lost(
+    *,
+    step: str,
+    is_retried: bool,
+    is_reserved: bool = False,
+    is_started: bool = True,
+    has_task: bool = False,  # an agent runs it
+    attempts: int = 0,  # that failed before
+    what: str = "its member was lost",
+) -> Fate:
+    """An apply that may have begun is never run again by itself: nobody knows how far it came."""
+    if is_reserved:
+        return Fate("parked", "", f"{what}; its plan is kept")
     if step == "apply":
-        return Fate("ended", "lost", "its member was lost while it applied")
+        if is_started:
+            return Fate("ended", "lost", f"{what} while it applied")
+        return Fate("waiting", "", f"{what} before it began to apply, it goes on elsewhere", rank=0)
+    if has_task:
+        if attempts + 1 >= MOST_ATTEMPTS:
+            return Fate("ended", "lost", f"{what}, {attempts + 1} times in a row")
+        wait = back_off(attempts + 1)
+        return Fate("blocked", "", f"{what}, it is tried again in {words_for(wait)}", wait=wait)
     if is_retried:
-        return Fate("waiting", "", "its member was lost, it is tried again")
-    return Fate("ended", "lost", "its member was lost")
+        return Fate("waiting", "", f"{what}, it is tried again")
+    return Fate("ended", "lost", what)
 
 
 def words_for(seconds: float) -> str:

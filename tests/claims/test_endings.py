@@ -49,7 +49,7 @@ def test_a_member_that_is_back_keeps_its_new_claims() -> None:
 
 
 def test_a_lost_apply_locks_its_workspace_for_all_that_wait_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("claims.services.losing.CHUNK", 2)
+    monkeypatch.setattr("claims.services.holds.CHUNK", 2)
     make_pool("tf", slots=["any"])
     claim = ask("tf", task="plan_and_apply", workspace="net")
     waiting = [ask("tf", task="plan", workspace="net") for _ in range(5)]

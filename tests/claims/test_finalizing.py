@@ -46,7 +46,7 @@ def test_a_plan_is_tried_again_elsewhere() -> None:
     serve()
     bound = again(claim)
     assert (places(bound)[0][0], bound.generation > claim.generation) == ("m1", True)
-    assert sql("SELECT attempts FROM claims_claim") == [(0,)]
+    assert sql("SELECT attempts FROM claims_claim") == [(1,)], "a task has succeeded once its plan is in, not when it is bound"
     assert is_sound()
 
 

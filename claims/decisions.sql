@@ -1,0 +1,106 @@
+-- Statements about tasks, their plans and what people decide about them. What changes claims and slots together stands in statements.sql.
+
+-- start_run: before anything is executed: that this row is there says that it may have run. No row: it was started before, the claim is of
+-- another generation by now, or this member does not hold it. The holder has answered for it, too.
+WITH held AS MATERIALIZED (
+  SELECT c.id, c.generation, c.step, s.id AS slot_id, s.pool_id, s.member_id, m.name AS member
+  FROM claims_claim c JOIN slots_slot s ON s.claim_id = c.id AND s.ordinal = 0 JOIN pools_member m ON m.id = s.member_id
+  WHERE c.id = %(claim)s AND c.generation = %(generation)s AND c.state = 'bound' AND c.step <> '' AND s.member_id = %(member)s
+  FOR NO KEY UPDATE OF c),
+r AS (
+  INSERT INTO claims_run (claim_id, generation, step, member_id, member, place, boot)
+  SELECT id, generation, step, member_id, member, %(place)s, %(boot)s FROM held
+  ON CONFLICT (claim_id, generation) DO NOTHING RETURNING claim_id),
+c AS (UPDATE claims_claim SET acknowledged_at = now() FROM r WHERE claims_claim.id = r.claim_id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'start', pool_id, member_id, slot_id, id, held.generation, 'held', 'held', %(actor)s FROM held JOIN r ON r.claim_id = held.id)
+SELECT claim_id FROM r
+
+-- run_of: one generation of a claim on an agent.
+SELECT claim_id, generation, step, member_id, member, boot, ended_at, outcome, facts::text AS facts FROM claims_run
+WHERE claim_id = %(claim)s AND generation = %(generation)s
+
+-- holder_of: which member holds a claim in this generation, if any.
+SELECT s.member_id, s.pool_id, s.lane, s.number FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id
+WHERE s.claim_id = %(claim)s AND s.ordinal = 0 AND s.generation = %(generation)s AND c.state = 'bound'
+
+-- end_run: how it ended, as the agent says or as we found. One that has ended stays as it is.
+UPDATE claims_run SET ended_at = now(), outcome = %(outcome)s, code = %(code)s, reason = %(reason)s, exit_code = %(exit_code)s,
+  facts = facts || %(facts)s::jsonb
+WHERE claim_id = %(claim)s AND generation = %(generation)s AND ended_at IS NULL RETURNING claim_id
+
+-- note_run: a word more about one that has ended.
+UPDATE claims_run SET facts = facts || %(facts)s::jsonb WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING claim_id
+
+-- add_ended_run: of one that failed before it could begin: for its page.
+INSERT INTO claims_run (claim_id, generation, step, member_id, member, place, boot, started_at, ended_at, outcome, code, reason, exit_code, facts)
+VALUES (%(claim)s, %(generation)s, %(step)s, %(member)s, %(name)s, %(place)s, '', now(), now(), %(outcome)s, %(code)s, %(reason)s, %(exit_code)s,
+  %(facts)s::jsonb)
+ON CONFLICT (claim_id, generation) DO NOTHING RETURNING claim_id
+
+-- open_runs: what a member was told to run and has not ended, of earlier starts of its agent.
+SELECT r.claim_id, r.generation, r.step, r.boot FROM claims_run r
+WHERE r.member_id = %(member)s AND r.ended_at IS NULL ORDER BY r.claim_id, r.generation
+
+-- stale_plans: what was planned before is not to be applied.
+UPDATE claims_plan SET is_stale = true WHERE claim_id = %(claim)s AND NOT is_stale RETURNING id
+
+-- add_plan: after stale_plans.
+INSERT INTO claims_plan (claim_id, generation, digest, summary, facts, member_id, file, json_file, size)
+VALUES (%(claim)s, %(generation)s, %(digest)s, %(summary)s::jsonb, %(facts)s::jsonb, %(member)s, %(file)s, %(json_file)s, %(size)s) RETURNING id
+
+-- current_plan: what people decide about.
+SELECT id, digest, generation, member_id, summary::text AS summary FROM claims_plan WHERE claim_id = %(claim)s AND NOT is_stale
+
+-- last_plan: also one that is stale.
+SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim)s ORDER BY id DESC LIMIT 1
+
+-- add_approval: one word of each person. No row: it was said before.
+INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)
+ON CONFLICT (plan_id, by_user) DO NOTHING RETURNING id
+
+-- approvals_of: what was said, in its order.
+SELECT by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
+
+-- extend: in time only.
+UPDATE claims_claim SET expires_at = expires_at + make_interval(secs => %(seconds)s::float8), notified_at = NULL, due_at = now(), changed_at = now()
+WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND expires_at > now() RETURNING id, pool_id, generation, state, expires_at
+
+-- notify: that its deadline is near, once.
+UPDATE claims_claim SET notified_at = now(), due_at = now()
+WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND notified_at IS NULL AND expires_at > now()
+RETURNING id, pool_id, generation, state, expires_at, requested_by
+
+-- stop_seeking: its pool keeps no slot for it any longer.
+UPDATE claims_claim SET is_seeking = false, due_at = now() WHERE id = %(claim)s AND state = 'parked' AND is_seeking RETURNING id
+
+-- start_seeking: its pool keeps a slot for it, and it has none.
+UPDATE claims_claim SET is_seeking = true, due_at = now() WHERE id = %(claim)s AND state = 'parked' AND NOT is_seeking RETURNING id
+
+-- seekers: parked claims that are to have a slot again, in the order of their turns, and where they were before.
+SELECT c.id, c.pool_id, c.generation, c.rank, sh.lanes, sh.pools,
+  (SELECT member_id FROM claims_plan WHERE claim_id = c.id AND NOT is_stale) AS member_id
+FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
+WHERE c.is_seeking AND c.size = 1 ORDER BY c.rank, c.id LIMIT {n}
+
+-- applies_in_line: approved claims that wait for a slot, and where their plan was made.
+SELECT c.id, c.pool_id, sh.lanes, p.queue, pl.member_id
+FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN pools_pool p ON p.id = c.pool_id JOIN claims_plan pl ON pl.id = c.approved_plan_id
+WHERE c.state = 'waiting' AND c.step = 'apply' AND c.size = 1 AND pl.member_id IS NOT NULL ORDER BY c.rank, c.id LIMIT {n}
+
+-- approved_wait: whether somebody who was approved stands in line for one of these lanes: he goes before those who only keep a place.
+SELECT EXISTS (
+  SELECT FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
+  WHERE c.state = 'waiting' AND c.step = 'apply' AND c.rank = 0 AND c.pool_id = %(pool)s AND sh.lanes && %(lanes)s::varchar[])
+
+-- is_member_there: whether what waits on this member can be worked on there soon.
+SELECT m.state = 'ready' AND m.lost_at IS NULL AS is_ready, m.is_cordoned OR m.is_leaving AS is_closing, m.name FROM pools_member m
+WHERE m.id = %(member)s
+
+-- slot_of: where a claim is.
+SELECT s.id, s.pool_id, s.member_id, s.lane, s.number, m.name AS member FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+WHERE s.claim_id = %(claim)s AND s.ordinal = 0
+
+-- slots_on_member: which of these are on that member.
+SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s

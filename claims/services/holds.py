@@ -1,0 +1,125 @@
+"""Ending a hold from outside: cancelled, forced, expired, lost. In the order of locks: the workspace, then the claim, then its slots.
+
+An apply that may have begun and did not come to its end leaves a workspace of which nobody knows the state. The workspace is locked in the
+transaction that ends the hold, so that there is no moment in which the next of it could start.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from claims.policy import Fate, fate_of_lost
+from claims.services.releasing import Ending, give_back, lock_claim
+from claims.statements import CLAIMS
+from pools.approval_spec import Approval
+from pools.selectors import read_stored
+from project.kernel.actor import current_actor
+from project.kernel.events import record
+from project.kernel.hints import hint
+from project.kernel.sql import Statements
+
+DECISIONS = Statements(Path(__file__).parent.parent / "decisions.sql")
+CHUNK = 500
+NEVER_RAN = "not_started"
+
+
+class Held(NamedTuple):
+    """A claim under its lock, with what decides about its end."""
+
+    claim: Any
+    workspace: Any | None  # locked, too
+    is_started: bool  # something of it may run, or may have run
+
+    @property
+    def holds(self) -> bool:
+        return self.claim.state in ("bound", "reserved")
+
+
+def look_at_hold(claim_id: int) -> Held:
+    """In the transaction that ends it. Which workspace it is of never changes."""
+    workspace = CLAIMS.one("lock_workspace_of", claim=claim_id)
+    claim = lock_claim(claim_id)
+    return Held(claim, workspace, was_started(claim))
+
+
+def was_started(claim: Any) -> bool:
+    """Of a claim under its lock, which whoever starts it needs as well. Where no agent tells us, what holds slots counts as begun."""
+    if claim.state != "bound":
+        return False
+    if not claim.has_task:
+        return True
+    run = DECISIONS.one("run_of", claim=claim.id, generation=claim.generation)
+    return run is not None and run.outcome != NEVER_RAN
+
+
+def let_go(held: Held, ending: Ending, *, words: str = "") -> list[Any]:
+    """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
+    claim = held.claim
+    never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
+    rows = give_back(claim.id, claim.generation, ending._replace(is_clean=ending.is_clean or never_ran))
+    if not rows:
+        return rows
+    if ending.to == "ended" and ending.outcome != "lost":
+        DECISIONS.rows("stale_plans", claim=claim.id)
+    if held.is_started and claim.has_task:
+        end_run(claim, ending.outcome or "lost", ending.verb, ending.reason)
+    if held.is_started and claim.step == "apply" and ending.to == "ended":
+        lock_after_lost_apply(held, words or ending.reason)
+    return rows
+
+
+def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
+    DECISIONS.rows(
+        "end_run", claim=claim.id, generation=claim.generation, outcome=outcome, code=code, reason=reason, exit_code=None, facts="{}"
+    )
+
+
+def lock_after_lost_apply(held: Held, words: str) -> None:
+    """Nobody knows how far it came: nothing of the workspace starts until a person has said."""
+    claim, workspace = held.claim, held.workspace
+    about = {"step": "apply"} if workspace is None else {"workspace": workspace.name}
+    why = f"claim {claim.id} {words}"
+    record("apply_lost", pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation, reason=why, data=about)
+    if workspace is None:
+        return
+    CLAIMS.rows("set_lost_apply", workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why)
+    while len(CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)) == CHUNK:
+        pass
+    if not workspace.is_locked:
+        record("lock", reason=why, data={"workspace": workspace.name})
+    hint("claims")
+
+
+def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
+    """What becomes of it is said by policy."""
+    claim = held.claim
+    fate = fate_of_lost(
+        step=claim.step,
+        is_retried=bool(json.loads(claim.spec).get("retry")),
+        is_reserved=claim.state == "reserved",
+        is_started=held.is_started,
+        has_task=claim.has_task,
+        attempts=claim.attempts,
+        what=what,
+    )
+    to: str = fate.to
+    if to == "waiting" and held.workspace is not None and held.workspace.is_locked:
+        to = "blocked"
+    ending = Ending(
+        to=to,
+        outcome=fate.outcome,
+        verb="park" if to == "parked" else "lose",
+        reason=f"{fate.reason}: {note}" if note else fate.reason,
+        wait=fate.wait,
+        lost_member=lost_member,
+        rank=fate.rank,
+        is_seeking=to == "parked" and approval_of(claim.pool_id).holds(claim.waited or 0.0),
+    )
+    let_go(held, ending, words="was lost while it applied")
+    hint("claims")
+    return fate
+
+
+def approval_of(pool_id: int | None) -> Approval:
+    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    return read_stored(rows[0].name, rows[0].spec).approval if rows else Approval()

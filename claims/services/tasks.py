@@ -1,0 +1,226 @@
+"""What an agent says of its tasks: begun, ended, lost, stopped. It names the generation it was told, and is heard only on its own member.
+
+A generation is begun once: the row of its run is written before anything is executed. What comes too late changes nothing and is kept.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from claims.answers import ClaimView
+from claims.results import OF_APPLY, OF_PLAN, TaskResult
+from claims.selectors import view_claim
+from claims.services.holds import DECISIONS, NEVER_RAN, approval_of, end_run, look_at_hold, lose_hold
+from claims.services.releasing import Ending, give_back, lock_claim, stale
+from claims.statements import CLAIMS, repeat
+from pools.models import Member
+from project.kernel.actor import current_actor
+from project.kernel.errors import BerthError, Conflict
+from project.kernel.events import record
+from project.kernel.hints import hint
+from slots.services import clean_slot
+
+LONGEST_PLACE, LONGEST_BOOT = 40, 40
+SERIAL = "plan_and_apply"
+VERBS = {"applied": "applied", "planned": "finish", "no_changes": "finish", "failed": "failed", "cancelled": "cancel"}
+ENDS_AS = {"applied": "applied", "planned": "planned", "no_changes": "planned", "failed": "failed", "cancelled": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of the claim. `keep`: the work directory is needed once more, for the apply."""
+
+    state: str
+    outcome: str
+    keep: bool
+
+
+def start_run(*, claim_id: int, generation: int, member: Member, boot: str, place: str = "") -> None:
+    """Before anything is executed. Said again by the same start of the agent it is so; by another one it is refused."""
+
+    def start() -> bool:
+        values: dict[str, Any] = {"claim": claim_id, "generation": generation, "member": member.pk, "actor": current_actor()}
+        return bool(DECISIONS.rows("start_run", boot=boot[:LONGEST_BOOT], place=place[:LONGEST_PLACE], **values))
+
+    if repeat(start):
+        hint("events")
+        return
+    run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+    holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
+    if run is None or holder is None or holder.member_id != member.pk or run.ended_at is not None:
+        raise _refuse_late(claim_id, generation, member, "started")
+    if run.boot != boot[:LONGEST_BOOT]:
+        text = f"Generation {generation} of claim {claim_id} was begun by another start of this agent."
+        raise Conflict(text, code="already_started", way_out="Do not run it: report it as lost.")
+
+
+def take_result(*, claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled:
+    """Repeating it is answered the same. One for a generation that is over changes nothing and is kept."""
+    try:
+        settled = repeat(partial(_take_result, claim_id, generation, member, result))
+    except Conflict as error:
+        said = f"{result.outcome}: {error.detail}"[:500]
+        record("refused_agent", member_id=member.pk, claim_id=claim_id, generation=generation, reason=said)
+        raise
+    if settled is not None:
+        return settled
+    run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+    if run is None or run.member_id != member.pk:
+        raise _refuse_late(claim_id, generation, member, result.outcome)
+    facts = json.loads(run.facts)
+    if "answer" in facts and run.outcome == result.outcome:
+        return Settled(**facts["answer"])
+    if "report" not in facts:
+        report = {"outcome": result.outcome, "exit_code": result.exit_code, "code": result.code, "reason": result.reason}
+        DECISIONS.rows("note_run", claim=claim_id, generation=generation, facts=json.dumps({"report": report}))
+        claim = view_claim(claim_id)
+        record(
+            "stale_report", pool_id=claim.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation,
+            before=claim.state, after=claim.state, data=report,
+            reason=f"its agent says of the {run.step}: {result.outcome} {result.words}".strip()[:500],
+        )  # fmt: skip
+    raise stale(view_claim(claim_id), generation)
+
+
+def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> int:
+    """An agent has come back and says what it knows of its runs. What an earlier start of it had begun and it does not know any more is
+    lost, too. Answers how many were lost."""
+    told = {(int(run["claim"]), int(run["generation"])): str(run["status"]) for run in runs}
+    for row in DECISIONS.rows("open_runs", member=member.pk):
+        if row.boot != boot:
+            told.setdefault((row.claim_id, row.generation), "lost")
+    lost = [pair for pair, status in told.items() if status in ("lost", NEVER_RAN)]
+    return sum(repeat(partial(_lose_run, member, *pair, told[pair])) for pair in sorted(lost))
+
+
+def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
+    """Nothing runs there any more under that generation. Slots of other members are left alone."""
+    mine = {row.id for row in DECISIONS.rows("slots_on_member", slots=[slot for slot, _ in slots], member=member.pk)}
+    return sum(clean_slot(slot_id=slot, generation=generation) for slot, generation in slots if slot in mine)
+
+
+def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
+    with transaction.atomic():
+        held = look_at_hold(claim_id)
+        holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
+        run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+        if holder is None or holder.member_id != member.pk or run is None or run.ended_at is not None:
+            return False  # it is over, or it was never begun: then the order stands, and it is given again
+        if status == NEVER_RAN:
+            end_run(held.claim, NEVER_RAN, NEVER_RAN, "its agent did not come to run it")
+            lose_hold(held._replace(is_started=False), what="its agent ended before it ran")
+        else:
+            lose_hold(held, what="its agent has lost it")
+    return True
+
+
+def _take_result(claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled | None:
+    """None: it is not the holder any more."""
+    with transaction.atomic():
+        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # before the claim: it may have to go back into its line
+        claim = lock_claim(claim_id)
+        holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
+        if claim.generation != generation or holder is None or holder.member_id != member.pk:
+            return None
+        run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+        if run is not None and run.ended_at is not None:
+            return None
+        _check_result(claim, run, result)
+        files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
+        settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
+        _end_run_as_told(claim, holder, run, member, result, settled)
+        hint("events")
+        return settled
+
+
+def _check_result(claim: Any, run: Any, result: TaskResult) -> None:
+    if result.outcome not in (OF_APPLY if claim.step == "apply" else OF_PLAN):
+        text = f"Claim {claim.id} is at its {claim.step}, which does not end as {result.outcome}."
+        raise Conflict(text, code="wrong_outcome", way_out="Read the order again.")
+    if run is None and result.outcome in ("planned", "no_changes", "applied"):
+        text = f"Generation {claim.generation} of claim {claim.id} was not begun."
+        raise Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
+
+
+def _settle(claim: Any, is_locked: bool, member: Member, result: TaskResult, files: Mapping[str, Any]) -> Settled:
+    if result.outcome == "plan_again":
+        return _plan_again(claim, is_locked, result)
+    if claim.step == "plan" and result.outcome in ("planned", "no_changes"):
+        _check_digest(claim, result, files)
+        _keep_plan(claim, member, result, files)
+        if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
+            return _wait_for_decision(claim, result)
+    outcome = ENDS_AS[result.outcome]
+    give_back(claim.id, claim.generation, Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=True))
+    return Settled("ended", outcome, keep=False)
+
+
+def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
+    """The plan can't be applied there: everybody's yes was for another one. Back into its line, with its own priority."""
+    DECISIONS.rows("stale_plans", claim=claim.id)
+    to = "blocked" if is_locked else "waiting"
+    give_back(claim.id, claim.generation, Ending(to=to, outcome="", verb="plan_again", reason=result.words, is_clean=True, step="plan"))
+    hint("claims")
+    return Settled(to, "", keep=False)
+
+
+def _check_digest(claim: Any, result: TaskResult, files: Mapping[str, Any]) -> None:
+    known = files.get("plan_digest")
+    if known and (result.digest is None or known != result.digest.hex()):
+        text = f"The plan that was sent for claim {claim.id} has another digest than the result says."
+        raise Conflict(text, code="digest_differs", way_out="Send the plan again, then its result.")
+
+
+def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
+    DECISIONS.rows("stale_plans", claim=claim.id)
+    plan = DECISIONS.value(
+        "add_plan",
+        claim=claim.id, generation=claim.generation, digest=result.digest or b"", summary=json.dumps(dict(result.summary)),
+        facts=json.dumps(dict(result.facts)), member=member.pk, file=files.get("plan") or "", json_file=files.get("json") or "",
+        size=files.get("plan_size") or 0,
+    )  # fmt: skip
+    about = dict(result.summary) | {"plan": plan, "digest": (result.digest or b"").hex()}
+    record("plan", pool_id=claim.pool_id, member_id=member.pk, claim_id=claim.id, generation=claim.generation, data=about)
+
+
+def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
+    """Its slot waits with it, unless the pool lets go of it at once."""
+    approval = approval_of(claim.pool_id)
+    if approval.hold == 0:
+        why = "its pool keeps no slot for plans that wait"
+        give_back(claim.id, claim.generation, Ending("parked", "", "park", why, wait=approval.expires, is_clean=True))
+        return Settled("parked", "", keep=True)
+    ttl = f"{approval.expires} s"
+    CLAIMS.rows("reserve", claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor())
+    return Settled("reserved", "", keep=True)
+
+
+def _end_run_as_told(claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: Settled) -> None:
+    facts = dict(result.facts) | {"log": asdict(result.log), "answer": asdict(settled)}
+    values: dict[str, Any] = {
+        "claim": claim.id, "generation": claim.generation, "outcome": result.outcome, "code": result.code, "reason": result.reason,
+        "exit_code": result.exit_code, "facts": json.dumps(facts),
+    }  # fmt: skip
+    if run is not None:
+        DECISIONS.rows("end_run", **values)
+    else:
+        place = f"{holder.lane}-{holder.number}"
+        DECISIONS.rows("add_ended_run", step=claim.step, member=member.pk, name=member.name, place=place, **values)
+
+
+def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> BerthError:
+    """Nothing is changed; that it was said is kept."""
+    claim: ClaimView = view_claim(claim_id)
+    is_holder = any(slot.member_id == member.pk for slot in claim.slots)
+    verb = "stale_report" if is_holder or generation != claim.generation else "refused_agent"
+    record(
+        verb, pool_id=claim.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation, before=claim.state, after=claim.state,
+        reason=f"agent of {member.name} says {said} of generation {generation}, it is {claim.generation} now",
+    )  # fmt: skip
+    if claim.holds and not is_holder:
+        return Conflict(f"Claim {claim_id} is not on this member.", code="not_yours", way_out="Stop, and ask for orders again.")
+    return stale(claim, generation)
