@@ -1,0 +1,30 @@
+-- Logs of runs: taken in piece by piece, each once and in order, and read by pages.
+
+-- add: pieces of a log, if they are the next ones. No row: they are not, or the run is another member's. The number of a line is that
+-- of the line breaks before it, so a piece may end in the middle of a line.
+WITH r AS (
+  UPDATE claims_run SET log_next = log_next + cardinality(%(datas)s::bytea[]), log_bytes = log_bytes + %(bytes)s, log_lines = log_lines + %(lines)s,
+    log_left_out = log_left_out + %(left_out)s
+  WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s AND log_next = %(first)s
+    AND log_bytes + %(bytes)s <= %(most)s
+  RETURNING claim_id, generation, log_next, log_lines - %(lines)s AS line, log_left_out - %(left_out)s AS left_out_before)
+INSERT INTO claims_logchunk (claim_id, generation, seq, data, first_line, lines, size)
+SELECT r.claim_id, r.generation, %(first)s + t.n - 1, t.data, r.line + t.before, t.lines, t.size
+FROM r, unnest(%(datas)s::bytea[], %(befores)s::int[], %(each)s::int[], %(sizes)s::int[]) WITH ORDINALITY AS t(data, before, lines, size, n)
+RETURNING (SELECT log_next FROM r) AS next, (SELECT left_out_before FROM r) AS left_out_before
+
+-- state: how far a log is.
+SELECT r.member_id, r.log_next, r.log_bytes, r.log_lines, r.log_left_out, r.ended_at IS NOT NULL AS is_over, c.pool_id
+FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id WHERE r.claim_id = %(claim)s AND r.generation = %(generation)s
+
+-- pieces: some of them, in order.
+SELECT seq, data, first_line, lines, size, at FROM claims_logchunk
+WHERE claim_id = %(claim)s AND generation = %(generation)s AND seq > %(after)s AND seq < %(before)s ORDER BY seq LIMIT {n}
+
+-- tail: from which piece on the last lines stand.
+SELECT seq FROM claims_logchunk WHERE claim_id = %(claim)s AND generation = %(generation)s AND first_line <= %(line)s ORDER BY seq DESC LIMIT 1
+
+-- runs: of a claim, the first one first.
+SELECT claim_id, generation, step, member_id, member, place, boot, started_at, ended_at, outcome, code, reason, exit_code, facts::text AS facts,
+  log_next, log_bytes, log_lines, log_left_out
+FROM claims_run WHERE claim_id = %(claim)s ORDER BY generation

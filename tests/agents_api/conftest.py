@@ -1,0 +1,101 @@
+"""A pool whose members are agents, claims with tasks bound there, and a caller that is an agent."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claims.answers import ClaimView
+from claims.models import Run, Task
+from claims.requests import ClaimRequest
+from claims.services import create_claim
+from pools.models import Member, Pool
+from pools.services import create_pool
+from project.kernel import vault
+from slots.member_tokens import issue_token
+from slots.services import activate_pool, settle_member
+from tests.api.conftest import Caller, caller
+
+__all__ = ["caller"]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, settings: Any) -> Path:
+    """Keys and files of this test's own."""
+    settings.BERTH_HOME = tmp_path
+    settings.STORAGES = settings.STORAGES | {
+        "sealed": {"BACKEND": "claims.files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
+    }
+    vault.forget()
+    return tmp_path / "files"
+
+
+def make_agents(name: str = "tf", members: tuple[str, ...] = ("a",), **config: Any) -> Pool:
+    """Ready, as after their agents' first word."""
+    pool = create_pool({"name": name, "provider": "agents", "members": {"list": [{"name": member} for member in members]}, **config})
+    activate_pool(pool_id=pool.pk)
+    for member in pool.members.all():
+        settle_member(member_id=member.pk, is_gone=False, is_ready=True)
+    return Pool.objects.get(pk=pool.pk)
+
+
+@dataclass
+class Agent:
+    """A member's agent, as far as the server knows it."""
+
+    member: Member
+    secret: str
+    call: Caller
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        return self.call(method, f"agent/{path}", body, **headers)
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        return self("POST", path, body, **headers)
+
+
+def agent_of(member: Member) -> Agent:
+    secret = issue_token(member_id=member.pk)
+    return Agent(Member.objects.get(pk=member.pk), secret, Caller(secret))
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make_agents()
+
+
+@pytest.fixture
+def agent(pool: Pool) -> Agent:
+    return agent_of(pool.members.get())
+
+
+_numbers = itertools.count()
+
+
+def make_claim(pool: Pool, task: str = "plan", *, is_started: bool = True, **work: Any) -> ClaimView:
+    """A claim with a task, bound, its run begun."""
+    claim = create_claim(
+        ClaimRequest(pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana")
+    )
+    Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command", "body": {"commands": {"plan": "make plan"}}, **work})
+    if is_started and claim.slots:
+        slot = claim.slots[0]
+        Run.objects.create(
+            claim_id=claim.id, generation=claim.generation, step=claim.step, member_id=slot.member_id, member=slot.member,
+            place=f"{slot.lane}-{slot.number}", boot="b0",
+        )  # fmt: skip
+    return claim
+
+
+@pytest.fixture
+def claim(pool: Pool) -> ClaimView:
+    return make_claim(pool)
+
+
+Claims = Callable[..., ClaimView]
