@@ -1,0 +1,231 @@
+"""Reads about plans and what people have said of them: for the page of a claim, for the inbox of approvals, for the API."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models import Q
+
+from claims.models import Approval, Claim, Plan
+from pools.models import Member, Pool
+from pools.selectors import spec_of
+from project.kernel.guards import reporting
+
+PENDING = ("reserved", "parked")
+MOST_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    by_user: str
+    is_yes: bool
+    comment: str
+    via: str
+    at: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"by": self.by_user, "is_yes": self.is_yes, "comment": self.comment, "via": self.via, "at": self.at.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    id: int
+    claim_id: int
+    digest: str
+    generation: int
+    made_at: datetime
+    is_stale: bool  # it can't be applied any more
+    member: str  # on which it was made
+    summary: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    size: int  # bytes of the saved plan
+    has_json: bool
+    needed: int  # how many must say yes
+    given: int  # how many did
+    may_own: bool  # the yes of whoever asked for the claim counts
+    approvals: list[ApprovalView] = field(default_factory=list)
+    file: str = ""
+    json_file: str = ""
+
+    @property
+    def destroys(self) -> bool:
+        return is_destroying(self.summary)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "claim": self.claim_id,
+            "digest": self.digest,
+            "generation": self.generation,
+            "made_at": self.made_at.isoformat(),
+            "is_stale": self.is_stale,
+            "member": self.member,
+            "summary": dict(self.summary),
+            "facts": dict(self.facts),
+            "size": self.size,
+            "has_file": bool(self.file),
+            "has_json": self.has_json,
+            "destroys": self.destroys,
+            "needed": self.needed,
+            "given": self.given,
+            "may_own": self.may_own,
+            "approvals": [approval.as_dict() for approval in self.approvals],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A plan that waits for a person."""
+
+    claim_id: int
+    pool: str
+    workspace: str | None
+    requested_by: str
+    plan: PlanView
+    reserved_since: datetime | None
+    expires_at: datetime
+    member: str  # on which its slot waits; empty: none does
+    is_parked: bool
+    held_for: float | None  # seconds its slot has waited; None: none does
+    destroys: bool
+    owner: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "claim": self.claim_id,
+            "pool": self.pool,
+            "workspace": self.workspace,
+            "owner": self.owner,
+            "requested_by": self.requested_by,
+            "reserved_since": None if self.reserved_since is None else self.reserved_since.isoformat(),
+            "expires_at": self.expires_at.isoformat(),
+            "member": self.member,
+            "is_parked": self.is_parked,
+            "held_for_s": None if self.held_for is None else round(self.held_for, 1),
+            "destroys": self.destroys,
+            "plan": self.plan.as_dict(),
+        }
+
+
+class Place(NamedTuple):
+    """Where a page of the inbox ends."""
+
+    expires_at: datetime
+    claim_id: int
+
+
+def is_destroying(summary: Mapping[str, Any]) -> bool:
+    return any(isinstance(n := summary.get(name), int) and n > 0 for name in ("destroy", "replace"))
+
+
+def view_plan(claim_id: int) -> PlanView | None:
+    """The one that people decide about, or have; None: it has not planned."""
+    found = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-id").first()
+    return None if found is None else view_plans([found])[0]
+
+
+def list_plans(claim_id: int) -> list[PlanView]:
+    """All of a claim, the newest first."""
+    return view_plans(Plan.objects.filter(claim_id=claim_id).order_by("-id"))
+
+
+def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
+    plans = list(rows)
+    said: dict[int, list[ApprovalView]] = defaultdict(list)
+    for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by("at", "id"):
+        said[row.plan_id].append(ApprovalView(row.by_user, row.is_yes, row.comment, row.via, row.at))
+    members = dict(Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list("id", "name"))
+    pools = {c.pk: c.pool for c in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
+    return [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), pools.get(plan.claim_id)) for plan in plans]
+
+
+def _view(plan: Plan, said: list[ApprovalView], member: str, pool: Pool | None) -> PlanView:
+    needed, may_own = (1, True) if pool is None else (spec_of(pool).approval.needed, spec_of(pool).approval.own)
+    return PlanView(
+        id=plan.pk,
+        claim_id=plan.claim_id,
+        digest=bytes(plan.digest).hex(),
+        generation=plan.generation,
+        made_at=plan.made_at,
+        is_stale=plan.is_stale,
+        member=member,
+        summary=plan.summary if isinstance(plan.summary, dict) else {},
+        facts=plan.facts if isinstance(plan.facts, dict) else {},
+        size=plan.size,
+        has_json=bool(plan.json_file),
+        needed=needed,
+        given=sum(approval.is_yes for approval in said),
+        may_own=may_own,
+        approvals=said,
+        file=plan.file.name or "",
+        json_file=plan.json_file.name or "",
+    )
+
+
+def list_pending(
+    visible: Collection[int] | None,
+    *,
+    pool_id: int | None = None,
+    workspace: str | None = None,
+    after: Place | None = None,
+    limit: int = MOST_LISTED,
+) -> list[Pending]:
+    """The soonest to expire first. `visible`: ids of pools; None: all."""
+    found = Claim.objects.select_related("pool", "workspace", "shape").filter(_is_pending(visible, pool_id, workspace))
+    if after is not None:
+        found = found.filter(Q(expires_at__gt=after.expires_at) | Q(expires_at=after.expires_at, pk__gt=after.claim_id))
+    with reporting():
+        claims = list(found.order_by("expires_at", "pk")[: min(limit, MOST_LISTED)])
+        current = Plan.objects.filter(claim_id__in=[claim.pk for claim in claims], is_stale=False)
+        plans = {plan.claim_id: plan for plan in view_plans(current)}
+        members = _members_of([claim.pk for claim in claims])
+    return [_pending(claim, plans[claim.pk], members.get(claim.pk)) for claim in claims if claim.pk in plans]
+
+
+def count_pending(visible: Collection[int] | None) -> int:
+    with reporting():
+        return Claim.objects.filter(_is_pending(visible, None, None)).count()
+
+
+def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace: str | None) -> Q:
+    q = Q(state__in=PENDING)
+    if visible is not None:
+        q &= Q(pool_id__in=list(visible))
+    if pool_id is not None:
+        q &= Q(pool_id=pool_id)
+    if workspace is not None:
+        q &= Q(workspace__name=workspace)
+    return q
+
+
+HELD_ON = """
+SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(s.changed_at, c.reserved_at))::float8
+FROM unnest(%s::bigint[]) AS t(id) JOIN slots_slot s ON s.claim_id = t.id AND s.ordinal = 0
+JOIN pools_member m ON m.id = s.member_id JOIN claims_claim c ON c.id = t.id"""
+
+
+def _members_of(claim_ids: Sequence[int]) -> dict[int, tuple[str, float]]:
+    with connection.cursor() as cursor:
+        cursor.execute(HELD_ON, [list(claim_ids)])
+        return {claim: (name, seconds) for claim, name, seconds in cursor.fetchall()}
+
+
+def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> Pending:
+    assert claim.expires_at is not None  # a rule of the database
+    return Pending(
+        claim_id=claim.pk,
+        pool=claim.pool.name if claim.pool else claim.shape.pools[0],
+        workspace=claim.workspace.name if claim.workspace else None,
+        requested_by=claim.requested_by,
+        plan=plan,
+        reserved_since=claim.reserved_at,
+        expires_at=claim.expires_at,
+        member=held[0] if held else "",
+        is_parked=claim.state == "parked",
+        held_for=held[1] if held else None,
+        destroys=plan.destroys,
+        owner=claim.owner,
+    )
