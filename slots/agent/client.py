@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from .errors import Away, BadToken, Refused, TaskFailed, Unusable
+from .errors import Away, BadToken, Refused, TaskFailed, TooLarge, Unusable
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
@@ -250,7 +250,7 @@ def copy(response: http.client.HTTPResponse, into: Any, most: int) -> None:
             break
         left -= len(data)
         if left < 0:
-            raise Away(f"the server sends more than {most:,} bytes")
+            raise TooLarge(f"the server sends more than {most:,} bytes")
         into.write(data)
     if response.length:  # None where chunked, 0 at the whole end
         raise Away("the server's answer ends too early")

@@ -11,6 +11,10 @@ class Away(AgentError):
     """The server does not answer, or not as Berth does. It may do so later."""
 
 
+class TooLarge(Away):
+    """It sends more than was agreed."""
+
+
 class BadToken(AgentError):
     """401: this agent is no member (any more)."""
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Callable
 
 MARK = "BERTH_RUN"
 PROC = Path("/proc")
@@ -99,7 +100,7 @@ def who_is_left(group: int | None, mark: str) -> list[int]:
     return sorted({*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ())})
 
 
-def end_all(group: int | None, mark: str, grace: float, patience: float = 10.0) -> bool:
+def end_all(group: int | None, mark: str, grace: float, patience: float = 10.0, pause: Callable[[float], None] = time.sleep) -> bool:
     """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not even by KILL)."""
     if not who_is_left(group, mark):
         return True
@@ -108,11 +109,11 @@ def end_all(group: int | None, mark: str, grace: float, patience: float = 10.0) 
     while time.monotonic() < until:
         if not who_is_left(group, mark):
             return True
-        time.sleep(LOOK_EVERY)
+        pause(LOOK_EVERY)
     until = time.monotonic() + patience
     while who_is_left(group, mark):
         signal_all(group, mark, signal.SIGKILL)
         if time.monotonic() > until:
             return False
-        time.sleep(LOOK_EVERY)
+        pause(LOOK_EVERY)
     return True

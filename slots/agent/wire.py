@@ -96,6 +96,7 @@ class Work:
     memory_bytes: int
     limits: Limits
     git_hosts: tuple[str, ...]
+    missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
     plan: SavedPlan | None = field(default=None)
 
 
@@ -173,6 +174,7 @@ def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
         memory_bytes=int(number(limits, "memory_bytes", 0, 0, 1 << 50)),
         limits=read_limits(limits, base),
         git_hosts=tuple(str(host) for host in body.get("git_hosts") or () if isinstance(host, str)),
+        missing=tuple(name for name, value in mapping(body, "secrets").items() if value is None),
         plan=read_saved_plan(body.get("plan")),
     )
 

@@ -1,0 +1,202 @@
+"""A task's folder. Its top and what lies beside belong to the agent, so that nothing a task puts in its way is followed or read by mistake.
+
+    <claim>-<generation>/    agent's; entered by the task, not listed; locked once the task is over
+        src/ home/ tmp/ out/ the task's own
+        saved-plan plan.json the agent's copies
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import IO, Iterator
+
+from .errors import TaskFailed, Unusable
+from .users import User
+
+PARTS = ("src", "home", "tmp", "out")
+PIECE = 1 << 20
+
+
+def choose_base(state: Path, option: str, is_separate: bool) -> Path:
+    """Where tasks work: beside the state, unless their user could not get there."""
+    base = Path(option) if option else state / "work"
+    if is_separate and not option and not all(is_open(folder) for folder in state.resolve().parents):
+        name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+        base = Path("/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (made and checked below)
+    try:
+        base.mkdir(mode=0o711, parents=bool(option), exist_ok=True)
+        found = os.lstat(base)
+    except OSError as error:
+        raise Unusable(f"Tasks cannot work in {base}: {error.strerror}. Give another folder in --work.") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise Unusable(f"{base} is not this agent's own folder. Remove it, or give another one in --work.")
+    if is_separate:
+        base.chmod(0o711)
+        state.chmod(0o711 if base.parent == state else 0o700)
+        shut = [str(folder) for folder in base.resolve().parents if not is_open(folder)]
+        if shut:
+            raise Unusable(f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that they can get to.")
+    return base
+
+
+def is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)
+
+
+class Folder:
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.source, self.home, self.tmp, self.out = (top / part for part in PARTS)
+        self.saved_plan = top / "saved-plan"
+        self.plan_json = top / "plan.json"
+
+    @property
+    def is_there(self) -> bool:
+        return self.source.is_dir()
+
+    def make(self) -> None:
+        remove(self.top)
+        self.top.mkdir(mode=0o711)
+        for part in PARTS:
+            (self.top / part).mkdir(mode=0o700)
+
+    def hand_over(self, user: User | None) -> None:
+        """All of it is this user's from here on."""
+        self.top.chmod(0o711)
+        if user is None:
+            return
+        for part in PARTS:
+            for _root, _folders, files, handle in os.fwalk(self.top / part, follow_symlinks=False):
+                os.chown(handle, user.uid, user.gid)
+                for name in files:  # links to folders are among the folders; whose they are matters to nobody
+                    os.chown(name, user.uid, user.gid, dir_fd=handle, follow_symlinks=False)
+
+    def lock(self) -> None:
+        with contextlib.suppress(OSError):
+            self.top.chmod(0o700)
+
+    def write(self, inside: str, name: str, data: bytes) -> None:
+        """A new file in the source, never through a link."""
+        with entered(self.source, inside) as handle:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=handle)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(name, flags, 0o600, dir_fd=handle), "wb") as file:
+                file.write(data)
+
+    def digest_of(self, inside: str, name: str) -> str:
+        """Of a file in the source. Empty: there is none."""
+        try:
+            with entered(self.source, inside) as handle, open_plain(name, handle) as file:
+                return digest(file)
+        except (OSError, TaskFailed):
+            return ""
+
+    def take_out(self, name: str, to: Path, most: int, what: str, code: str) -> int:
+        """What the task left in `out`, copied for the agent. -1: there is none."""
+        try:
+            handle = os.open(self.out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return -1
+        try:
+            with open_plain(name, handle) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > most:
+                    raise TaskFailed(code, f"The {what} has {size:,} bytes, the limit of this pool is {most:,}.")
+                with open(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
+                    return copy_most(file, copy, size)
+        except (FileNotFoundError, NotADirectoryError):
+            return -1
+        finally:
+            os.close(handle)
+
+
+    def lay_out(self, name: str, source: Path, user: User | None) -> None:
+        """The agent's copy, for the task to read."""
+        handle = os.open(self.out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=handle)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with source.open("rb") as file, open(os.open(name, flags, 0o600, dir_fd=handle), "wb") as copy:
+                shutil.copyfileobj(file, copy, PIECE)
+                if user:
+                    os.fchown(copy.fileno(), user.uid, user.gid)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def entered(base: Path, inside: str) -> Iterator[int]:
+    """The folder `inside` of `base`, step by step, through no link."""
+    handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for part in [part for part in inside.split("/") if part not in ("", ".")]:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            os.close(handle)
+            handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def open_plain(name: str, folder: int) -> IO[bytes]:
+    """A plain file with one name: not a link to somebody else's, and nothing that waits when read."""
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TaskFailed("exit_code", f"{name} is no plain file: {error.strerror}.") from error
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(handle)
+        raise TaskFailed("exit_code", f"{name} is no plain file.")
+    return open(handle, "rb")
+
+
+def copy_most(source: IO[bytes], target: IO[bytes], most: int) -> int:
+    done = 0
+    while done < most:
+        data = source.read(min(PIECE, most - done))
+        if not data:
+            break
+        target.write(data)
+        done += len(data)
+    return done
+
+
+def digest(file: IO[bytes]) -> str:
+    found = hashlib.sha256()
+    while True:
+        data = file.read(PIECE)
+        if not data:
+            return found.hexdigest()
+        found.update(data)
+
+
+def digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return digest(file)
+
+
+def remove(folder: Path) -> bool:
+    """Whatever a task made of it: folders without rights to enter, too. False: something of it stays."""
+    if not folder.is_symlink() and not folder.exists():
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+        for _root, folders, _files, handle in os.fwalk(folder, follow_symlinks=False, onerror=lambda error: None):
+            for name in folders:  # before the walk enters them
+                with contextlib.suppress(OSError):
+                    if stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                        os.chmod(name, 0o700, dir_fd=handle)
+        shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()

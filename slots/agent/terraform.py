@@ -1,0 +1,146 @@
+"""The `terraform` executor: a `tofu` or `terraform` binary plans into a file, and applies that file and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import Any
+
+from .client import Client
+from .errors import TaskFailed
+from .folders import digest_file
+from .job import Job
+from .made import Made, find_errors, keep_json, name_platform, plain, read_json
+from .sources import Origin, bring_source, enter
+from .spare import bring_plan, check_facts, find_kept
+from .summary import count_drift, summarize_plan
+
+BINARIES = ("tofu", "terraform")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z")
+LOCK = ".terraform.lock.hcl"
+VARIABLES = "berth.auto.tfvars.json"
+LOCK_TIMEOUT = "-lock-timeout=20s"
+NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
+LARGEST_VERSION = 1_000_000
+LOCKED = ("Error acquiring the state lock", "state lock", "Error locking state")
+CRASHED = ("panic: ", "Plugin did not respond", "failed to respond", "plugin crashed", "plugin process exited", "Failed to load plugin schemas", "Request cancelled")
+APPLIED = re.compile(r"Apply complete! Resources: (?:\d+ imported, )?(\d+) added, (\d+) changed, (\d+) destroyed")
+ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
+
+
+def plan(job: Job, client: Client) -> Made:
+    origin = bring_source(job, client)
+    binary = find_binary(job)
+    facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
+    prepare(job, binary, origin)
+    is_drift = job.work.task == "drift_check"
+    out = job.folder.out / "plan"
+    argv = [binary, "plan", *(["-refresh-only"] if is_drift else []), "-input=false", "-detailed-exitcode", LOCK_TIMEOUT, f"-out={out}"]
+    code = job.run(argv, "plan", ENVIRONMENT)
+    if code not in (NOTHING, SOMETHING):
+        raise failure(job, "plan", code)
+    facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
+    made = Made("no_changes" if code == NOTHING else "planned", code, facts=facts)
+    size = job.folder.take_out("plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large")
+    if size < 0:
+        raise TaskFailed("exit_code", f"{job.work.binary or binary} says that it planned, but there is no saved plan.", code)
+    made.digest = digest_file(job.folder.saved_plan)
+    shown = show(job, binary, str(out))
+    made.summary = summarize_plan(shown)
+    if is_drift:
+        made.summary["drift"] = count_drift(shown)
+    keep_json(shown, job.secrets, job.folder.plan_json, job.work.limits.json_bytes)
+    made.has_json = True
+    made.has_plan = not is_drift
+    return made
+
+
+def apply(job: Job, client: Client) -> Made:
+    saved = job.work.plan
+    assert saved is not None
+    kept = find_kept(job)
+    if kept is not None:
+        origin = Origin(str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept)
+        enter(job, kept)
+    else:
+        origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
+        check_facts(saved, {"source_digest": origin.digest})
+    binary = find_binary(job)
+    facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
+    check_facts(saved, facts)
+    bring_plan(job, client, saved)
+    if kept is None:
+        prepare(job, binary, origin)
+    facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
+    check_facts(saved, facts)
+    code = job.run([binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")], "apply", ENVIRONMENT)
+    if code != 0:
+        raise failure(job, "apply", code)
+    return Made("applied", code, digest=saved.digest, summary=read_applied(job.tail), facts=facts)
+
+
+def prepare(job: Job, binary: str, origin: Origin) -> None:
+    if job.work.variables:
+        job.folder.write(origin.inside, VARIABLES, json.dumps(job.work.variables).encode())
+        job.folder.hand_over(job.user)
+    has_lock = bool(job.folder.digest_of(origin.inside, LOCK))
+    # A lock file that came with the source says which providers are meant: it is followed, not rewritten.
+    argv = [binary, "init", "-input=false", *(["-lockfile=readonly"] if has_lock else [])]
+    code = job.run(argv, "init", ENVIRONMENT)
+    if code != 0:
+        raise failure(job, "init", code)
+
+
+def show(job: Job, binary: str, saved: str) -> dict[str, Any]:
+    raw = job.folder.top / "shown.json"
+    most = max(job.work.limits.json_bytes * 8, 64_000_000)  # before what repeats itself is left out
+    try:
+        code = job.run([binary, "show", "-json", saved], "show", ENVIRONMENT, stdout_to=raw, most=most)
+        if code != 0:
+            raise failure(job, "show", code)
+        return read_json(raw, most)
+    finally:
+        raw.unlink()
+
+
+def find_binary(job: Job) -> str:
+    wanted = job.work.binary
+    if wanted and not NAME.match(wanted) and not wanted.startswith("/"):
+        raise TaskFailed("command_not_found", f"{wanted[:100]!r} is no name of a program. Give one like tofu or terraform.")
+    for name in (wanted,) if wanted else BINARIES:
+        found = shutil.which(name, path=job.environment["PATH"])
+        if found:
+            return found
+    raise TaskFailed("command_not_found", f"This agent has no {wanted or 'tofu and no terraform'} on its PATH.", 127)
+
+
+def ask_version(job: Job, binary: str) -> dict[str, str]:
+    raw = job.folder.top / "version.json"
+    job.run([binary, "version", "-json"], "version", ENVIRONMENT, stdout_to=raw, most=LARGEST_VERSION)
+    try:
+        text = raw.read_text(errors="replace")
+        found = json.loads(text[max(0, text.find("{")) :])
+    except (ValueError, RecursionError):
+        found = {}
+    finally:
+        raw.unlink()
+    found = found if isinstance(found, dict) else {}
+    version = str(found.get("terraform_version") or "")[:100]
+    return {"binary": binary.rpartition("/")[2], "version": version, "platform": str(found.get("platform") or name_platform())[:100]}
+
+
+def failure(job: Job, stage: str, code: int) -> TaskFailed:
+    text, said = plain(job.tail), job.clean(find_errors(job.tail))
+    if any(sign in text for sign in LOCKED) and "Error" in text:
+        return TaskFailed("state_locked", f"Somebody else holds the lock of the state: {said}", code)
+    if any(sign in text for sign in CRASHED):
+        return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
+    if "no space left on device" in text.lower():
+        return TaskFailed("disk_full", f"The disk is full: {said}", code)
+    return TaskFailed("init_failed" if stage == "init" else "exit_code", f"{stage} ended with exit code {code}: {said}", code)
+
+
+def read_applied(tail: bytes) -> dict[str, int]:
+    found = APPLIED.search(plain(tail))
+    return dict(zip(("add", "change", "destroy"), map(int, found.groups()))) if found else {}
