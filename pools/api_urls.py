@@ -3,12 +3,14 @@
 from django.urls import path
 
 import pools.converters  # noqa: F401  (registers them)
-from pools import api
+from pools import api, secrets_api
 
 urlpatterns = [
     path("me/", api.MyView.as_view(), name="api-me"),
     path("tokens/", api.TokenList.as_view(), name="api-tokens"),
     path("tokens/<id:token_id>/", api.TokenDetail.as_view(), name="api-token"),
+    path("pools/<name:pool_name>/secrets/", secrets_api.SecretList.as_view(), name="api-secrets"),
+    path("pools/<name:pool_name>/secrets/<variable:secret_name>/", secrets_api.SecretDetail.as_view(), name="api-secret"),
     path("grants/", api.GrantList.as_view(), name="api-grants"),
     path("grants/<id:grant_id>/", api.GrantDetail.as_view(), name="api-grant"),
 ]

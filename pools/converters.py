@@ -27,5 +27,12 @@ class IdConverter:
         return str(value)
 
 
+class VariableConverter(NameConverter):
+    """Names of variables of an environment."""
+
+    regex = "[A-Za-z_][A-Za-z0-9_]{0,62}"
+
+
 register_converter(NameConverter, "name")
 register_converter(IdConverter, "id")
+register_converter(VariableConverter, "variable")

@@ -12,6 +12,7 @@ from claims.requests import ClaimRequest
 from claims.services import create_claim, lock_workspace
 from pools.grants import give_grant
 from pools.models import Pool
+from pools.secrets import set_secret
 from pools.tokens import create_token
 from tests.api.kit import make_pool
 
@@ -32,7 +33,7 @@ class World:
         for name, value in (
             ("<name:pool_name>", self.pool.name), ("<id:claim_id>", self.claim), ("<id:member_id>", self.member),
             ("<id:slot_id>", self.slot), ("<id:token_id>", self.token), ("<id:grant_id>", self.grant),
-            ("<workspace:workspace>", "team/net"),
+            ("<workspace:workspace>", "team/net"), ("<variable:secret_name>", "PASSWORD"),
         ):  # fmt: skip
             route = route.replace(name, str(value))
         assert "<" not in route, f"the world has nothing for {route}"
@@ -45,6 +46,7 @@ def build() -> World:
     held = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder", size=2))
     waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     assert (held.state, waiting.state) == ("bound", "waiting")
+    set_secret(pool_id=pool.pk, name="PASSWORD", value="a word")
     lock_workspace(name="team/net", reason="a test")
     return World(
         pool=pool,
