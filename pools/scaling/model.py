@@ -1,0 +1,288 @@
+"""What a scaling policy gets to know of a pool, and what it answers. Frozen values of the standard library only: a decision can be made
+over a recorded moment as well as over the present one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+Verdict = Literal["grow", "shrink", "hold", "blocked", "paused", "frozen", "failed"]
+
+SHOWN = 20  # members that a decision names
+
+
+class Member(NamedTuple):
+    """One that is not gone. A tuple, because a cycle may make a hundred thousand of them."""
+
+    id: int
+    name: str
+    state: str  # creating, ready, offline, deleting
+    slots: int  # all but retired
+    running: int = 0
+    reserved: int = 0
+    draining: int = 0
+    cost: int = 0  # dearer ones go later
+    created: datetime = datetime.min
+    quiet_for: float = 0.0  # seconds since anything happened in its slots
+    is_leaving: bool = False
+    is_cordoned: bool = False
+    is_lost: bool = False
+    is_outdated: bool = False
+    is_owned: bool = True  # we created it, so we may delete it
+
+    @property
+    def occupied(self) -> int:
+        return self.running + self.reserved + self.draining
+
+    @property
+    def is_going(self) -> bool:
+        return self.is_leaving or self.state == "deleting"
+
+    @property
+    def is_there(self) -> bool:
+        """Counts towards what is wanted: not on its way out, and not given up for lost."""
+        return not self.is_going and not self.is_lost
+
+    @property
+    def usable(self) -> int:
+        """Slots that count as capacity. Of a member that takes nothing new only what is occupied: its idle slots are nobody's."""
+        if self.state in ("ready", "creating") and not self.is_cordoned and not self.is_going and not self.is_lost:
+            return self.slots
+        return self.occupied
+
+
+class Line(NamedTuple):
+    """Claims that wait for the same and that this pool could serve. Blocked ones are in no line (A11)."""
+
+    lanes: tuple[str, ...]  # of this pool that serve them, pickiest first
+    claims: int
+    slots: int  # that they ask for together
+    urgent: int = 0  # slots of them for work that people have approved, or that waits for its place to be reserved again
+    waited: float = 0.0  # seconds, the one who is next
+    fits_free: bool = True  # False: what is free does not fit together
+    wants_new: bool = True  # False: a new member would not serve them, as they ask for labels
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's count, until its time is over."""
+
+    count: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    low: int = 0
+    high: int = 10
+    window: str = ""  # of the schedule, in words; empty: the pool's own
+    pin: Pin | None = None
+    paused: str = ""  # why nothing is to happen
+    frozen: str = ""  # the window, in words
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a policy's wish is followed. Seconds; a step of 0: all at once."""
+
+    up: float = 30.0
+    down: float = 600.0
+    step_up: int = 1
+    step_down: int = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    pool: str
+    members: tuple[Member, ...] = ()
+    lines: tuple[Line, ...] = ()
+    free: Mapping[str, int] = field(default_factory=dict)  # open slots by lane
+    each: Mapping[str, int] = field(default_factory=dict)  # slots of a new member by lane
+    limits: Limits = Limits()
+    is_requested: bool = False  # somebody could not be served and said so
+    grown_since_request: bool = False
+    since_up: float | None = None  # seconds; None: never
+    since_down: float | None = None
+    seen: float | None = None  # seconds since the provider's last full look
+    fresh: float = 60.0  # a look older than this is none
+    blocked: int = 0  # claims behind a lock or a predecessor, for the record
+    hopeless: int = 0  # claims that no member could ever serve, for the record
+
+    @cached_property
+    def there(self) -> tuple[Member, ...]:
+        return tuple(m for m in self.members if m.is_there)
+
+    @cached_property
+    def creating(self) -> int:
+        return sum(m.state == "creating" for m in self.there)
+
+    @cached_property
+    def running(self) -> int:
+        return sum(m.running for m in self.members)
+
+    @cached_property
+    def reserved(self) -> int:
+        return sum(m.reserved for m in self.members)
+
+    @property
+    def used(self) -> int:
+        return self.running + self.reserved
+
+    @cached_property
+    def total(self) -> int:
+        return sum(m.usable for m in self.members)
+
+    @property
+    def new_slots(self) -> int:
+        return sum(self.each.values())
+
+    @property
+    def claims(self) -> int:
+        return sum(line.claims for line in self.lines)
+
+    @property
+    def floor(self) -> int:
+        """Members that reservations keep (S10)."""
+        return -(-self.reserved // self.new_slots) if self.reserved and self.new_slots else 0
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.seen is not None and self.seen <= self.fresh
+
+    @cached_property
+    def unmet(self) -> tuple[Line, ...]:
+        """What is left of the lines once everything that is free, and every member on its way, has served what it can."""
+        left = dict(self.free)
+        coming = {lane: count * self.creating for lane, count in self.each.items()}
+        found = []
+        for line in sorted(self.lines, key=lambda each: (len(each.lanes), -each.urgent)):
+            slots = line.slots
+            for supply in (left, coming) if line.fits_free else (coming,):
+                for lane in line.lanes:
+                    taken = min(slots, supply.get(lane, 0))
+                    slots -= taken
+                    if taken:
+                        supply[lane] -= taken
+            if slots > 0:
+                found.append(line._replace(slots=slots, urgent=min(line.urgent, slots)))
+        return tuple(found)
+
+    def members_for(self, lines: Sequence[Line]) -> int:
+        """New members that would serve these."""
+        needed = 0
+        for line in lines:
+            each = sum(self.each.get(lane, 0) for lane in line.lanes)
+            if each and line.wants_new:
+                needed += -(-line.slots // each)
+        return needed
+
+
+class Check(NamedTuple):
+    """One thing that was looked at, with its threshold."""
+
+    is_met: bool
+    text: str
+    note: str = ""
+
+
+class Judged(NamedTuple):
+    """A member that was looked at for removal."""
+
+    id: int
+    name: str
+    why: str
+
+
+class Gauge(NamedTuple):
+    value: float
+    low: float
+    high: float
+
+
+class Wish(NamedTuple):
+    """What a policy would have, before limits and guards. A target of as many as are there: it is content."""
+
+    target: int
+    code: str  # stays the same as long as the reason does
+    reason: str
+    checks: tuple[Check, ...] = ()
+    is_urgent: bool = False  # no cool-down, no step
+    gauge: Gauge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    delta: int
+    verdict: Verdict
+    code: str
+    reason: str
+    wanted: int = 0  # what would happen if nothing stood against it
+    checks: tuple[Check, ...] = ()
+    chosen: tuple[Judged, ...] = ()
+    spared: tuple[Judged, ...] = ()
+    more_spared: int = 0
+    gauge: Gauge | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    clears_request: bool = False
+    absorbs: bool = False  # the next request is for what has been done just now
+
+    @property
+    def words(self) -> str:
+        """In two words: +1, −1, hold, +1 blocked."""
+        match self.verdict:
+            case "grow" | "shrink":
+                return signed(self.delta)
+            case "blocked":
+                return f"{signed(self.wanted)} blocked"
+            case _:
+                return self.verdict
+
+    @property
+    def key(self) -> str:
+        """Two decisions in a row with the same key are one, seen again."""
+        return f"{self.verdict}:{self.code}:{self.delta}:{self.wanted}"
+
+
+def signed(number: int) -> str:
+    return f"+{number}" if number > 0 else f"−{-number}" if number else "0"
+
+
+def record_inputs(s: Snapshot) -> dict[str, Any]:
+    """What was looked at, to be kept with the decision."""
+    return {
+        "members": len(s.there),
+        "all_members": len(s.members),
+        "slots": s.total,
+        "running": s.running,
+        "reserved": s.reserved,
+        "draining": sum(m.draining for m in s.members),
+        "creating": s.creating,
+        "offline": sum(m.state == "offline" for m in s.members),
+        "leaving": sum(m.is_going for m in s.members),
+        "waiting": s.claims,
+        "unmet": sum(line.slots for line in s.unmet),
+        "urgent": sum(line.urgent for line in s.lines),
+        "blocked": s.blocked,
+        "hopeless": s.hopeless,
+        "min": s.limits.low,
+        "max": s.limits.high,
+        "window": s.limits.window,
+        "floor": s.floor,
+        "seen": None if s.seen is None else round(s.seen, 1),
+        "requested": s.is_requested,
+    }
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def span(seconds: float) -> str:
+    """A length of time: 31 s, 2 min, 2 h 46 min, 3 d 4 h."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    parts = [("d", whole // 86400), ("h", whole // 3600 % 24), ("min", whole // 60 % 60)]
+    first = next(i for i, (_, count) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for unit, count in parts[first : first + 2] if count)

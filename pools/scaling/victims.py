@@ -1,0 +1,85 @@
+"""Who goes first when a pool shrinks, and why the others do not (S14)."""
+
+from collections.abc import Sequence
+
+from .model import SHOWN, Judged, Member, span
+
+GOING, UNKNOWN, COMING, IDLE, BUSY, RESERVING = range(6)
+
+
+def rank(member: Member) -> int:
+    if member.is_going:
+        return GOING
+    if member.reserved:
+        return RESERVING
+    if member.occupied:
+        return BUSY
+    if member.state == "offline" or member.is_lost:
+        return UNKNOWN
+    return COMING if member.state == "creating" else IDLE
+
+
+def order(members: Sequence[Member]) -> list[Member]:
+    """On their way out, then unknown, then idle; cheaper before dearer, then the newest, to the microsecond. Busy ones come last."""
+    newest_first = sorted(members, key=lambda m: (m.created, m.id), reverse=True)
+    return sorted(newest_first, key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, m.cost))
+
+
+def hindrance(member: Member, *, may_be_new: bool = False) -> str:
+    """What speaks against taking this member away, in words. Empty: nothing does."""
+    if member.is_going:
+        return "on its way out"
+    if not member.is_owned:
+        return "not made by Berth"
+    if member.occupied:
+        counts = ((member.running, "running"), (member.reserved, "reserved"), (member.draining, "draining"))
+        return ", ".join(f"{count} {word}" for count, word in counts if count)
+    if member.is_cordoned:
+        return "cordoned: a person keeps it"
+    if member.state == "creating" and not may_be_new:
+        return "being created"
+    return ""
+
+
+def choose(
+    members: Sequence[Member], count: int, *, may_be_new: bool = False, quiet: float = 0.0
+) -> tuple[tuple[Judged, ...], tuple[Judged, ...], int]:
+    """At most so many victims; who is spared, as far as it is shown; how many more are."""
+    chosen: list[Judged] = []
+    spared: list[Judged] = []
+    last: Member | None = None
+    for member in order(members):
+        if member.is_going:
+            continue
+        why = hindrance(member, may_be_new=may_be_new)
+        if not why and member.quiet_for < quiet:
+            why = f"idle for {span(member.quiet_for)}, {span(quiet)} are needed"
+        if why:
+            spared.append(Judged(member.id, member.name, why))
+        elif len(chosen) < count:
+            chosen.append(Judged(member.id, member.name, reason_for(member)))
+            last = member
+        else:
+            spared.append(Judged(member.id, member.name, reason_against(member, last)))
+    return tuple(chosen), tuple(spared[:SHOWN]), max(0, len(spared) - SHOWN)
+
+
+def reason_for(member: Member) -> str:
+    what = {UNKNOWN: "silent and empty", COMING: "not there yet"}.get(rank(member), "wholly idle")
+    return f"{what}, cost {member.cost}, newest"
+
+
+def reason_against(member: Member, last: Member | None) -> str:
+    """Why it comes after the last one that was chosen."""
+    if last is None or rank(member) != rank(last):
+        return "wholly idle" if last is None else "idle: one that is not there goes first"
+    if member.cost != last.cost:
+        return f"deletion cost {member.cost}"
+    older = (last.created - member.created).total_seconds()
+    return f"wholly idle, {span(older)} older" if older >= 1 else "wholly idle, a little older"
+
+
+def list_next(members: Sequence[Member]) -> list[tuple[Member, str]]:
+    """Everybody in the order in which they would go, with what blocks each now: first those that could."""
+    found = [(member, hindrance(member)) for member in order(members) if not member.is_going]
+    return sorted(found, key=lambda pair: bool(pair[1]))
