@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from pools.models import Member, Pool
 from pools.providers.base import provider_class
 from pools.selectors import lock_member, spec_of
-from project.kernel.errors import Conflict, Refused
+from project.kernel.errors import Conflict
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.liveness import lose_member
@@ -43,13 +43,13 @@ def restart_member(*, member_id: int, reason: str) -> Member:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if not provider_class(pool.provider).is_owner:
-            raise Refused(f"{member.name} is not ours to start.", code="not_ours", way_out="Start it where it runs.")
+            raise Conflict(f"{member.name} is not ours to start.", code="not_ours", way_out="Start it where it runs.")
         if member.state in ("deleting", "gone") or member.is_leaving:
             raise Conflict(f"Member {member.name} is leaving.", way_out="Keep it first, or add it anew once it is gone.")
         busy = [row.claim_id for row in S.rows("lock_slots", member=member_id) if row.state in ("held", "draining")]
         if busy and member.down_at is None:
             running = f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} {', '.join(map(str, busy[:5]))}."
-            raise Refused(running, code="in_use", way_out="Cordon it and wait until they end, or cancel them.")
+            raise Conflict(running, code="in_use", way_out="Cordon it and wait until they end, or cancel them.")
         _start_again(pool, member, reason, restarts=0)
     return member
 

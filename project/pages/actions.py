@@ -8,6 +8,7 @@ from django.urls import reverse
 from pools.access import Identity
 from pools.models import Pool
 from pools.pages import why_not
+from pools.providers.base import known_providers
 from project.kernel import words
 from slots.boards import Board, count_members
 
@@ -70,4 +71,22 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
         if held
         else "Nobody is here: it goes at once."
     )
-    return [first, Action("Remove…", at("member-remove"), text, why=remove or closing, is_dangerous=True)]
+    return [
+        first,
+        *agent_actions(identity, pool, board),
+        Action("Remove…", at("member-remove"), text, why=remove or closing, is_dangerous=True),
+    ]
+
+
+def agent_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]:
+    """Of a member that is an agent: start it anew where it is ours, a token for it where it is somebody else's."""
+    provider = known_providers().get(pool.provider)
+    if provider is None or not provider.has_agents:
+        return []
+    if provider.is_owner:
+        running = "Something may run here." if board.state != "creating" and any(c.state == "held" for c in board.cells) else ""
+        why = why_not(identity, "cordon", pool.pk) or running
+        return [Action("Restart…", reverse("member-restart", args=[board.id]), "A new process; what is reserved stays so.", why=why)]
+    text = "With the lines that start its agent, wherever it is to run."
+    why = why_not(identity, "edit_member", pool.pk)
+    return [Action("Token…", reverse("member-token", args=[board.id]), text, why=why, is_page=True)]

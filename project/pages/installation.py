@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import connection
 from django.utils.module_loading import import_string
 
+from pools.models import Member
+from pools.selectors import LIVE
 from project.kernel import words
 from project.kernel.beats import Health, check_loops
 from project.kernel.models import Operation
@@ -43,6 +45,9 @@ def list_troubles() -> list[Trouble]:
             else f"tried {words.plural(operation.attempts, 'time')}, tries again"
         )
         found.append(Trouble(f"{operation.kind} on {operation.lane}:", f"{operation.error[:120]}; {again}"))
+    for member in Member.objects.select_related("pool").filter(LIVE, gave_up_at__isnull=False).order_by("gave_up_at")[:50]:
+        tries = words.plural(member.restarts, "time")
+        found.append(Trouble(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
     return found
 
 

@@ -1,0 +1,67 @@
+"""Pages about members that are agents: a token with the lines that start an agent, and a new start."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_variables
+
+from pools.access import require
+from pools.models import Member
+from pools.pages import frame, page, signed_in
+from pools.providers.base import has_agents, known_providers
+from project.kernel.dialogs import Done, Given, Question, ask
+from project.kernel.errors import BerthError, FieldError, NotFound
+from slots.api_agents import make_token, start_lines
+from slots.boards import Board
+from slots.restarting import restart_member
+from slots.views import member_for
+
+
+@signed_in
+@sensitive_variables("secret", "lines")
+def token(request: Any, member_id: int) -> HttpResponse:
+    """Asked for by a button, shown once."""
+    member = Member.objects.select_related("pool").filter(pk=member_id).first()
+    if member is None or not request.identity.may("read", member.pool_id) or not has_agents(member.pool.provider):
+        raise NotFound(f"There is no member {member_id} that is an agent.", way_out="Look at the members of the pool.")
+    require(request.identity, "edit_member", member.pool)
+    lines, problems = list[str](), list[FieldError]()
+    if request.method == "POST":
+        try:
+            secret = make_token(member, reason=request.POST.get("reason", "").strip()[:500], ends_previous="ends_previous" in request.POST)
+            lines = start_lines(request.build_absolute_uri("/"), member, secret)
+        except BerthError as error:
+            problems = list(error.fields) or [FieldError("", error.detail, error.way_out)]
+    is_ours = known_providers()[member.pool.provider].is_owner
+    context = {"member": member, "pool": member.pool, "lines": lines, "problems": problems, "is_ours": is_ours}
+    return page(request, "pages/member_token.html", "overview", 409 if problems else 200, **context)
+
+
+@signed_in
+def restart(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "cordon")
+    question = Question(
+        title=f"Restart {board.name}",
+        verb="Restart",
+        href=request.path,
+        intro="Its agent is ended and started again. What is reserved here stays so; restarts in vain are counted anew.",
+        facts=[("Is", board.word), ("Incarnation", f"{board.incarnation}, then {board.incarnation + 1}")],
+        nothing=why_no_restart(pool.provider, board),
+    )
+
+    def perform(given: Given) -> Done:
+        restart_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} is started again.", reverse("pool", args=[pool.name]))
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def why_no_restart(provider: str, board: Board) -> str:
+    """Empty: it may be tried. What holds it now is looked at under its lock."""
+    known = known_providers().get(provider)
+    if known is None or not known.is_owner or not known.has_agents:
+        return "It is not ours to start."
+    if board.is_leaving:
+        return "It leaves."
+    return ""
