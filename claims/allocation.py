@@ -32,6 +32,7 @@ from claims.policy import (
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_of
 from claims.services.binding import bind_claim
 from claims.services.demand import ask_for_capacity
+from claims.services.reserving import bind_approved, reserve_parked
 from claims.statements import CLAIMS, repeat
 from pools.selectors import read_stored
 from project.kernel.actor import current_actor
@@ -95,6 +96,8 @@ class Step:
 def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
     """One step. `only_pools`: no others are served; their reasons are not looked at either."""
     step = Step()
+    if only_pools is None:
+        step.bound += bind_approved() + reserve_parked()
     lines = _read_lines()
     if only_pools is not None:
         wanted = set(only_pools)

@@ -60,12 +60,19 @@ SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim
 INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)
 ON CONFLICT (plan_id, by_user) DO NOTHING RETURNING id
 
+-- say_no: it takes back a yes of the same person.
+INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, false, %(comment)s, %(via)s)
+ON CONFLICT (plan_id, by_user) DO UPDATE SET is_yes = false, comment = EXCLUDED.comment, via = EXCLUDED.via, at = now() RETURNING id
+
 -- approvals_of: what was said, in its order.
 SELECT by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
 
 -- extend: in time only.
 UPDATE claims_claim SET expires_at = expires_at + make_interval(secs => %(seconds)s::float8), notified_at = NULL, due_at = now(), changed_at = now()
 WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND expires_at > now() RETURNING id, pool_id, generation, state, expires_at
+
+-- is_too_far: whether it would wait for longer than anybody may ask for.
+SELECT expires_at > now() + make_interval(secs => %(longest)s::float8) FROM claims_claim WHERE id = %(claim)s
 
 -- notify: that its deadline is near, once.
 UPDATE claims_claim SET notified_at = now(), due_at = now()
@@ -104,3 +111,11 @@ WHERE s.claim_id = %(claim)s AND s.ordinal = 0
 
 -- slots_on_member: which of these are on that member.
 SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s
+
+-- is_destroying: whether a plan destroys or replaces something.
+SELECT coalesce((summary->>'destroy')::bigint, 0) + coalesce((summary->>'replace')::bigint, 0) > 0 FROM claims_plan WHERE id = %(plan)s
+
+-- settle_run: what a person says became of an apply that was lost: of its last run.
+UPDATE claims_run SET facts = facts || %(facts)s::jsonb
+WHERE claim_id = %(claim)s AND generation = (SELECT max(generation) FROM claims_run WHERE claim_id = %(claim)s AND step = 'apply')
+RETURNING claim_id

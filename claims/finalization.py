@@ -11,10 +11,12 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.policy import Timed, look_at
+from claims.notices import tell_of_deadline
+from claims.policy import Pending, Timed, look_at, look_at_pending, words_for
 from claims.services.deleting import finish_deleting
+from claims.services.holds import DECISIONS, approval_of, let_go, look_at_hold
 from claims.services.losing import lose_claim
-from claims.services.releasing import Ending, end_unheld, give_back
+from claims.services.releasing import Ending, after_end, end_unheld, give_back, tell_freed
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, SLOTS, repeat
 from project.kernel.actor import current_actor
@@ -58,31 +60,79 @@ def _look_at_claim(claim_id: int) -> None:
 
 def _look_at_bound(row: Any) -> None:
     spec = json.loads(row.spec)
+    is_heard = not row.has_task  # an agent answers for its member, not for each of its tasks
     look = look_at(
         Timed(
             held=row.held,
-            silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") else None,
+            silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") and is_heard else None,
             is_acknowledged=row.is_acknowledged,
-            acknowledge=spec.get("acknowledge"),
-            heartbeat=spec.get("heartbeat"),
+            acknowledge=spec.get("acknowledge") if is_heard else None,
+            heartbeat=spec.get("heartbeat") if is_heard else None,
             hold=spec.get("hold"),
         )
     )
-    if look.outcome:
-        give_back(row.id, row.generation, Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason))
+    if not look.outcome:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+        return
+    ending = Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason)
+    if row.has_task or row.step == "apply":
+        # Its workspace may have to be locked, and that lock comes before the claim's: in a transaction of its own, after this one.
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+        transaction.on_commit(partial(end_overdue_task, row.id, row.generation, ending), robust=True)
+    else:
+        give_back(row.id, row.generation, ending)
+
+
+def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
+    """It was held for too long. A result that came meanwhile counts: then the generation is over."""
+
+    def end() -> bool:
+        with transaction.atomic():
+            held = look_at_hold(claim_id)
+            if held.claim.state != "bound" or held.claim.generation != generation:
+                return False
+            return bool(let_go(held, ending, words="was held for too long while it applied"))
+
+    return repeat(end)
+
+
+def _look_at_pending(row: Any) -> None:
+    """A plan that waits for a person: told of its deadline, parked once its slot has waited enough, ended. By the clock of the database,
+    which the statements ask again."""
+    approval = approval_of(row.pool_id)
+    is_reserved = row.state == "reserved"
+    look = look_at_pending(
+        Pending(
+            left=row.left,
+            waited=row.waited or 0.0,
+            notice=approval.notice,
+            is_notified=row.is_notified,
+            is_reserved=is_reserved,
+            is_seeking=row.is_seeking,
+            hold=approval.hold,
+        )
+    )
+    if look.action == "expire":
+        _expire(row)
+    elif look.action == "park":
+        why = f"its pool keeps a slot for {words_for(approval.hold or 0.0)} at most"
+        give_back(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
+    elif look.action == "stop_seeking":
+        DECISIONS.rows("stop_seeking", claim=row.id)
+    elif look.action == "notify":
+        tell_of_deadline(row.id)
     else:
         CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
 
 
-def _look_at_reserved(row: Any) -> None:
-    """Nobody decided in time. The statement asks the database's clock again."""
-    if not CLAIMS.rows("expire", claim=row.id):
-        CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
-    hint("slots", "events")
-
-
-def _look_at_parked(row: Any) -> None:
-    end_unheld(row.id, "expired", "expire", "nobody decided in time")
+def _expire(row: Any) -> None:
+    if row.state == "parked":
+        DECISIONS.rows("stale_plans", claim=row.id)
+        end_unheld(row.id, "expired", "expire", "nobody decided in time")
+        return
+    rows = CLAIMS.rows("expire", claim=row.id)
+    tell_freed(rows)
+    after_end(rows)
 
 
 def _look_at_blocked(row: Any) -> None:
@@ -101,8 +151,8 @@ def _look_at_waiting(row: Any) -> None:
 
 _DUE: dict[str, Callable[[Any], None]] = {
     "bound": _look_at_bound,
-    "reserved": _look_at_reserved,
-    "parked": _look_at_parked,
+    "reserved": _look_at_pending,
+    "parked": _look_at_pending,
     "blocked": _look_at_blocked,
     "waiting": _look_at_waiting,
     "ended": _look_at_waiting,

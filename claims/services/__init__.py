@@ -4,29 +4,51 @@ Each is one short transaction that raises kernel errors, asks for no permission 
 """
 
 from claims.services.bulk import create_claims
+from claims.services.cancelling import cancel_claim, force_release
 from claims.services.creating import claim_named_slot, create_claim
+from claims.services.deciding import (
+    approve_plan,
+    decide_many,
+    extend_reservation,
+    move_reserved,
+    plan_again,
+    reject_plan,
+    settle_lost_apply,
+)
 from claims.services.deleting import delete_pool, finish_deleting
 from claims.services.losing import lose_claim
-from claims.services.releasing import cancel_claim, force_release, release_claim, release_claims
+from claims.services.releasing import release_claim, release_claims
 from claims.services.steering import acknowledge_claim, keep_claim, prioritise_claim, resize_claim
+from claims.services.tasks import confirm_stopped, lose_runs, start_run, take_result
 from claims.services.workspaces import free_workspace, lock_workspace, unlock_workspace
 
 __all__ = [
     "acknowledge_claim",
+    "approve_plan",
     "cancel_claim",
     "claim_named_slot",
+    "confirm_stopped",
     "create_claim",
     "create_claims",
+    "decide_many",
     "delete_pool",
+    "extend_reservation",
     "finish_deleting",
     "force_release",
     "free_workspace",
     "keep_claim",
     "lock_workspace",
     "lose_claim",
+    "lose_runs",
+    "move_reserved",
+    "plan_again",
     "prioritise_claim",
+    "reject_plan",
     "release_claim",
     "release_claims",
     "resize_claim",
+    "settle_lost_apply",
+    "start_run",
+    "take_result",
     "unlock_workspace",
 ]

@@ -5,7 +5,8 @@ from functools import partial
 from django.db import transaction
 
 from claims.selectors import count_live_claims
-from claims.services.releasing import Ending, end_unheld, give_back, lock_claim
+from claims.services.holds import let_go, look_at_hold
+from claims.services.releasing import Ending, end_unheld
 from claims.statements import CLAIMS, repeat
 from pools.models import Pool
 from pools.selectors import get_pool, get_pool_by_id
@@ -59,8 +60,9 @@ def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
 
 def _end(claim_id: int, why: str) -> None:
     with transaction.atomic():
-        claim = lock_claim(claim_id)
-        if claim.state in ("bound", "reserved"):
-            give_back(claim_id, claim.generation, Ending(outcome="cancelled", verb="force_release", reason=why))
+        held = look_at_hold(claim_id)
+        if held.holds:
+            ending = Ending(outcome="cancelled", verb="force_release", reason=why)
+            let_go(held, ending, words=f"was released by force while it applied: {why}")
         else:
             end_unheld(claim_id, "cancelled", "cancel", why)

@@ -44,7 +44,7 @@ class Ending(NamedTuple):
 
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
     """The holder lets go of all its slots. Said twice, it is done once."""
-    ending = Ending(reason=reason.strip())
+    ending = Ending(reason=reason.strip(), by_holder=True)
     if not repeat(partial(give_back, claim_id, generation, ending)):
         return answer_late(claim_id, generation, "release", done_as="released")
     return view_claim(claim_id)
@@ -65,41 +65,6 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
         else:
             answers.append(_try(partial(answer_late, claim_id, generation, "release", done_as="released")))
     return answers
-
-
-def force_release(*, claim_id: int, reason: str) -> ClaimView:
-    """An operator takes the slots from a claim, whoever holds it, or calls it off while it waits."""
-    note = require_reason(reason)
-
-    def force() -> None:
-        with transaction.atomic():
-            claim = lock_claim(claim_id)
-            if claim.state == "ended":
-                raise Conflict(f"Claim {claim_id} has ended already: {claim.outcome}.", code="ended", way_out="Nothing is left to do.")
-            if claim.state in ("bound", "reserved"):
-                give_back(claim_id, claim.generation, Ending(outcome="cancelled", verb="force_release", reason=note))
-            else:
-                end_unheld(claim_id, "cancelled", "force_release", note)
-
-    repeat(force)
-    return view_claim(claim_id)
-
-
-def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
-    """Call off a claim that holds nothing yet. One that was bound in the meantime stays so: its holder lets go of it by name."""
-    if repeat(partial(end_unheld, claim_id, "cancelled", "cancel", reason.strip())):
-        return view_claim(claim_id)
-    claim = view_claim(claim_id)
-    if claim.state == "ended":
-        if claim.outcome == "cancelled":
-            return claim
-        raise Conflict(f"Claim {claim_id} has ended already: {claim.outcome}.", code="ended", way_out="Nothing is left to do.")
-    raise Conflict(
-        f"Claim {claim_id} holds slots: it is {claim.state}.",
-        code="holds_slots",
-        way_out=f"Release it, naming its generation {claim.generation}.",
-        generation=claim.generation,
-    )
 
 
 def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
@@ -147,6 +112,9 @@ def lock_claim(claim_id: int) -> Any:
 def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "") -> ClaimView:
     """The call did nothing. If it only says again what was done, the answer is the same as then; else it is refused and kept."""
     claim = view_claim(claim_id)
+    if claim.generation == generation and claim.holds and claim.step:
+        text = f"Claim {claim_id} is run by an agent: it ends when its task does."
+        raise Conflict(text, code="run_by_agent", way_out="Cancel it: the agent stops it.", generation=generation)
     if claim.state == "ended" and claim.outcome == done_as and claim.generation == generation:
         return claim
     record(

@@ -73,6 +73,13 @@ def unlock_workspace(*, name: str, reason: str = "") -> None:
                 raise NotFound(f"There is no workspace {name}.", way_out="Look at the list of workspaces.")
             if not row.is_locked:
                 raise Conflict(f"Workspace {name} is not locked.", way_out="Nothing is to be done.")
+            if row.lost_claim_id is not None:
+                raise Conflict(
+                    f"The apply of claim {row.lost_claim_id} was lost, and nobody has said what became of it.",
+                    code="lost_apply",
+                    way_out="Look at what it did, then settle it: that opens the workspace.",
+                    claim=row.lost_claim_id,
+                )
             CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
             record("unlock", reason=reason.strip(), data={"workspace": name})
             hint("claims")

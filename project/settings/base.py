@@ -2,6 +2,7 @@
 
 import os
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from project import __version__
 from project.kernel.logs import logging_settings
@@ -190,6 +191,16 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 30, "socket_connect_timeout": 2}
 
 LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))
+
+# Where people find Berth, and the server that takes its mail: smtp://user:password@host:587?tls=1. None: no mail is sent.
+BERTH_URL = os.environ.get("BERTH_URL", "").rstrip("/")
+BERTH_MAIL = os.environ.get("BERTH_MAIL", "")
+_mail = urlsplit(BERTH_MAIL)
+EMAIL_HOST, EMAIL_PORT = _mail.hostname or "localhost", _mail.port or 25
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
+EMAIL_USE_TLS, EMAIL_USE_SSL = parse_qs(_mail.query).get("tls") == ["1"], _mail.scheme == "smtps"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = os.environ.get("BERTH_MAIL_FROM", "berth@localhost")
 
 BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
 BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # past a transaction pooler, for LISTEN

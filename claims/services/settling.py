@@ -1,0 +1,50 @@
+"""A lost apply: nobody but a person can say what became of it. Until then its workspace stays locked."""
+
+import json
+from functools import partial
+
+from django.db import transaction
+
+from claims.services.holds import DECISIONS
+from claims.services.releasing import require_reason
+from claims.services.workspaces import free_workspace
+from claims.statements import CLAIMS, repeat
+from project.kernel.actor import current_actor
+from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.events import record
+from project.kernel.hints import hint
+
+SETTLED = {
+    "applied": "it was applied",
+    "not_applied": "it was not applied",
+    "unknown": "nobody knows; the next plan shows what is there",
+}
+
+
+def settle_lost_apply(*, workspace: str, what: str, reason: str) -> int:
+    """What became of the apply that was lost. The workspace is open again. Answers which claim it was."""
+    if what not in SETTLED:
+        raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
+    note = require_reason(reason)
+    workspace_id, claim = repeat(partial(_settle, workspace, what, note))
+    free_workspace(workspace_id)
+    return claim
+
+
+def _settle(name: str, what: str, note: str) -> tuple[int, int]:
+    with transaction.atomic():
+        row = CLAIMS.one("lock_workspace_row", name=name)
+        if row is None:
+            raise NotFound(f"There is no workspace {name}.", way_out="Look at the list of workspaces.")
+        claim = row.lost_claim_id
+        if claim is None:
+            way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
+            raise Conflict(f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out)
+        facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
+        DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
+        CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
+        data = {"workspace": name, "what": what}
+        record("settle", claim_id=claim, before="locked", after="open", reason=note, data=data)
+        record("unlock", reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
+        hint("claims", "events")
+        return int(row.id), int(claim)
