@@ -26,7 +26,7 @@ def diff_pool(name: str, spec: Spec) -> Sequence[Change]:
     if pool is None:
         return [Change("", None, after.as_config())]
     mine, theirs = config_of(pool), after.as_config()
-    members, declared = mine["members"].pop("list"), theirs["members"].pop("list", None)
+    members, declared = mine["members"].pop("list", []), theirs["members"].pop("list", None)
     changes = [Change(c.field, c.before, c.after) for c in diff_values(mine, theirs)]
     return changes if declared is None else changes + _diff_members(members, declared)
 

@@ -94,10 +94,10 @@ def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
 
 
 def config_of(pool: Pool, *, with_members: bool = True) -> dict[str, Any]:
-    """The pool as a file would say it. A member that leaves is no longer declared."""
+    """The pool as a file would say it. A member that leaves is no longer declared; those that follow demand never were."""
     spec = spec_of(pool)
     config = spec.as_config()
-    if with_members:
+    if with_members and spec.scaling is None:
         config["members"]["list"] = [member_spec_of(m, spec.layout).as_config() for m in list_members_of(pool.pk) if not m.is_leaving]
     return config
 

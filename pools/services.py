@@ -145,7 +145,7 @@ def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Fiel
         found.append(FieldError("name", f"The name of pool {pool.name} never changes.", "Make another pool and let the claims move over."))
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
     found += [FieldError(f.field, _sentence(f.reason), f.way_out) for f in list_fixed(before.as_stored(), after.as_stored(), members)]
-    if members > after.max_members:
+    if members > after.max_members and after.scaling is None:  # else whoever is idle goes, and the others once they are
         there = f"{members} member{'s are' if members > 1 else ' is'} there, more than {after.max_members}."
         found.append(FieldError("members.max", there, "Remove members first; they leave once they are empty."))
     return found

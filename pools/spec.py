@@ -28,13 +28,14 @@ from pools.fields import (
 )
 from pools.layout import NOTHING_OWN, Layout, Own
 from pools.layout_spec import read_layout, read_own
+from pools.scaling_spec import Scaling, read_scaling
 from pools.task_spec import DEFAULT as DEFAULT_TASK
 from pools.task_spec import TaskSpec, read_task
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
     "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
-    "approval", "task",
+    "approval", "task", "scaling",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")
@@ -123,6 +124,7 @@ class PoolSpec:
     top_priority: int = 0  # what a claimant may ask for at most
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
     declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
+    scaling: Scaling | None = None  # None: members come and go by hand
     approval: Approval = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
     task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
@@ -141,6 +143,8 @@ class PoolSpec:
         if self.liveness is not None:
             lost = NEVER if self.liveness.lost is None else format_duration(self.liveness.lost)
             stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
+        if self.scaling is not None:
+            stored["scaling"] = self.scaling.as_config()
         if self.approval != DEFAULT_APPROVAL:
             stored["approval"] = self.approval.as_config()
         if self.task != DEFAULT_TASK:
@@ -191,6 +195,7 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
         liveness = Liveness(AGENT_HEARTBEAT)
     task = read_task(given.get("task"), at(where, "task"), faults)
     approval = read_approval(given.get("approval"), at(where, "approval"), faults)
+    scaling = _read_scaling(given.get("scaling"), at(where, "scaling"), members, provider, providers.get(provider), faults)
     priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
     drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
@@ -203,7 +208,23 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
         name=name, layout=layout, group=group, description=description, provider=provider, options=options,
         min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
         top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, approval=approval, task=task,
+        scaling=scaling,
     ), []  # fmt: skip
+
+
+def _read_scaling(
+    value: Any, where: str, members: "_Members", provider: str, reader: OptionReader | None, faults: Faults
+) -> Scaling | None:
+    """Only who makes members may have more of them made. What is stored was found fit before: its reader does not say."""
+    if value is None:
+        return None
+    if getattr(reader, "is_owner", True) is False:
+        what = f"The provider {provider} does not make its members, so their number can't follow demand."
+        faults.add(where, what, "Leave scaling out and declare members, or use a provider that makes them, like local.")
+    if members.declared:
+        what = "Members are declared one by one, so their number can't follow demand."
+        faults.add(where, what, "Leave members.list out, or scaling.")
+    return read_scaling(value, where, faults, low=members.low, high=members.high, own=getattr(reader, "policies", None))
 
 
 def _read_layout(value: Any, where: str, faults: Faults, *, has_agents: bool) -> Layout | None:

@@ -149,6 +149,16 @@ def provider_of(kind: str) -> Provider:
     return provider_class(kind)()
 
 
+@cache
+def _load_policies(names: tuple[str, ...]) -> Mapping[str, Any]:
+    return {policy.kind: policy for policy in map(import_string, names)}
+
+
+def own_policies() -> Mapping[str, Any]:
+    """Scaling policies of one's own, by kind. See pools.scaling.policies."""
+    return _load_policies(tuple(getattr(settings, "BERTH_SCALING_POLICIES", ())))
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """What pools.spec gets to know of a provider: how its options are read, and whether its members are agents."""
@@ -161,6 +171,15 @@ class Reader:
     @property
     def has_agents(self) -> bool:
         return self.provider.has_agents
+
+    @property
+    def is_owner(self) -> bool:
+        return self.provider.is_owner
+
+    @property
+    def policies(self) -> Mapping[str, Any]:
+        """Of scaling, beside those that are built in: how their options are read."""
+        return {kind: policy.read_options for kind, policy in own_policies().items()}
 
 
 def option_readers() -> Mapping[str, Reader]:

@@ -14,9 +14,9 @@ LANES = ("plan", "any")
 
 
 @st.composite
-def members(draw: st.DrawFn) -> tuple[Member, ...]:
+def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
     found = []
-    for number in range(draw(st.integers(0, 8))):
+    for number in range(draw(st.integers(0, most))):
         slots = draw(st.integers(1, 6))
         running = draw(st.integers(0, slots))
         reserved = draw(st.integers(0, slots - running))
@@ -53,7 +53,7 @@ def snapshots(draw: st.DrawFn, *, with_orders: bool = True) -> Snapshot:
     if with_orders:
         pin = draw(st.none() | st.integers(0, 9).map(Pin))
         limits = replace(limits, pin=pin, paused=draw(st.sampled_from(("", "", "ana"))), frozen=draw(st.sampled_from(("", "", "night"))))
-    there = draw(members())
+    there = draw(members(8 if with_orders else 3))
     waiting = draw(st.lists(st.tuples(st.sampled_from((("plan", "any"), ("any",))), st.integers(1, 30), st.booleans()), max_size=3))
     lines = tuple(Line(lanes, n, n, n if urgent else 0, 0.0, draw(st.booleans()), draw(st.booleans())) for lanes, n, urgent in waiting)
     seconds = st.none() | st.floats(0, 2000)
@@ -68,6 +68,7 @@ policies: st.SearchStrategy[Policy] = st.one_of(
     st.builds(Fixed, st.integers(0, 9), paces),
     st.builds(Utilisation, st.sampled_from((60.0, 80.0)), st.sampled_from((0.0, 20.0, 50.0)), st.booleans(), paces),
     st.builds(Warm, st.integers(0, 4), paces),
+    st.builds(Utilisation, st.just(60.0), st.just(50.0), st.just(True), st.just(Pace(0, 0, 1, 1))),
     st.builds(OnDemand, st.none() | st.sampled_from((0.0, 600.0)), paces),
 )
 
