@@ -30,9 +30,17 @@ CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 # Where a value stands in the configuration, and in the form.
 PATHS = (
     "group", "description", "placement", "members.min", "members.max", "lease.acknowledge", "lease.heartbeat", "lease.hold",
-    "liveness.heartbeat", "liveness.lost", "priority.max", "drain.limit",
+    "liveness.heartbeat", "liveness.lost", "priority.max", "drain.limit", "provider", "approval.needed", "approval.own", "approval.expires",
+    "approval.notice", "approval.hold", "task.timeout", "task.cpu", "task.memory", "task.log", "task.plan", "task.binary",
 )  # fmt: skip
-NUMBERS = ("members.min", "members.max", "priority.max")
+NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
+FLAGS = {"true": True, "false": False}
+OWN = (("", "counts while one yes is enough"), ("true", "counts"), ("false", "does not count"))
+PROVIDERS = (
+    ("static", "static: they are there, Berth keeps the ledger"),
+    ("local", "local: agents that Berth starts on this machine"),
+    ("agents", "agents: somebody starts them elsewhere, each with a token"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
         *parents, last = path.split(".")
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = number_of(text) if path in NUMBERS else text
+        at[last] = number_of(text) if path in NUMBERS else FLAGS.get(text, text) if path == "approval.own" else text
     if with_members and (rows := read_member_lines(given.get("list", ""))):
         config.setdefault("members", {})["list"] = rows
     return config
@@ -93,6 +101,15 @@ def read_member_lines(text: str) -> list[dict[str, Any]]:
     return rows
 
 
+def keep_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What the form does not ask for stays as it was: hosts, environment."""
+    for name in ("approval", "task"):
+        unshown = {k: v for k, v in before.get(name, {}).items() if f"{name}.{k}" not in PATHS}
+        if unshown:
+            config[name] = unshown | config.get(name, {})
+    return config
+
+
 def number_of(text: str) -> Any:
     return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19 else text
 
@@ -104,7 +121,7 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
         at: Any = config
         for part in path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
-        values[path] = "" if at is None else str(at)
+        values[path] = "" if at is None or isinstance(at, Mapping) else str(at).lower() if isinstance(at, bool) else str(at)
     slots = as_config(layout) if layout is not None else config.get("slots", 3)
     values["form"] = layout.form if layout is not None else "plain"
     if values["form"] == "plain":
@@ -149,6 +166,8 @@ def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new:
         make("group", "Group", help="A heading on the overview"),
         make("description", "Description"),
     ]
+    if is_new:
+        basics.insert(1, make("provider", "Members are", "select", options=PROVIDERS))
     members = [
         make("members.min", "At least", "number"),
         make("members.max", "At most", "number"),
@@ -171,11 +190,28 @@ def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new:
         make("priority.max", "Highest priority of a claimant", "number", "Operators go up to 99"),
         make("drain.limit", "Drain at most", help="Like 10m"),
     ]
+    approval = [
+        make("approval.needed", "Yes needed", "number", "Of how many people"),
+        make("approval.own", "One’s own yes", "select", options=OWN),
+        make("approval.expires", "Decide within", help="Like 24h. Nobody decided: the plan is stale, the claim ends"),
+        make("approval.notice", "Notice before", help="Like 2h before that"),
+        make("approval.hold", "Hold the slot", help="always, or like 4h: then the slot goes and the plan stays"),
+    ]
+    task = [
+        make("task.timeout", "A step takes at most", help="Like 1h"),
+        make("task.cpu", "CPU time at most", help="Like 10m"),
+        make("task.memory", "Memory at most", help="Like 2GB"),
+        make("task.log", "Log kept", help="Like 8MB: its head and its tail"),
+        make("task.plan", "Saved plan at most", help="Like 32MB"),
+        make("task.binary", "Program", help="tofu, terraform, or its path on the agents"),
+    ]
     found = [
         Section("What it is", basics),
         Section("Members", members),
         Section("Claims", lease, "What a holder owes. Empty: nothing is asked."),
         Section("Are members alive?", alive, "Empty: members are taken to be there."),
+        Section("Approval", approval, "How plans are decided on, where tasks plan before they apply."),
+        Section("Tasks", task, "What a task may take, where members are agents."),
         Section("Limits", more),
     ]
     return found if is_new else [replace(found[0], fields=basics[1:]), *found[1:]]

@@ -82,9 +82,10 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
     else:
         config = forms.read_form(values, with_members=pool is None)
         if pool is not None:
-            config |= {"name": pool.name, "provider": config_of(pool, with_members=False).get("provider", "static")}
+            before = config_of(pool, with_members=False)
+            config = forms.keep_unshown(config, before) | {"name": pool.name, "provider": before.get("provider", "static")}
             if "form" not in values:  # its fields are off while members are there
-                config["slots"] = config_of(pool, with_members=False)["slots"]
+                config["slots"] = before["slots"]
     if pool is None:
         made = create_pool(config, reason=reason)
         messages.success(request, f"{made.name} is made.")
