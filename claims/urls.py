@@ -1,6 +1,8 @@
 from django.urls import path
 
-from claims import questions, views
+from claims import decision_pages, inbox, log_pages, plan_pages, questions, task_pages, views, workspace_pages
+
+assert task_pages  # registers its regions
 
 urlpatterns = [
     path("claims/", views.show_claims, name="claims"),
@@ -13,6 +15,25 @@ urlpatterns = [
     path("claims/<int:claim_id>/force-release/", questions.force, name="claim-force"),
     path("claims/<int:claim_id>/cancel/", questions.cancel, name="claim-cancel"),
     path("claims/<int:claim_id>/prioritise/", questions.prioritise, name="claim-prioritise"),
+    path("claims/<int:claim_id>/plan/<int:plan_id>/changes/", plan_pages.list_changes, name="claim-plan-changes"),
+    path("claims/<int:claim_id>/plan/<int:plan_id>/changes/<int:number>/", plan_pages.show_change, name="claim-plan-change"),
+    path("claims/<int:claim_id>/plan/<int:plan_id>/raw/", plan_pages.show_raw, name="claim-plan-raw"),
+    path("claims/<int:claim_id>/runs/<int:generation>/log/", log_pages.show_log, name="claim-log"),
+    path("approvals/", inbox.show_approvals, name="approvals"),
+    path("claims/<int:claim_id>/approve/", decision_pages.approve, name="claim-approve"),
+    path("claims/<int:claim_id>/reject/", decision_pages.reject, name="claim-reject"),
+    path("claims/<int:claim_id>/extend/", decision_pages.extend, name="claim-extend"),
+    path("claims/<int:claim_id>/plan-again/", decision_pages.again, name="claim-plan-again"),
+    path("claims/<int:claim_id>/move/", decision_pages.move, name="claim-move"),
+    path("approvals/approve/", decision_pages.approve_many, name="approvals-approve"),
+    path("approvals/reject/", decision_pages.reject_many, name="approvals-reject"),
+    path("approvals/extend/", decision_pages.extend_many, name="approvals-extend"),
+    path("workspace/settle/<path:name>/", decision_pages.settle, name="workspace-settle"),
+    path("approvals/<int:claim_id>/", inbox.show_peek, name="approval"),
+    path("workspaces/", workspace_pages.show_workspaces, name="workspaces"),
+    path("workspaces/<path:name>/", workspace_pages.show_workspace, name="workspace"),  # a name may have slashes
+    path("workspace/lock/<path:name>/", workspace_pages.lock, name="workspace-lock"),
+    path("workspace/unlock/<path:name>/", workspace_pages.unlock, name="workspace-unlock"),
     path("slots/<int:slot_id>/claim/", questions.claim_slot, name="slot-claim"),
     path("pools/<str:name>/delete/", questions.delete, name="pool-delete"),
 ]

@@ -19,7 +19,12 @@ from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError, Forbidden, NotFound
 from project.kernel.events import now_position
 
-NAV = (("overview", "Overview", "/"), ("claims", "Claims", "/claims/"), ("events", "Events", "/events/"))
+NAV = (
+    ("overview", "Overview", "/"),
+    ("claims", "Claims", "/claims/"),
+    ("approvals", "Approvals", "/approvals/"),
+    ("events", "Events", "/events/"),
+)
 STATUS = {Forbidden: 403, NotFound: 404}
 
 

@@ -59,7 +59,9 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
     pages = [
         ("Overview", "/", "g o"),
         ("Claims", reverse("claims"), "g c"),
+        ("Approvals", reverse("approvals"), "g a"),
         ("Events", reverse("events"), "g e"),
+        ("Workspaces", reverse("workspaces"), ""),
         ("Tokens", reverse("tokens"), ""),
     ]
     hits = [Hit(word, href, keys=keys) for word, href, keys in pages if (text and text.lower() in word.lower()) or not text]

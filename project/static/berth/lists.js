@@ -16,7 +16,8 @@
     for (const key of [...selected]) if (!there.has(key)) selected.delete(key);
     for (const row of all) {
       const is = selected.has(row.dataset.key);
-      row.setAttribute("aria-selected", is);
+      if (row.matches("tr")) row.setAttribute("aria-selected", is);
+      else row.toggleAttribute("data-selected", is);
       if (box(row)) box(row).checked = is;
     }
     const whole = document.querySelector("[data-select-all]");

@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   // What belongs to the person at this page, not to the server.
-  const KEPT = new Set(["open", "aria-selected", "aria-expanded", "tabindex", "data-held"]);
+  const KEPT = new Set(["open", "aria-selected", "aria-expanded", "tabindex", "data-held", "data-selected"]);
   const waiting = new Map(); // list -> its newest children, for when the pointer leaves
 
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
@@ -34,6 +34,7 @@
     from.classList.remove("new", "gone");
     const changed = attributes(from, to);
     if (from.matches("input, textarea, select")) return changed; // what is typed or ticked stays
+    if (from.dataset.keep && from.dataset.keep === to.dataset.keep) return changed; // its own script, or what was loaded into it later
     if (from.dataset.f && from.getAttribute("datetime") === to.getAttribute("datetime") && from.dataset.t === to.dataset.t) return changed; // the clock's
     return children(from, to) || changed;
   };

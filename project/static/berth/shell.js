@@ -75,27 +75,41 @@
     if (opener?.isConnected) opener.focus();
   });
 
-  // The button of a form is off, and says why, until what it needs is there.
+  // The buttons of a form are off, and say why, until what each needs is there.
+  const isFilled = (field) => (field.type === "checkbox" ? field.checked : Boolean(field.value.trim()));
   const guard = (form) => {
-    const button = form && $("[data-guarded]", form);
-    if (!button) return;
-    const missing = [];
-    for (const field of form.querySelectorAll("[data-needed]")) if (!field.value.trim()) missing.push(field.dataset.needed);
-    const typed = $("[data-confirm]", form);
-    if (typed && typed.value !== typed.dataset.confirm) missing.push("type the name");
-    if (missing.length) {
-      const why = missing.join(" and ");
-      button.setAttribute("aria-disabled", "true");
-      button.dataset.why = `${why[0].toUpperCase()}${why.slice(1)}.`;
-    } else {
-      button.removeAttribute("aria-disabled");
-      delete button.dataset.why;
+    const whys = [];
+    for (const button of form?.querySelectorAll("[data-guarded]") || []) {
+      const missing = [];
+      for (const field of form.querySelectorAll("[data-needed]")) {
+        const isIts = !field.dataset.neededBy || field.dataset.neededBy === button.dataset.guarded;
+        if (isIts && !isFilled(field)) missing.push(field.dataset.needed);
+      }
+      const typed = $("[data-confirm]", form);
+      if (typed && typed.value !== typed.dataset.confirm) missing.push("type the name");
+      const text = missing.join(" and ");
+      const why = button.dataset.off || (text && `${text[0].toUpperCase()}${text.slice(1)}.`);
+      if (why) {
+        button.setAttribute("aria-disabled", "true");
+        button.dataset.why = why;
+        whys.push(`${button.dataset.word || button.textContent}: ${why[0].toLowerCase()}${why.slice(1)}`);
+      } else {
+        button.removeAttribute("aria-disabled");
+        delete button.dataset.why;
+      }
     }
+    const said = form && $("[data-whys]", form);
+    if (said && said.textContent !== whys.join(" ")) said.textContent = whys.join(" ");
+  };
+  const guardAll = (root) => {
+    for (const form of root.querySelectorAll("form")) guard(form);
   };
   on("input", (event) => guard(event.target.closest("form")));
-  for (const form of document.forms) guard(form);
+  guardAll(document);
+  on("berth:changed", (event) => guardAll(event.target));
   on("submit", (event) => {
-    if ($("[data-guarded][aria-disabled=true]", event.target)) {
+    const by = event.submitter || $("[data-guarded]", event.target);
+    if (by?.matches("[data-guarded][aria-disabled=true]")) {
       event.preventDefault();
       event.stopPropagation();
     }
@@ -185,7 +199,7 @@
     if (command || event.altKey || isTyping(event.target) || $("dialog[open]")) return;
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
     if (Date.now() - going < 900) {
-      const link = { o: "overview", c: "claims", e: "events" }[event.key];
+      const link = { o: "overview", c: "claims", a: "approvals", e: "events" }[event.key];
       going = 0;
       const target = link && $(`.nav [data-go="${link}"]`);
       if (target) {
@@ -206,6 +220,7 @@
 
   berth.say = say;
   berth.ask = ask;
+  berth.guardAll = guardAll;
   berth.openDialog = openDialog;
   berth.isTyping = isTyping;
   // Whether somebody is in the middle of something that a new page would take from them.

@@ -1,0 +1,381 @@
+"""Yes and no to plans: from the panel of a claim, from a dialog, many at once; and what else people do with a plan that waits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+
+from claims.answers import ClaimView
+from claims.models import Workspace
+from claims.plans import PlanView, view_plan
+from claims.questions import MOST, SHOWN, affected, claim_for, places
+from claims.selectors import view_claims
+from claims.services.deciding import (
+    Verdict,
+    approve_plan,
+    decide_many,
+    extend_reservation,
+    move_reserved,
+    plan_again,
+    reject_plan,
+    settle_lost_apply,
+)
+from claims.task_pages import PENDING, must_read, what_happens, why_not_approve
+from claims.workspace_pages import claims_of
+from pools.access import refusal
+from pools.durations import parse_duration
+from pools.pages import frame, signed_in
+from project.kernel import words
+from project.kernel.dialogs import Done, Field, Given, Question, ask, errors_of, finish
+from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
+
+PANEL = "decide-said"  # where the panel shows what is wrong
+
+ANSWERS = (
+    ("applied", "It was applied: everything in the plan is there"),
+    ("not_applied", "Nothing of it was applied"),
+    ("unknown", "Part of it was applied, or I can’t tell: the next run must plan anew"),
+)
+
+
+def plan_for(claim: ClaimView) -> PlanView:
+    found = view_plan(claim.id)
+    if found is None:
+        raise NotFound(f"Claim {claim.id} has no plan.", way_out="Look at its page: it may plan still.")
+    return found
+
+
+def not_pending(claim: ClaimView) -> str:
+    if claim.state in PENDING:
+        return ""
+    return f"It has ended: {claim.outcome}." if claim.state == "ended" else "Its plan does not wait for a decision any more."
+
+
+# -- one plan -----------------------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+def approve(request: Any, claim_id: int) -> HttpResponse:
+    claim = claim_for(request, claim_id, "decide")
+    found = plan_for(claim)
+    question = Question(
+        title=f"Approve the plan of {claim.workspace or claim.id}",
+        verb="Approve and apply" if found.given + 1 >= found.needed else "Approve",
+        href=request.path,
+        intro=f"{counts_words(found)}. {what_happens(claim, found)}",
+        fields=[Field("digest", "", "hidden", found.digest), Field("comment", "Comment", "textarea", request.GET.get("comment", "")[:500])],
+        facts=[("Plan", found.digest[:12]), ("Still true", "it counts for this plan only; if the plan changes, approvals are void")],
+        reason="none",
+        typed=(claim.workspace or str(claim.id)) if found.destroys else "",
+        is_dangerous=found.destroys,
+        nothing=not_pending(claim) or why_not_approve(request.identity, claim, found),
+    )
+
+    def perform(given: Given) -> Done:
+        return say_yes(claim, given.values["digest"], request.identity.requester, given.values["comment"])
+
+    if is_panel(request):
+        return from_panel(request, lambda: yes_from_panel(request, claim, found))
+    return ask(request, question, perform, frame(request, "approvals"))
+
+
+def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
+    if found.destroys and not request.POST.get("read"):
+        raise Invalid(fields=[FieldError("read", f"It is not confirmed that the {must_read(found)} was read.", "Tick it, then approve.")])
+    return say_yes(claim, request.POST.get("digest", ""), request.identity.requester, request.POST.get("comment", "").strip()[:500])
+
+
+def say_yes(claim: ClaimView, digest: str, by: str, comment: str) -> Done:
+    decided = approve_plan(claim_id=claim.id, digest=digest, by=by, comment=comment, via="browser")
+    name = claim.workspace or str(claim.id)
+    left = decided.needed - decided.given
+    if left > 0:
+        return Done(f"Your yes to {name} counts: {decided.given} of {decided.needed}. {words.plural(left, 'more is', 'more are')} needed.")
+    return Done(f"{name} is approved: {'its apply starts' if decided.state == 'bound' else 'it goes first in line for a slot'}.")
+
+
+@signed_in
+def reject(request: Any, claim_id: int) -> HttpResponse:
+    claim = claim_for(request, claim_id, "decide")
+    found = plan_for(claim)
+    question = Question(
+        title=f"Reject the plan of {claim.workspace or claim.id}",
+        verb="Reject",
+        href=request.path,
+        intro="Nothing is applied. The claim ends, and its slot is free for the next.",
+        affected=[affected(claim, ("rejected", "rejected"), places(claim) if claim.holds else "its plan")],
+        fields=[Field("digest", "", "hidden", found.digest)],
+        reason_hint=f"Seen by {claim.requested_by or 'its owner'} and kept in the log",
+        given_reason=request.GET.get("comment", "")[:500],
+        is_dangerous=True,
+        note="Can’t be undone; it can be planned anew.",
+        nothing=not_pending(claim),
+    )
+
+    def no(digest: str, comment: str) -> Done:
+        reject_plan(claim_id=claim.id, digest=digest, by=request.identity.requester, comment=comment, via="browser")
+        return Done(f"{claim.workspace or claim.id} is rejected.")
+
+    if is_panel(request):
+        return from_panel(request, lambda: no(request.POST.get("digest", ""), request.POST.get("comment", "").strip()[:500]))
+    return ask(request, question, lambda given: no(given.values["digest"], given.reason), frame(request, "approvals"))
+
+
+def counts_words(found: PlanView) -> str:
+    parts = [
+        f"{found.summary[name]} to {word}"
+        for name, word in (("destroy", "destroy"), ("replace", "replace"), ("change", "change"), ("add", "add"))
+        if found.summary.get(name)
+    ]
+    return words.sentence(parts).capitalize() if parts else "What it changes stands in its log"
+
+
+def is_panel(request: Any) -> bool:
+    return request.method == "POST" and request.headers.get("HX-Target") == PANEL
+
+
+def from_panel(request: Any, act: Callable[[], Done]) -> HttpResponse:
+    try:
+        done = act()
+    except (Forbidden, NotFound):
+        raise
+    except BerthError as error:
+        status = 409 if isinstance(error, Conflict) else 422
+        return render(request, "parts/decide_said.html", {"problems": errors_of(error)}, status=status)
+    return finish(request, done)
+
+
+# -- what else --------------------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+def extend(request: Any, claim_id: int) -> HttpResponse:
+    claim = claim_for(request, claim_id, "read")
+    if not request.identity.may("decide", claim.pool_id):
+        claim_for(request, claim_id, "claim_any")
+    question = Question(
+        title=f"Extend {claim.workspace or claim.id}",
+        verb="Extend",
+        href=request.path,
+        intro="The plan waits longer for its decision"
+        + (", and its slot with it: nobody else gets it meanwhile." if claim.state == "reserved" else "."),
+        fields=[Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
+        nothing=not_pending(claim),
+    )
+
+    def perform(given: Given) -> Done:
+        extend_reservation(claim_id=claim.id, seconds=read_length(given.values["for"]), reason=given.reason)
+        return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
+
+    return ask(request, question, perform, frame(request, "approvals"))
+
+
+def read_length(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds is None or seconds <= 0:
+        raise Invalid(fields=[FieldError("for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d.")])
+    return seconds
+
+
+@signed_in
+def again(request: Any, claim_id: int) -> HttpResponse:
+    claim = claim_for(request, claim_id, "claim_any")
+    found = view_plan(claim.id)
+    loses = f"{words.plural(found.given, 'approval')}" if found and found.given else "its plan"
+    question = Question(
+        title=f"Plan {claim.workspace or claim.id} again",
+        verb="Plan again",
+        href=request.path,
+        intro="The present plan is set aside and approvals of it are void. It stands in line and plans anew.",
+        affected=[affected(claim, ("waiting", "plans again"), loses)],
+        nothing=not_pending(claim),
+    )
+
+    def perform(given: Given) -> Done:
+        plan_again(claim_id=claim.id, reason=given.reason)
+        return Done(f"{claim.workspace or claim.id} plans again.")
+
+    return ask(request, question, perform, frame(request, "claims"))
+
+
+@signed_in
+def move(request: Any, claim_id: int) -> HttpResponse:
+    claim = claim_for(request, claim_id, "claim_any")
+    question = Question(
+        title=f"Move {claim.workspace or claim.id}",
+        verb="Move",
+        href=request.path,
+        intro="Its slot is let go and another one is kept for it, on a member that takes claims. The saved plan stays, approvals too; "
+        "where the other member differs in binary or platform, it plans again.",
+        affected=[affected(claim, ("apply_pending", "in another slot"), places(claim) if claim.holds else "")],
+        nothing=not_pending(claim),
+    )
+
+    def perform(given: Given) -> Done:
+        move_reserved(claim_id=claim.id, reason=given.reason)
+        return Done(f"{claim.workspace or claim.id} leaves {places(claim) or 'its place'} and gets another slot.")
+
+    return ask(request, question, perform, frame(request, "claims"))
+
+
+# -- many plans ---------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    claim: ClaimView
+    plan: PlanView
+
+
+def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
+    """What can be decided of what was picked, each with the plan that was seen; and what can't, with the reason."""
+    told = request.POST.getlist("plan") if request.method == "POST" else request.GET.getlist("claim")
+    seen = dict(text.partition(":")[::2] for text in told[:MOST])
+    ids = [int(number) for number in seen if number.isdecimal() and len(number) < 19]
+    fit, unfit = [], []
+    for claim in view_claims(ids):
+        if not request.identity.may("read", claim.pool_id):
+            continue
+        found = view_plan(claim.id)
+        why = not_pending(claim) or ("" if request.identity.may("decide", claim.pool_id) else "This needs the role approver.")
+        if found is None or why:
+            unfit.append((claim, why or "It has no plan."))
+        else:
+            fit.append(Chosen(claim, found))
+    return fit, unfit
+
+
+def many(
+    request: Any, fit: Sequence[Chosen], left: Sequence[tuple[ClaimView, str]], act: Callable[[Chosen, str, Given], Any], **texts: Any
+) -> HttpResponse:
+    then, past = texts.pop("then"), texts.pop("past")
+    digests = dict(text.partition(":")[::2] for text in request.POST.getlist("plan"))
+    rows = [affected(one.claim, then, counts_words(one.plan)) for one in fit]
+    question = Question(
+        href=request.path,
+        affected=rows[:SHOWN],
+        affected_more=max(0, len(rows) - SHOWN),
+        fields=[Field("plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit))],
+        facts=[(claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]],
+        nothing="" if fit else "None of them can be decided here.",
+        note="Each stands on its own, for the plan you see.",
+        **texts,
+    )
+
+    def perform(given: Given) -> Done:
+        done, failed = 0, []
+        for one in fit:
+            try:
+                act(one, digests.get(str(one.claim.id), ""), given)
+                done += 1
+            except BerthError as error:
+                failed.append(error)
+        if failed and not done:
+            raise failed[0]
+        more = f" {len(failed)} did not: {failed[0].detail}" if failed else ""
+        return Done(f"{words.plural(done, 'plan is', 'plans are')} {past}.{more}")
+
+    return ask(request, question, perform, frame(request, "approvals"))
+
+
+@signed_in
+def approve_many(request: Any) -> HttpResponse:
+    fit, left = chosen(request)
+    plain = []
+    for one in fit:
+        why = why_not_approve(request.identity, one.claim, one.plan)
+        if one.plan.destroys:
+            why = f"it has {must_read(one.plan)}, so it is decided by itself"
+        if why:
+            left.append((one.claim, why))
+        else:
+            plain.append(one)
+
+    def act(one: Chosen, digest: str, given: Given) -> None:
+        verdict = Verdict(one.claim.id, digest, True, request.identity.requester, given.reason, "browser")
+        answer = decide_many([verdict])[0]  # which refuses those that destroy
+        if isinstance(answer, BerthError):
+            raise answer
+
+    return many(
+        request, plain, left, act, title=f"Approve {words.plural(len(plain), 'plan')}", verb=f"Approve {words.plural(len(plain), 'plan')}",
+        intro="None of them destroys anything. Those with enough approvals apply at once.", then=("applying", "approved"), past="approved",
+        reason="optional", reason_hint="A comment: seen by the owners and kept in the log",
+    )  # fmt: skip
+
+
+@signed_in
+def reject_many(request: Any) -> HttpResponse:
+    fit, left = chosen(request)
+
+    def act(one: Chosen, digest: str, given: Given) -> None:
+        reject_plan(claim_id=one.claim.id, digest=digest, by=request.identity.requester, comment=given.reason, via="browser")
+
+    return many(
+        request, fit, left, act, title=f"Reject {words.plural(len(fit), 'plan')}", verb=f"Reject {words.plural(len(fit), 'plan')}",
+        intro="Nothing of them is applied. The claims end, and their slots are free.", then=("rejected", "rejected"), past="rejected",
+        reason="needed", reason_hint="Seen by the owners and kept in the log", is_dangerous=True,
+    )  # fmt: skip
+
+
+@signed_in
+def extend_many(request: Any) -> HttpResponse:
+    fit, left = chosen(request)
+    rows = [affected(one.claim, ("apply_pending", "waits longer"), counts_words(one.plan)) for one in fit]
+    question = Question(
+        title=f"Extend {words.plural(len(fit), 'plan')}",
+        verb=f"Extend {words.plural(len(fit), 'plan')}",
+        href=request.path,
+        intro="They wait longer for their decision, and slots that are kept stay kept.",
+        affected=rows[:SHOWN],
+        affected_more=max(0, len(rows) - SHOWN),
+        fields=[
+            Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True),
+            Field("plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit)),
+        ],
+        facts=[(claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]],
+        nothing="" if fit else "None of them can be extended here.",
+    )
+
+    def perform(given: Given) -> Done:
+        seconds = read_length(given.values["for"])
+        for one in fit:
+            extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason)
+        return Done(f"{words.plural(len(fit), 'plan waits', 'plans wait')} {given.values['for']} longer.")
+
+    return ask(request, question, perform, frame(request, "approvals"))
+
+
+# -- an apply that was lost -------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+def settle(request: Any, name: str) -> HttpResponse:
+    row = Workspace.objects.filter(name=name).first()
+    lost = view_claims([row.lost_claim_id])[0:1] if row and row.lost_claim_id else []
+    pool_id = lost[0].pool_id if lost else None
+    if not (request.identity.may("claim_any", pool_id) or request.identity.may("decide", pool_id)):
+        raise refusal(request.identity, "operator", pool_id, lost[0].pool or "" if lost else "")
+    blocked = claims_of(request.identity, name, states=("blocked",))
+    question = Question(
+        title=f"What happened to {name}?",
+        verb="Record it and unlock",
+        href=request.path,
+        intro=f"The apply of claim {lost[0].id} was lost while it ran. Look at what is really there before you answer: "
+        "the workspace is unlocked by this, and the next run starts."
+        if lost
+        else "",
+        affected=[affected(claim, ("waiting", "in line"), "") for claim in blocked],
+        fields=[Field("what", "What happened", "select", "", options=[("", "Choose…"), *ANSWERS], is_needed=True)],
+        reason_hint="How you know: kept in the event log",
+        nothing="" if lost else "No apply of it was lost.",
+        facts=[("Waiting behind it", words.plural(len(blocked), "claim"))],
+    )
+
+    def perform(given: Given) -> Done:
+        settle_lost_apply(workspace=name, what=given.values["what"], reason=given.reason)
+        return Done(f"{name} is unlocked; what happened is recorded.")
+
+    return ask(request, question, perform, frame(request, "claims"))

@@ -1,0 +1,53 @@
+// Approvals: the row that is pressed or gone to shows its plan beside the list.
+"use strict";
+(() => {
+  const panel = document.getElementById("peek");
+  if (!panel) return;
+  const rows = () => [...document.querySelectorAll("[data-peek]")];
+  let shown = new URL(location.href).searchParams.get("claim") || rows()[0]?.dataset.key || "", asked = 0, timer = 0;
+
+  const mark = () => {
+    for (const row of rows()) {
+      if (row.dataset.key === shown) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    }
+  };
+  const isThere = () => getComputedStyle(panel).display !== "none";
+  const open = async (row) => {
+    if (shown === row.dataset.key) return;
+    shown = row.dataset.key;
+    mark();
+    const mine = ++asked;
+    try {
+      const answer = await fetch(row.dataset.peek, { headers: { "X-Part": "peek" } });
+      if (!answer.ok || mine !== asked) return;
+      const template = document.createElement("template");
+      template.innerHTML = await answer.text();
+      berth.times.localise(template.content);
+      panel.replaceChildren(template.content);
+      htmx.process(panel);
+      berth.guardAll(panel);
+    } catch {
+      return; // the connection says that it is away
+    }
+    const here = new URL(location.href);
+    here.searchParams.set("claim", shown);
+    history.replaceState(null, "", here);
+    berth.live?.watch();
+  };
+  // Before the list takes the press as "open this": beside the list it is shown, and its name opens the page.
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("[data-peek]");
+    if (!row || event.target.closest("a, button, input, label") || !isThere()) return;
+    event.stopImmediatePropagation();
+    open(row);
+  }, true);
+  document.addEventListener("focusin", (event) => {
+    const row = event.target.closest("[data-peek]");
+    if (!row || event.target !== row || !isThere()) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => open(row), 200); // held keys ask once
+  });
+  document.addEventListener("berth:changed", mark);
+  mark();
+})();
