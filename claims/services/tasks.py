@@ -15,11 +15,11 @@ from claims.answers import ClaimView
 from claims.results import OF_APPLY, OF_PLAN, TaskResult
 from claims.selectors import view_claim
 from claims.services.holds import DECISIONS, NEVER_RAN, approval_of, end_run, look_at_hold, lose_hold
-from claims.services.releasing import Ending, give_back, lock_claim, stale
+from claims.services.releasing import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from pools.models import Member
 from project.kernel.actor import current_actor
-from project.kernel.errors import BerthError, Conflict
+from project.kernel.errors import BerthError, Conflict, StaleGeneration
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.services import clean_slot
@@ -83,7 +83,7 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
             before=claim.state, after=claim.state, data=report,
             reason=f"its agent says of the {run.step}: {result.outcome} {result.words}".strip()[:500],
         )  # fmt: skip
-    raise stale(view_claim(claim_id), generation)
+    raise _over(view_claim(claim_id), generation)
 
 
 def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> int:
@@ -223,4 +223,11 @@ def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> B
     )  # fmt: skip
     if claim.holds and not is_holder:
         return Conflict(f"Claim {claim_id} is not on this member.", code="not_yours", way_out="Stop, and ask for orders again.")
-    return stale(claim, generation)
+    return _over(claim, generation)
+
+
+def _over(claim: ClaimView, generation: int) -> StaleGeneration:
+    """For an agent it is one thing, whether the claim has ended or has been handed to another: stop."""
+    what = f"has ended: {claim.outcome}" if claim.state == "ended" else f"is {claim.state}, at generation {claim.generation}"
+    text = f"Generation {generation} of claim {claim.id} is over: it {what}."
+    return StaleGeneration(text, way_out="Stop what runs of it.", generation=claim.generation, state=claim.state)
