@@ -1,8 +1,9 @@
 from django.urls import path
 
-from slots import agent_views, views
+from slots import agent_file, agent_views, views
 
 urlpatterns = [
+    path("agent/berth-agent.pyz", agent_file.agent_file, name="agent-file"),
     path("members/<int:member_id>/cordon/", views.cordon, name="member-cordon"),
     path("members/<int:member_id>/uncordon/", views.uncordon, name="member-uncordon"),
     path("members/<int:member_id>/remove/", views.remove, name="member-remove"),

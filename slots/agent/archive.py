@@ -1,4 +1,4 @@
-"""Unpacks an archive from elsewhere: nothing leaves the folder, nothing but files, folders and links inside, and no more than was agreed."""
+"""Unpacks an archive from elsewhere: nothing leaves the folder, only files, folders and links inside, no more than was agreed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import tarfile
 import zlib
 from pathlib import Path
-from typing import IO
 
 from .errors import TaskFailed
 
@@ -23,7 +22,7 @@ PIECE = 1 << 16
 class Bounded:
     """What comes out of gzip, up to a limit: a bomb ends here and not on the disk."""
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
         self.stream = stream
         self.left = most
 

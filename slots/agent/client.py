@@ -34,14 +34,14 @@ class Backoff:
     def next(self) -> float:
         delay = min(self.most, self.first * 2 ** min(self.failures, 16))
         self.failures += 1
-        return delay * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
+        return delay * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self.failures = 0
 
 
 class Wire:
-    """In the place of http.client's socket: all of a call ends at its deadline, so that a server that sends a byte now and then does not hold us."""
+    """In the place of http.client's socket: all of a call ends at its deadline, also with a server that sends a byte now and then."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -136,7 +136,10 @@ class Client:
         try:
             self._try(method, path, body, headers, timeout, into, most)
         except BadToken:
-            fresh = self.read_token()
+            try:
+                fresh = self.read_token()
+            except Unusable:
+                fresh = self.token
             if fresh == self.token:
                 raise
             self.token = fresh  # rotated meanwhile

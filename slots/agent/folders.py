@@ -1,8 +1,8 @@
 """A task's folder. Its top and what lies beside belong to the agent, so that nothing a task puts in its way is followed or read by mistake.
 
-    <claim>-<generation>/    agent's; entered by the task, not listed; locked once the task is over
-        src/ home/ tmp/ out/ the task's own
-        saved-plan plan.json the agent's copies
+<claim>-<generation>/    agent's; entered by the task, not listed; locked once the task is over
+    src/ home/ tmp/ out/ the task's own
+    saved-plan plan.json the agent's copies
 """
 
 from __future__ import annotations
@@ -114,7 +114,6 @@ class Folder:
             return -1
         finally:
             os.close(handle)
-
 
     def lay_out(self, name: str, source: Path, user: User | None) -> None:
         """The agent's copy, for the task to read."""

@@ -13,11 +13,25 @@ SCP = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)[^\s]+\Z")
 REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=-]{0,254}\Z")
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 PATH = re.compile(r"[^\0\\]{0,1000}\Z")
-GONE = ("couldn't find remote ref", "not our ref", "unadvertised object", "did not match any file", "reference is not a tree", "unable to read tree", "bad object")
+GONE = (
+    "couldn't find remote ref",
+    "not our ref",
+    "unadvertised object",
+    "did not match any file",
+    "reference is not a tree",
+    "unable to read tree",
+    "bad object",
+)
 SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ConnectTimeout=20"
 # A password among the secrets of the pool is used for https, without being in any command line.
 HELPER = '!f() { test "$1" = get && test -n "$GIT_PASSWORD" && echo "username=${GIT_USERNAME:-git}" && echo "password=$GIT_PASSWORD"; }; f'
-OPTIONS = ("core.hooksPath=/dev/null", "http.followRedirects=false", "protocol.allow=never", "protocol.https.allow=always", "protocol.ssh.allow=always")
+OPTIONS = (
+    "core.hooksPath=/dev/null",
+    "http.followRedirects=false",
+    "protocol.allow=never",
+    "protocol.https.allow=always",
+    "protocol.ssh.allow=always",
+)
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ALLOW_PROTOCOL": "https:ssh",

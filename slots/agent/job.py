@@ -60,7 +60,17 @@ class Stop:
 
 class Job:
     def __init__(
-        self, work: Work, record: Record, state: State, folder: Folder, user: User | None, spool: Spool, secrets: list[bytes], mark: str, grace: float, stop: Stop
+        self,
+        work: Work,
+        record: Record,
+        state: State,
+        folder: Folder,
+        user: User | None,
+        spool: Spool,
+        secrets: list[bytes],
+        mark: str,
+        grace: float,
+        stop: Stop,
     ) -> None:
         self.work, self.record, self.state, self.folder, self.user = work, record, state, folder, user
         self.spool, self.secrets, self.mark, self.grace, self.stop = spool, secrets, mark, grace, stop
@@ -84,12 +94,24 @@ class Job:
         if time.monotonic() > self.deadline:
             raise TaskFailed("timeout", f"It ran longer than {self.work.timeout_s:,.0f} s.")
 
-    def run(self, argv: list[str], stage: str, env: dict[str, str] | None = None, stdout_to: Path | None = None, most: int = 0, cwd: Path | None = None) -> int:
+    def run(
+        self,
+        argv: list[str],
+        stage: str,
+        env: dict[str, str] | None = None,
+        stdout_to: Path | None = None,
+        most: int = 0,
+        cwd: Path | None = None,
+    ) -> int:
         """The program's exit code. Its output goes into the log; with `stdout_to` only what it says on stderr does."""
         self.stop.check()
         self.tail, self.output = b"", hashlib.sha256()
         with contextlib.ExitStack() as stack:
-            target = stack.enter_context(open(os.open(stdout_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")) if stdout_to else None
+            target = (
+                stack.enter_context(open(os.open(stdout_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"))
+                if stdout_to
+                else None
+            )
             process, pipe, go, said = self._prepare(stack, target)
             self._write_down(process, stage)
             order = {
@@ -126,7 +148,7 @@ class Job:
         stack.callback(os.close, pipe)
         stack.callback(os.close, said)
         try:
-            process = subprocess.Popen(  # noqa: S603  (what a task runs is the task's affair)
+            process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", launcher_text(), str(ready), str(saying)],
                 stdin=subprocess.DEVNULL,
                 stdout=target or out,
@@ -162,7 +184,13 @@ class Job:
         if not data:
             return  # closed: the program took the launcher's place
         number, text = json.loads(data)
-        reason = "is not on this agent" if number == NOT_FOUND else "may not be run by the task's user" if number == NOT_ALLOWED else f"does not start: {text}"
+        reason = (
+            "is not on this agent"
+            if number == NOT_FOUND
+            else "may not be run by the task's user"
+            if number == NOT_ALLOWED
+            else f"does not start: {text}"
+        )
         raise TaskFailed("command_not_found", f"{name} {reason}.", 127)
 
     def _limits(self) -> list[tuple[str, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ def started_at(pid: int) -> str:
 
 
 def started_at_by_ps(pid: int) -> str:
-    shown = subprocess.run(["ps", "-o", "lstart=,stat=", "-p", str(pid)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)  # noqa: S603, S607
+    shown = subprocess.run(["ps", "-o", "lstart=,stat=", "-p", str(pid)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     text = " ".join(shown.stdout.decode("utf-8", "replace").split())
     return "" if not text or text.split()[-1].startswith("Z") else text.rsplit(" ", 1)[0]
 
@@ -85,15 +86,11 @@ def is_group_there(group: int) -> bool:
 
 def signal_all(group: int | None, mark: str, number: int) -> None:
     if group is not None and group > 1:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
-        except (ProcessLookupError, PermissionError):
-            pass
     for pid in list_marked(mark) if mark else ():
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 def who_is_left(group: int | None, mark: str) -> list[int]:

@@ -15,7 +15,9 @@ FIRST = 0.2  # for what comes with the first line
 
 
 class Shipper(threading.Thread):
-    def __init__(self, client: Client, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]
+    ) -> None:
         super().__init__(name=f"log {path}", daemon=True)
         self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = client, path, spool, chunk_bytes, quit_now, log
         self.next = 0

@@ -48,7 +48,7 @@ def enter(job: Job, inside: str) -> None:
     job.cwd = job.folder.source / inside if inside else job.folder.source
     real = os.path.realpath(job.cwd)
     top = os.path.realpath(job.folder.source)
-    if not os.path.isdir(real):
+    if not Path(real).is_dir():
         raise TaskFailed("source_failed", f"The source has no folder {inside!r}.")
     if real != top and not real.startswith(top + os.sep):
         raise TaskFailed("source_refused", f"The folder {inside!r} of the source leads out of it.")
@@ -65,7 +65,9 @@ def bring_archive(job: Job, client: Client) -> str:
     try:
         unpack(packed, job.folder.source)
     except OSError as error:
-        raise TaskFailed("disk_full" if error.errno in (28, 122) else "source_failed", f"The archive cannot be unpacked: {error.strerror}.") from error
+        raise TaskFailed(
+            "disk_full" if error.errno in (28, 122) else "source_failed", f"The archive cannot be unpacked: {error.strerror}."
+        ) from error
     finally:
         packed.unlink()
     return found

@@ -38,7 +38,7 @@ def bring_plan(job: Job, client: Client, saved: SavedPlan) -> None:
     if not copy.is_file() or digest_file(copy) != saved.digest:
         download(job, client, f"{job.record.path}plan/", copy, job.work.limits.plan_bytes)
         if digest_file(copy) != saved.digest:
-            raise again("The saved plan that came from the server is not the one that was approved.")
+            raise again("The saved plan that came from the server is not the one that was approved.", "plan_differs")
     job.folder.lay_out("plan", copy, job.user)
 
 
@@ -46,11 +46,13 @@ def check_facts(saved: SavedPlan, facts: dict[str, str]) -> None:
     """Only what both know is compared."""
     for name, words in COMPARED.items():
         planned, here = saved.facts.get(name), facts.get(name)
+        if name == "lock_digest" and "version" in saved.facts and not planned:
+            planned = ""  # said by its absence
         if planned is not None and here is not None and planned != here:
             what = f"{planned or 'none'} when planned, {here or 'none'} here"
             short = words if name.endswith("digest") else f"{words} ({what})"
             raise again(f"It was planned with another {short}.")
 
 
-def again(reason: str) -> TaskFailed:
-    return TaskFailed("binary_differs", f"{reason} It is to be planned again.", outcome="plan_again")
+def again(reason: str, code: str = "binary_differs") -> TaskFailed:
+    return TaskFailed(code, f"{reason} It is to be planned again.", outcome="plan_again")

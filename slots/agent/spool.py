@@ -5,6 +5,7 @@ Everything is there until the server has taken the result, so that a network cut
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
@@ -32,13 +33,15 @@ class Chunk(NamedTuple):
 class Spool:
     """Written by the thread that reads the task's output, read by the one that ships it.
 
-    `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much went in; `index` where chunks begin, so that
-    a number once sent means the same text for ever.
+    `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much went in; `index` where
+    chunks begin, so that a number once sent means the same text for ever.
     """
 
     def __init__(self, folder: Path, head_bytes: int, tail_bytes: int, masker: Masker | None = None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
+        with contextlib.suppress(OSError):  # said with the first bytes that the disk does not take
+            (folder / "limits").write_text(f"{head_bytes} {tail_bytes}")
         self.head_bytes = head_bytes
         self.tail_bytes = tail_bytes
         self.masker = masker or Masker([])
@@ -55,6 +58,15 @@ class Spool:
         self.cut: list[tuple[int, int]] = self._read_index()
         self.is_ended = (folder / "ended").exists()
         self.gap = int((folder / "ended").read_text() or 0) if self.is_ended else 0
+
+    @classmethod
+    def again(cls, folder: Path) -> Spool:
+        """As an earlier start of the agent, or the thread that wrote it, left it."""
+        try:
+            head_bytes, tail_bytes = map(int, (folder / "limits").read_text().split())
+        except (OSError, ValueError):
+            head_bytes, tail_bytes = 1 << 62, 1
+        return cls(folder, head_bytes, tail_bytes)
 
     # Writing
 

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import secrets
+import threading
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from .errors import Unusable
 
 ACCEPTED, LAUNCHING, RUNNING, FINISHED, REPORTED = "accepted", "launching", "running", "finished", "reported"
+LOST, NOT_STARTED, NOT_HERE = "lost", "not_started", "not_here"
 MOST_REPORTED = 1000  # generations known to be over; the server does not come back to older ones
 MOST_KEPT = 50
 
@@ -64,8 +66,11 @@ class State:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Unusable(f"The state folder {folder} cannot be used: {error.strerror}. Give a folder of the agent's own in --state.") from error
+            raise Unusable(
+                f"The state folder {folder} cannot be used: {error.strerror}. Give a folder of the agent's own in --state."
+            ) from error
         self.records: dict[tuple[int, int], Record] = {}
+        self.guard = threading.RLock()  # runs save from threads of their own
 
     def lock(self) -> None:
         try:
@@ -116,23 +121,29 @@ class State:
         return self.records.get((claim, generation))
 
     def save(self, record: Record) -> None:
-        write_whole(self.runs / f"{record.name}.json", json.dumps(asdict(record)).encode())
-        self.records[record.claim, record.generation] = record
+        with self.guard:
+            write_whole(self.runs / f"{record.name}.json", json.dumps(asdict(record)).encode())
+            self.records[record.claim, record.generation] = record
+
+    def list_records(self) -> list[Record]:
+        with self.guard:
+            return list(self.records.values())
 
     def forget(self, record: Record) -> None:
-        (self.runs / f"{record.name}.json").unlink()
-        self.records.pop((record.claim, record.generation), None)
+        with self.guard:
+            (self.runs / f"{record.name}.json").unlink()
+            self.records.pop((record.claim, record.generation), None)
 
     def kept(self, claim: int, digest: str) -> Record | None:
         """The plan of this claim whose folder is still here."""
-        for record in sorted(self.records.values(), key=lambda record: -record.generation):
+        for record in sorted(self.list_records(), key=lambda record: -record.generation):
             if record.claim == claim and record.step == "plan" and record.keep and record.digest == digest:
                 return record
         return None
 
     def sweep(self) -> list[Record]:
         """Forgets the oldest that are over. Returns those whose folders go, too."""
-        reported = sorted((record for record in self.records.values() if record.phase == REPORTED), key=lambda record: -record.generation)
+        reported = sorted((record for record in self.list_records() if record.phase == REPORTED), key=lambda record: -record.generation)
         kept = [record for record in reported if record.keep]
         gone = kept[MOST_KEPT:]
         for record in gone:

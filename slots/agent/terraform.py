@@ -24,7 +24,15 @@ LOCK_TIMEOUT = "-lock-timeout=20s"
 NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
 LOCKED = ("Error acquiring the state lock", "state lock", "Error locking state")
-CRASHED = ("panic: ", "Plugin did not respond", "failed to respond", "plugin crashed", "plugin process exited", "Failed to load plugin schemas", "Request cancelled")
+CRASHED = (
+    "panic: ",
+    "Plugin did not respond",
+    "failed to respond",
+    "plugin crashed",
+    "plugin process exited",
+    "Failed to load plugin schemas",
+    "Request cancelled",
+)
 APPLIED = re.compile(r"Apply complete! Resources: (?:\d+ imported, )?(\d+) added, (\d+) changed, (\d+) destroyed")
 ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 

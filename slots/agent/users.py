@@ -19,7 +19,7 @@ class User(NamedTuple):
 
 
 class TaskUsers:
-    """`auto`: a number nobody else has, for as long as the task runs. `same`: the agent's own. Or one user for all tasks, by name or number."""
+    """`auto`: a number nobody else has while the task runs. `same`: the agent's own. Or one user for all tasks, by name or number."""
 
     def __init__(self, option: str) -> None:
         self.lock = threading.Lock()

@@ -1,0 +1,115 @@
+"""Options of the agent, and its start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import re
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Callable, Sequence
+
+from .client import Client
+from .errors import Unusable
+from .folders import choose_base
+from .journal import Journal
+from .loop import Agent
+from .processes import end_all
+from .runner import Context
+from .state import State
+from .users import TaskUsers
+from .version import name_version
+
+TOKEN = re.compile(r"[\x21-\x7e]{8,1000}\Z")
+SWEEP_GRACE = 10.0
+
+
+def build_parser(prog: str = "berth-agent") -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Runs Berth's tasks in the slots of one member.")
+    add_arguments(parser)
+    parser.add_argument("--version", "--once-version", action="version", version=name_version())
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default=os.environ.get("BERTH_URL", ""), help="where Berth answers: https://berth.example (or BERTH_URL)")
+    parser.add_argument(
+        "--token-file",
+        default=os.environ.get("BERTH_AGENT_TOKEN_FILE", ""),
+        help="file with the member's token (or BERTH_AGENT_TOKEN_FILE)",
+    )
+    parser.add_argument(
+        "--state",
+        default=os.environ.get("BERTH_AGENT_STATE", ""),
+        help="folder of this agent's own; kept over its restarts (or BERTH_AGENT_STATE)",
+    )
+    parser.add_argument("--work", default="", help="folder for the tasks' files (default: beside the state)")
+    parser.add_argument(
+        "--task-user",
+        default="",
+        help="who tasks run as, where the agent is root: auto (default: a number each), a name, a number, or same",
+    )
+    parser.add_argument("--ca-file", default=None, help="certificates that the server's is checked against, instead of the system's")
+    parser.add_argument(
+        "--exit-when-away", type=float, default=0, metavar="SECONDS", help="end when the server is away this long and nothing runs"
+    )
+    parser.add_argument(
+        "--give-up", type=float, default=600, metavar="SECONDS", help="end (3) when the token is refused this long and nothing runs"
+    )
+    parser.add_argument("--sweep", action="store_true", help="only end what a dead agent of this state folder left running")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return start(build_parser().parse_args(argv))
+
+
+def start(options: Any) -> int:
+    journal = Journal()
+    try:
+        if not options.state:
+            raise Unusable("Give the agent a folder of its own in --state.")
+        state = State(Path(options.state).absolute())
+        if options.sweep:
+            return sweep(state)
+        if not options.url:
+            raise Unusable("Give the address of the Berth server in --url.")
+        client = Client(options.url, token_reader(options.token_file), options.ca_file)
+        users = TaskUsers(options.task_user)
+        state.lock()
+        base = choose_base(state.folder, options.work, users.is_separate)
+        if not users.is_separate:
+            journal.note("tasks run as this agent's own user, who can read its token: run it as root, or on a machine of its own")
+        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        context = Context(client, state, base, users, secrets.token_hex(8), state.identify(), journal, lambda: inbox.put(("wake", None)))
+    except (Unusable, OSError) as error:
+        sys.stderr.write(f"berth-agent: {error}\n")
+        return error.exit_code if isinstance(error, Unusable) else 2
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: inbox.put(("signal", int(number))))
+    journal.note("starts", version=name_version(), url=options.url, state=state.folder, work=base)
+    return Agent(context, options.exit_when_away, options.give_up, inbox).run()
+
+
+def sweep(state: State) -> int:
+    state.lock()
+    return 0 if end_all(None, f".{state.identify()}", SWEEP_GRACE) else 1
+
+
+def token_reader(path: str) -> Callable[[], str]:
+    """The file is read again when the token is refused: it may have been rotated."""
+    if not path:
+        raise Unusable("Give the file with the member's token in --token-file. The token itself never stands in a command line.")
+
+    def read() -> str:
+        try:
+            token = Path(path).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise Unusable(f"The token file {path} cannot be read: {error}.") from error
+        if not TOKEN.match(token):
+            raise Unusable(f"The token file {path} holds no token.")
+        return token
+
+    return read

@@ -1,0 +1,246 @@
+"""The agent itself: what the server wants here, against what runs here. Runs are threads; this one only decides."""
+
+from __future__ import annotations
+
+import os
+import platform
+import queue
+import shutil
+import socket
+import time
+from typing import Any
+
+from .errors import AgentError, Away, BadToken, Refused
+from .folders import remove
+from .journal import Journal
+from .made import name_platform
+from .poller import Poller
+from .processes import end_all
+from .runner import Context, Run
+from .state import ACCEPTED, FINISHED, LOST, NOT_STARTED, REPORTED, Record
+from .version import name_version
+from .wire import Hello, Order, Orders, Stop, read_hello
+
+TICK = 1.0
+SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
+LAST_WORDS = 30.0  # for results that wait for a server that is away, once the agent is to end
+LEFT_OVER_GRACE = 10.0
+
+
+class Agent:
+    def __init__(self, context: Context, exit_when_away: float = 0, give_up: float = 600, inbox: Any = None) -> None:
+        self.context = context
+        self.exit_when_away, self.give_up = exit_when_away, give_up
+        self.inbox: queue.SimpleQueue[Any] = inbox or queue.SimpleQueue()
+        self.runs: dict[tuple[int, int], Run] = {}
+        self.lost: list[Record] = []
+        self.orders: Orders | None = None
+        self.stopped_at: dict[Stop, float] = {}
+        self.is_ending = False
+        self.is_away_since: float | None = time.monotonic()
+        self.refused_since: float | None = None
+        self.poller = Poller(context, self.inbox.put, self.hello)
+
+    @property
+    def journal(self) -> Journal:
+        return self.context.journal
+
+    # Start
+
+    def recover(self) -> None:
+        """What an earlier start of this agent took on: what may still run is ended, what ended is reported, what began is lost."""
+        context = self.context
+        for name in context.state.load():
+            self.journal.error("unreadable, taken as lost", file=name)
+        if not end_all(None, f".{context.identity}", LEFT_OVER_GRACE):
+            self.journal.error("processes of earlier tasks cannot be ended")
+        for record in context.state.list_records():
+            if record.phase == FINISHED:
+                self._start(Run(context, record, None))
+            elif record.phase != REPORTED:
+                record.status = NOT_STARTED if record.phase == ACCEPTED else LOST
+                self.lost.append(record)
+                self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Folders that no run here needs."""
+        state = self.context.state
+        state.sweep()
+        known = {record.name for record in state.list_records() if record.keep or record.phase != REPORTED}
+        known |= {str(record.extra.get("folder")) for record in state.list_records() if record.phase == FINISHED}
+        for folder in [*self.context.base.iterdir(), *state.spools.iterdir()]:
+            if folder.name not in known and not remove(folder):
+                self.journal.error("folder cannot be removed", folder=folder)
+
+    # Telling the server
+
+    def hello(self) -> Hello:
+        told = [
+            (run.record, "finished" if run.record.phase == FINISHED else "running") for run in list(self.runs.values()) if not run.is_done
+        ]
+        lost = list(self.lost)
+        runs = [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": status} for one, status in told]
+        runs += [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": one.status} for one in lost]
+        body = {
+            "version": name_version(),
+            "python": platform.python_version(),
+            "platform": name_platform(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "boot": self.context.boot,
+            "runs": runs,
+        }
+        answer = read_hello(self.context.client.post("hello/", body))
+        self.context.limits, self.context.grace_s = answer.limits, answer.grace_s
+        self.inbox.put(("told", lost))
+        self.journal.note("hello", member=answer.member, pool=answer.pool, runs=len(runs))
+        return answer
+
+    def load(self) -> dict[str, Any]:
+        return {
+            "running": sum(1 for run in self.runs.values() if run.is_executing),
+            "disk_free": shutil.disk_usage(self.context.base).free,
+            "version": name_version(),
+            "platform": name_platform(),
+            "binaries": {name: found for name in ("tofu", "terraform", "git") for found in [shutil.which(name)] if found},
+        }
+
+    # The loop
+
+    def run(self) -> int:
+        self.recover()
+        self.poller.load = self.load
+        self.poller.start()
+        ended_at = 0.0
+        while True:
+            try:
+                message = self.inbox.get(timeout=TICK)
+            except queue.Empty:
+                message = None
+            code = self._hear(message)
+            if code is not None:
+                return self._leave(code, says_goodbye=False)
+            self._reap()
+            self._reconcile()
+            if self.is_ending and not any(run.is_executing for run in self.runs.values()):
+                ended_at = ended_at or time.monotonic()
+                if not self.runs or (self.is_away_since is not None and time.monotonic() - ended_at > LAST_WORDS):
+                    return self._leave(0, says_goodbye=True)
+
+    def _hear(self, message: tuple[str, Any] | None) -> int | None:
+        """Whatever woke us. An exit code where the agent is to end at once."""
+        now = time.monotonic()
+        kind: str
+        what: Any
+        kind, what = message or ("", None)
+        if kind == "orders":
+            self.orders, self.is_away_since, self.refused_since = what, None, None
+        elif kind == "told":
+            self._settle_lost(what)
+        elif kind == "away":
+            self.is_away_since = self.is_away_since or now
+            self.refused_since = (self.refused_since or now) if isinstance(what, BadToken) else None
+        elif kind == "signal":
+            self._hear_signal(what)
+        if self.runs:
+            return None
+        if self.refused_since is not None and now - self.refused_since > self.give_up:
+            self.journal.error("the server has refused this agent's token for too long: give it a new one", url=self.context.client.host)
+            return 3
+        if self.exit_when_away and self.is_away_since is not None and now - self.is_away_since > self.exit_when_away:
+            self.journal.note("the server is away and nothing runs: this agent ends")
+            return 0
+        return None
+
+    def _hear_signal(self, number: int) -> None:
+        if not self.is_ending:
+            self.journal.note("ends when its tasks have ended", signal=number, running=len(self.runs))
+            self.is_ending = self.poller.is_ending = True
+            if number != 2:  # SIGINT does not wait
+                return
+        for run in list(self.runs.values()):
+            if run.is_executing:
+                run.stop.tell("the agent was told to end at once")
+
+    def _settle_lost(self, lost: list[Record]) -> None:
+        for record in lost:
+            if record not in self.lost:
+                continue
+            self.lost.remove(record)
+            record.phase = REPORTED
+            self.context.state.save(record)
+            if record.status == LOST:
+                self._start(Run(self.context, record, None))
+
+    def _reap(self) -> None:
+        for key, run in list(self.runs.items()):
+            if not run.is_done:
+                continue
+            run.join()
+            run.stop.close()
+            del self.runs[key]
+            if run.record.phase != REPORTED and not self.context.quit_now.is_set():
+                run.record.status = LOST  # the machine failed us midway: what it came to is not known
+                self.lost.append(run.record)
+                self.poller.say_hello()
+
+    def _reconcile(self) -> None:
+        """Level by level: the same lists may come any number of times."""
+        if self.orders is None:
+            return
+        wanted = {(order.claim, order.generation): order for order in self.orders.orders}
+        stops = set(self.orders.stop)
+        for key, run in self.runs.items():
+            stop = Stop(run.record.slot, run.record.generation)
+            if run.is_executing and (key not in wanted or stop in stops):
+                run.stop.tell("the server ended it" if stop in stops else "the server does not know it any more")
+        busy = {run.record.slot for run in self.runs.values() if run.is_executing}
+        for key, order in wanted.items():
+            if not self.is_ending and order.slot not in busy and key not in self.runs and self._may_begin(order):
+                busy.add(order.slot)
+        self._say_stopped([stop for stop in stops if not self._runs_in(stop)])
+
+    def _runs_in(self, stop: Stop) -> bool:
+        return any(
+            run.is_executing and (run.record.slot, run.record.generation) == (stop.slot, stop.generation) for run in self.runs.values()
+        )
+
+    def _may_begin(self, order: Order) -> bool:
+        """A generation that this folder knows has run, or was given up: it never begins again."""
+        if self.context.state.get(order.claim, order.generation) is not None:
+            return False
+        record = Record(order.claim, order.generation, order.step, order.slot, order.place, order.task)
+        try:
+            self.context.state.save(record)
+        except OSError as error:
+            self.journal.error("cannot take it on", run=record.name, error=error)
+            return False
+        self._start(Run(self.context, record, order))
+        return True
+
+    def _start(self, run: Run) -> None:
+        self.runs[run.record.claim, run.record.generation] = run
+        run.start()
+
+    def _say_stopped(self, stops: list[Stop]) -> None:
+        now = time.monotonic()
+        self.stopped_at = {stop: at for stop, at in self.stopped_at.items() if self.orders and stop in self.orders.stop}
+        due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
+        if due:
+            self.stopped_at.update(dict.fromkeys(due, now))
+            self.poller.say_stopped(due)
+
+    def _leave(self, code: int, says_goodbye: bool) -> int:
+        self.context.quit_now.set()
+        self.poller.end()
+        if says_goodbye:
+            try:
+                self.context.client.post("goodbye/", {}, timeout=5)
+            except (Away, BadToken, Refused, AgentError) as error:
+                self.journal.note("no goodbye", error=error)
+        for run in list(self.runs.values()):
+            run.join(2)
+        self.context.client.close()
+        self.journal.note("ended", code=code)
+        return code

@@ -1,0 +1,117 @@
+"""Talks with the server while the loop decides: hello, then one long-poll after the other. Each of its calls is the agent's heartbeat."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Callable
+
+from .client import Backoff
+from .errors import Away, BadToken, Refused
+from .wire import Hello, Stop, read_orders
+
+if TYPE_CHECKING:
+    from .runner import Context
+
+LOAD_EVERY = 60.0
+SLOW = 60.0  # between tries with a token that is refused
+AWAY_LONG = 10.0  # after this long, the agent announces itself anew
+QUICK = 0.2  # a server that answers at once, again and again, is not asked more often
+
+
+class Poller(threading.Thread):
+    def __init__(self, context: Context, tell: Callable[[Any], None], hello: Callable[[], Hello]) -> None:
+        super().__init__(name="poll", daemon=True)
+        self.context, self.tell, self.greet = context, tell, hello
+        self.load: Callable[[], dict[str, Any]] | None = None
+        self.is_ending = False
+        self.needs_hello = True
+        self.version = ""
+        self.wait_s = 15.0
+        self.heard_at = time.monotonic()
+        self.load_at = time.monotonic()
+        self.lock = threading.Lock()
+        self.stopped: list[Stop] = []
+        self.stopper = threading.Thread(target=self._say_all_stopped, name="stopped", daemon=True)
+        self.stop_event = threading.Event()
+
+    def say_hello(self) -> None:
+        self.needs_hello = True
+
+    def say_stopped(self, stops: list[Stop]) -> None:
+        """In a thread beside: a poll may be open for a while yet."""
+        with self.lock:
+            self.stopped += [stop for stop in stops if stop not in self.stopped]
+        self.stop_event.set()
+
+    def end(self) -> None:
+        self.stop_event.set()
+
+    def run(self) -> None:
+        self.stopper.start()
+        backoff, refusals = Backoff(), Backoff(first=5.0, most=SLOW)
+        quit_now = self.context.quit_now
+        while not quit_now.is_set():
+            begin = time.monotonic()
+            try:
+                self._step()
+                if time.monotonic() - begin < QUICK:
+                    quit_now.wait(QUICK)
+                backoff.reset()
+                refusals.reset()
+                self.heard_at = time.monotonic()
+                continue
+            except BadToken as error:
+                delay, reason = refusals.next(), error
+            except (Away, Refused) as error:
+                delay, reason = backoff.next(), error  # type: ignore[assignment]
+            except Exception as error:  # whatever it is, an agent goes on asking
+                self.context.journal.trace("poll failed", error)
+                delay, reason = backoff.next(), Away(str(error))  # type: ignore[assignment]
+            if time.monotonic() - self.heard_at > AWAY_LONG:
+                self.needs_hello = True
+            self.context.journal.note("no orders", error=reason, again_s=round(delay, 1))
+            self.tell(("away", reason))
+            quit_now.wait(delay)
+        self.context.client.close()
+
+    def _step(self) -> None:
+        if self.needs_hello:
+            self.needs_hello = False
+            try:
+                answer = self.greet()
+            except Exception:
+                self.needs_hello = True
+                raise
+            self.wait_s, self.version = answer.wait_s, answer.orders.version
+            self.tell(("orders", answer.orders))
+            return
+        have = urllib.parse.quote(self.version, safe="")
+        orders = read_orders(self.context.client.get(f"orders/?wait={self.wait_s:g}&have={have}", timeout=self.wait_s + 15))
+        self.version = orders.version
+        self.tell(("orders", orders))
+        if self.load is not None and time.monotonic() - self.load_at > LOAD_EVERY:
+            self.load_at = time.monotonic()
+            self.context.client.post("heartbeat/", {"load": self.load()})
+
+    def _say_all_stopped(self) -> None:
+        backoff = Backoff(most=10)
+        while not self.context.quit_now.is_set():
+            self.stop_event.wait()
+            self.stop_event.clear()
+            while self.stopped and not self.context.quit_now.is_set():
+                with self.lock:
+                    told = list(self.stopped)
+                try:
+                    self.context.client.post("stopped/", {"slots": [{"slot": stop.slot, "generation": stop.generation} for stop in told]})
+                    backoff.reset()
+                except Refused as error:
+                    self.context.journal.note("stopped, refused", error=error)
+                except (Away, BadToken) as error:
+                    self.context.journal.note("stopped, not sent", error=error)
+                    self.context.quit_now.wait(backoff.next())
+                    continue
+                with self.lock:
+                    self.stopped = [stop for stop in self.stopped if stop not in told]
+        self.context.client.close()

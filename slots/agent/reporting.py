@@ -1,0 +1,114 @@
+"""Hands a finished run to the server: its log, its files, then its result, which is taken once. Survives any end of this process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .client import Backoff
+from .errors import Away, BadToken, Refused
+from .folders import Folder, digest_file, remove
+from .shipping import Shipper
+from .spool import Spool
+from .state import REPORTED, Record
+
+if TYPE_CHECKING:
+    from .runner import Context
+
+TOO_LARGE = 413
+
+
+class Reporter:
+    def __init__(self, context: Context, record: Record) -> None:
+        self.context, self.record = context, record
+        self.folder = Folder(context.base / str(record.extra.get("folder") or record.name))
+        self.spool_folder = context.state.spools / record.name
+
+    def report(self) -> None:
+        quit_now: threading.Event = self.context.quit_now
+        backoff = Backoff()
+        self._ship_log()
+        while not quit_now.is_set():
+            try:
+                self._send()
+                break
+            except (Away, BadToken) as error:
+                delay = backoff.next()
+                self.context.journal.note("result not sent", run=self.record.name, error=error, again_s=round(delay, 1))
+                quit_now.wait(delay)
+        else:
+            return
+        self._clear()
+
+    def report_lost(self) -> None:
+        """Its end is known to the server; the log that exists is kept."""
+        self._ship_log()
+        if not self.context.quit_now.is_set():
+            self._clear()
+
+    def _ship_log(self) -> None:
+        """What an earlier start of the agent, or the thread beside the run, has not sent."""
+        if not self.spool_folder.is_dir():
+            return
+        spool = Spool.again(self.spool_folder)
+        spool.end()
+        saying = self.context.journal.saying(self.record.name)
+        shipper = Shipper(
+            self.context.client, f"{self.record.path}log/", spool, self.context.limits.chunk_bytes, self.context.quit_now, saying
+        )
+        shipper.next = self.record.log_next
+        shipper.run()
+        self.record.log_next = shipper.next
+        if self.record.result:
+            self.record.result["log"]["next"] = shipper.next
+        spool.close()
+
+    def _send(self) -> None:
+        record, client = self.record, self.context.client
+        result: dict[str, Any] = record.result or {"outcome": "failed", "code": "killed", "reason": "The agent lost its result."}
+        if record.has_plan and result["outcome"] == "planned":
+            header = {"Berth-Digest": digest_file(self.folder.saved_plan)}
+            self._put("plan/", self.folder.saved_plan, "application/octet-stream", header, "plan_too_large")
+        if record.has_json and result["outcome"] in ("planned", "no_changes"):
+            self._put("plan-json/", self.folder.plan_json, "application/json", {}, "not_json")
+        result = record.result or result
+        try:
+            answer = client.post(f"{record.path}result/", result, timeout=30)
+            record.keep = bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
+            self.context.journal.note("reported", run=record.name, outcome=result["outcome"], state=answer.get("state"), keep=record.keep)
+        except Refused as error:
+            self.context.journal.note("result refused", run=record.name, outcome=result["outcome"], error=error)
+            record.keep = False
+        record.phase = REPORTED
+        self.context.state.save(record)
+
+    def _put(self, name: str, file: Path, kind: str, headers: dict[str, str], code: str) -> None:
+        """What the server does not take makes the plan fail: nobody could approve what nobody has."""
+        record = self.record
+        try:
+            self.context.client.put(f"{record.path}{name}", file, kind, headers)
+        except Refused as error:
+            if "stale" in error.code or error.status == 404:
+                return  # the result says so, too, and is kept as an event
+            code = "plan_too_large" if error.status == TOO_LARGE else code
+            self._fail(code, f"The server does not take the plan: {error.detail or error.code}")
+        except FileNotFoundError:
+            self._fail("disk_full", "The plan is no longer on the agent's disk.")
+
+    def _fail(self, code: str, reason: str) -> None:
+        self.record.has_plan = self.record.has_json = False
+        self.record.result = {**(self.record.result or {}), "outcome": "failed", "code": code, "reason": reason}
+        self.context.state.save(self.record)
+
+    def _clear(self) -> None:
+        shutil.rmtree(self.spool_folder, ignore_errors=True)
+        if not self.record.keep:
+            remove(self.folder.top)
+            remove(self.context.base / self.record.name)
+        for other in self.context.state.list_records():  # an earlier plan of the claim, or the one that was applied now
+            if other.keep and other.claim == self.record.claim and other is not self.record:
+                other.keep = False
+                self.context.state.save(other)
+                remove(self.context.base / other.name)

@@ -1,0 +1,175 @@
+"""One generation on this agent: from its order until the server has its log, its files and its result. Each in a thread of its own."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+from . import command, terraform
+from .client import Backoff, Client
+from .errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
+from .folders import Folder, remove
+from .job import Job, Stop
+from .journal import Journal
+from .made import Made
+from .masking import Masker, spell
+from .reporting import Reporter
+from .shipping import Shipper
+from .spool import Spool
+from .state import FINISHED, LAUNCHING, LOST, NOT_HERE, REPORTED, Record, State
+from .users import TaskUsers, User
+from .wire import Limits, Order, Work, read_work
+
+EXECUTORS: dict[str, dict[str, Callable[[Job, Client], Made]]] = {
+    "command": {"plan": command.plan, "apply": command.apply},
+    "terraform": {"plan": terraform.plan, "apply": terraform.apply},
+}
+
+
+@dataclass
+class Context:
+    """What all runs of one agent share."""
+
+    client: Client
+    state: State
+    base: Path  # of the tasks' folders
+    users: TaskUsers
+    boot: str
+    identity: str
+    journal: Journal
+    wake: Callable[[], None]
+    limits: Limits = field(default_factory=Limits)
+    grace_s: float = 20.0
+    quit_now: threading.Event = field(default_factory=threading.Event)  # nothing is reported any more: this process ends
+
+
+class Run(threading.Thread):
+    def __init__(self, context: Context, record: Record, order: Order | None) -> None:
+        """Without an order it only reports what an earlier start of the agent left."""
+        super().__init__(name=f"run {record.name}", daemon=True)
+        self.context, self.record, self.order = context, record, order
+        self.stop = Stop()
+        self.is_executing = order is not None
+        self.is_done = False
+        self.mark = f"{record.claim}.{record.generation}.{context.identity}"
+
+    def run(self) -> None:
+        journal, record = self.context.journal, self.record
+        try:
+            if self.order is not None:
+                self._begin_and_execute(self.order)
+            if record.phase == FINISHED:
+                Reporter(self.context, record).report()
+            elif record.status == LOST:
+                Reporter(self.context, record).report_lost()
+        except OSError as error:
+            journal.error("run failed on this machine", run=record.name, error=error)
+        except Exception as error:  # the others go on; this one is taken up again by the next start
+            journal.trace("run failed", run=record.name, error=error)
+        finally:
+            self.is_executing = False
+            self.is_done = True
+            self.context.client.close()
+            self.context.wake()
+
+    def _begin_and_execute(self, order: Order) -> None:
+        work = self._begin(order)
+        if work is None:
+            return
+        self.record.phase = LAUNCHING
+        self.context.state.save(self.record)
+        user = self.context.users.take()
+        try:
+            self._execute(work, user)
+        finally:
+            self.context.users.give_back(user)
+            self.is_executing = False
+            self.context.wake()
+
+    def _begin(self, order: Order) -> Work | None:
+        """Asks what to do, and says that it begins. None: it is not to begin (any more), and nothing has."""
+        context, record, backoff = self.context, self.record, Backoff()
+        while not context.quit_now.is_set():
+            try:
+                self.stop.check()
+                work = read_work(context.client.get(record.path), order, context.limits)
+                self.stop.check()
+                context.client.post(f"{record.path}started/", {"boot": context.boot})
+                context.journal.note("started", run=record.name, step=record.step, place=record.place, executor=work.executor)
+                return work
+            except (Away, BadToken) as error:
+                delay = backoff.next()
+                context.journal.note("cannot begin yet", run=record.name, error=error, again_s=round(delay, 1))
+                self.stop.event.wait(delay)
+            except (Refused, Stopped) as error:
+                context.journal.note("not begun", run=record.name, reason=error)
+                record.phase, record.status = REPORTED, NOT_HERE
+                context.state.save(record)
+                return None
+        return None
+
+    def _execute(self, work: Work, user: User | None) -> None:
+        context, record = self.context, self.record
+        secrets = spell([*work.secrets.values(), context.client.token])
+        spool = Spool(context.state.spools / record.name, work.limits.log_head_bytes, work.limits.log_tail_bytes, Masker(secrets))
+        shipper = Shipper(
+            context.client, f"{record.path}log/", spool, context.limits.chunk_bytes, context.quit_now, context.journal.saying(record.name)
+        )
+        shipper.start()
+        folder = Folder(context.base / record.name)
+        try:
+            job = Job(work, record, context.state, folder, user, spool, secrets, self.mark, context.grace_s, self.stop)
+            made = self._perform(job)
+            made.reason = job.clean(made.reason)
+            if made.reason:
+                spool.say(f"Berth: {made.reason}")
+        finally:
+            spool.end()
+        folder.lock()
+        if made.outcome not in ("planned", "no_changes"):
+            made.has_plan = made.has_json = False
+        record.phase, record.digest, record.has_plan, record.has_json = FINISHED, made.digest, made.has_plan, made.has_json
+        record.extra["folder"] = job.folder.top.name
+        totals = {"next": 0, "bytes": spool.written + spool.left_out, "lines": spool.count_lines(), "left_out": spool.left_out}
+        record.result = {**made.as_result(), "log": totals}
+        self._save_result()
+        context.journal.note("ended", run=record.name, outcome=made.outcome, code=made.code, reason=made.reason)
+        self.is_executing = False
+        context.wake()
+        shipper.join()
+        record.log_next = shipper.next
+        spool.close()
+
+    def _perform(self, job: Job) -> Made:
+        work = job.work
+        try:
+            if work.missing:
+                raise TaskFailed("secret_missing", f"The pool has no secret {', '.join(work.missing)}.")
+            if work.step == "apply" and work.plan is None:
+                raise TaskFailed("source_refused", "There is no approved plan to apply.")
+            return EXECUTORS[work.executor][work.step](job, self.context.client)
+        except Stopped as error:
+            return Made("cancelled", code="killed", reason=f"It was ended before it was done: {error}.")
+        except TaskFailed as error:
+            if self.stop.event.is_set():
+                return Made("cancelled", code="killed", reason=f"It was ended before it was done: {self.stop.reason}.")
+            return Made(error.outcome, error.exit_code, error.code, error.reason)
+        except OSError as error:
+            is_full = error.errno in (28, 122)  # no space, no quota
+            what = f"The agent's disk: {error}" if is_full else f"The agent cannot do it: {error}"
+            return Made("failed", code="disk_full" if is_full else "killed", reason=what)
+        except AgentError as error:
+            return Made("failed", code="source_failed", reason=str(error))
+
+    def _save_result(self) -> None:
+        """A full disk must not make us forget what has run: then the largest of it goes first."""
+        try:
+            self.context.state.save(self.record)
+        except OSError:
+            shutil.rmtree(self.context.state.spools / self.record.name, ignore_errors=True)
+            if not self.record.has_plan:
+                remove(self.context.base / self.record.name)
+            self.context.state.save(self.record)
