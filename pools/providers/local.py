@@ -5,12 +5,14 @@ a start whose record was lost is found and taken over, and an incarnation is nev
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +30,7 @@ AGENT = "slots.agent"  # the module that is run
 FOLDER = "agents"
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
+SWEEP = 40.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
 ON_PURPOSE = ("asked", "away")  # what an agent leaves behind that ended by itself
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
@@ -64,8 +67,7 @@ class LocalProvider(Provider):
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
         if running is not None and detached.is_alive(running):
             return MemberReport(is_ready=True, external_id=folder.name)  # its slots are clean once it says so itself
-        if running is not None and detached.members_of(running):  # it has died, and something that it started has not
-            detached.end(running, PATIENCE)
+        end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return replace(_report_down(folder, running), clean=draining)
 
@@ -93,7 +95,9 @@ class LocalProvider(Provider):
 def start_agent(folder: Path, incarnation: int) -> Process:
     command = [sys.executable, "-m", AGENT, "--url", find_url()]
     command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+    if (work := work_folder(folder)) is not None:
+        command += ["--work", str(work)]
+    environment = _environment()
     return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
 
 
@@ -102,8 +106,38 @@ def remove(folder: Path) -> None:
     for process in (detached.read(folder), detached.find(folder, incarnation_in)):
         if process is not None and not detached.end(process, PATIENCE):
             raise ProviderError(f"What runs in {folder} does not end.")
-    if folder.exists():
-        shutil.rmtree(folder)
+    if not folder.exists():
+        return
+    end_leftovers(folder, detached.read(folder))
+    if (work := work_folder(folder)) is not None:
+        _remove_tree(work)
+    _remove_tree(folder)
+
+
+def end_leftovers(folder: Path, process: Process | None) -> None:
+    """Of an agent that has died: what it started may not have. The agent's own module knows how to tell its tasks from others."""
+    if process is not None and not detached.is_of_this_boot(process):
+        return
+    if process is not None and detached.members_of(process) and not detached.end(process, PATIENCE):
+        raise ProviderError(f"What was started in {folder} does not end.")
+    if not folder.exists():
+        return
+    command = [sys.executable, "-m", AGENT, "--state", str(folder), "--sweep"]
+    try:
+        done = subprocess.run(
+            command, cwd=settings.BASE_DIR, env=_environment(), capture_output=True, text=True, timeout=SWEEP, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ProviderError(f"What was started in {folder} does not end within {SWEEP:.0f} s.") from None
+    if done.returncode:
+        raise ProviderError(f"What was started in {folder} does not end: {done.stderr.strip()[-300:] or done.returncode}")
+
+
+def work_folder(folder: Path) -> Path | None:
+    """Where we are root, tasks have users of their own, who can't enter a private state folder. None: beside the agent's state."""
+    if os.geteuid() != 0:
+        return None
+    return Path("/var/tmp") / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"  # noqa: S108  (the agent sees to it that it is its own)
 
 
 def agents_home() -> Path:
@@ -172,6 +206,22 @@ def only_one(folder: Path) -> Iterator[None]:
 def _report_down(folder: Path, process: Process | None) -> MemberReport:
     planned = process is not None and is_planned(folder, process)
     return MemberReport(external_id=folder.name, down=why_ended(folder, process), is_planned=planned)
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def _remove_tree(top: Path) -> None:
+    """Also what a task has locked against itself."""
+    shutil.rmtree(top, ignore_errors=True)
+    if top.exists():
+        for place, folders, _ in os.walk(top):
+            for inside in (Path(place, name) for name in folders):
+                if not inside.is_symlink():
+                    with suppress(OSError):
+                        inside.chmod(0o700)
+        shutil.rmtree(top)
 
 
 def _see(folder: Path, member: MemberSnapshot) -> Seen:

@@ -51,6 +51,8 @@ def processes_of(home: Path) -> list[int]:
     for place in (home / local.FOLDER).glob("*"):
         process = detached.read(place)
         found += detached.members_of(process) if process else []
+        outsider = int((place / "outsider").read_text()) if (place / "outsider").exists() else 0
+        found += [outsider] if outsider and detached.start_time(outsider) else []
     return found
 
 

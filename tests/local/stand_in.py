@@ -16,8 +16,9 @@ from typing import Any
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    for name in ("--url", "--token-file", "--state", "--exit-when-away"):
+    for name in ("--url", "--token-file", "--state", "--exit-when-away", "--work"):
         parser.add_argument(name)
+    parser.add_argument("--sweep", action="store_true")
     given = parser.parse_args()
     state = Path(given.state)
     lock = open(state / "lock", "a")  # noqa: SIM115  (for as long as we live)
@@ -25,14 +26,19 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return 3
+    if given.sweep:
+        return sweep(state)
     child = subprocess.Popen(["sleep", "1000"], process_group=0)
     (state / "child").write_text(str(child.pid))
+    outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True)  # as tasks are
+    (state / "outsider").write_text(str(outsider.pid))
 
     def end(*_: Any) -> None:
         if (state / "stubborn").exists():
             return
         (state / "ended.json").write_text(json.dumps({"why": "asked", "pid": os.getpid()}))
         child.kill()
+        outsider.kill()
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
@@ -40,6 +46,15 @@ def main() -> int:
     (state / "up").write_text(str(os.getpid()))
     while True:
         signal.pause()
+
+
+def sweep(state: Path) -> int:
+    """As the agent does: what a dead one left is ended."""
+    try:
+        os.kill(int((state / "outsider").read_text()), signal.SIGKILL)
+    except (OSError, ValueError):
+        return 0
+    return 0
 
 
 if __name__ == "__main__":

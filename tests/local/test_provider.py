@@ -65,6 +65,7 @@ def test_twice_is_once(provider: LocalProvider) -> None:
     pid = start(provider)
     report = provider.sync(POOL, member())
     assert (report.down, report.is_ready, is_up()) == ("", False, pid)
+    assert len(processes_of(folder().parent.parent)) == 3
 
 
 def test_a_start_that_nobody_wrote_down_is_found_and_taken_over(provider: LocalProvider) -> None:
@@ -146,13 +147,13 @@ def test_the_next_incarnation_takes_the_place_of_the_one_before(provider: LocalP
 
 def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(provider: LocalProvider) -> None:
     pid = start(provider)
-    child = int((folder() / "child").read_text())
+    children = [int((folder() / name).read_text()) for name in ("child", "outsider")]
     ready = member("ready", slots=[DRAINS])
     assert provider.sync(POOL, ready).clean == frozenset()
     os.kill(pid, signal.SIGKILL)
     report = until(lambda: (found := provider.sync(POOL, ready)).down and found)
     assert report.clean == {DRAINS.id}
-    assert not detached.start_time(child)
+    assert not any(map(detached.start_time, children))
 
 
 def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(provider: LocalProvider, home: Path) -> None:
@@ -161,6 +162,7 @@ def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(provider
     for _ in range(2):
         assert provider.sync(POOL, member("deleting")).is_gone
     assert not folder().exists()
+    assert processes_of(home) == []
     assert not detached.start_time(pid) and not detached.start_time(child)
     assert provider.look(replace(POOL, members=(member("deleting"),))).seen == ()
 
