@@ -629,7 +629,8 @@ UPDATE claims_shape SET wait_reason = told.reason, tried_at = now(), lanes = ARR
 FROM told WHERE claims_shape.id = told.id
 
 -- pool_states: what is true of pools, cheap to ask: yes or no.
-SELECT p.id, p.name, p.state, p.paused_until IS NOT NULL AS is_paused, p.paused_until, p.pause_reason, p.scale_requested_at IS NOT NULL AS is_asked,
+SELECT p.id, p.name, p.state, coalesce(p.paused_until, p.frozen_until) IS NOT NULL AS is_paused, coalesce(p.paused_until, p.frozen_until) AS paused_until,
+  CASE WHEN p.paused_until IS NULL THEN p.freeze_reason ELSE p.pause_reason END AS pause_reason, p.scale_requested_at IS NOT NULL AS is_asked,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state NOT IN ('deleting', 'gone')) AS has_member,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
 FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])

@@ -31,7 +31,11 @@ class Pool(models.Model):
     pin_count = models.IntegerField(null=True, blank=True)
     pin_until = models.DateTimeField(null=True, blank=True)
     pin_reason = models.TextField(blank=True, default="", db_default="")
-    unfrozen_until = models.DateTimeField(null=True, blank=True)
+    frozen_until = models.DateTimeField(null=True, blank=True)  # a window is open: nothing is handed out, idle members go
+    freeze_reason = models.TextField(blank=True, default="", db_default="")
+    unfrozen_until = models.DateTimeField(null=True, blank=True)  # the freeze is lifted, once, as long as its window would last
+    scaling_paused_until = models.DateTimeField(null=True, blank=True)  # the scaler leaves it alone; slots are handed out as ever
+    scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
     created_at = models.DateTimeField(db_default=Now())

@@ -20,7 +20,7 @@ LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes
 WRONGLY_OPEN = """
 SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, count(*) FILTER (WHERE NOT s.is_open) AS closed
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
-WHERE s.is_open <> (p.state = 'active' AND p.paused_until IS NULL AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
+WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
                     AND s.state <> 'retired')
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 

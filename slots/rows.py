@@ -95,7 +95,7 @@ def port_range(spec: PoolSpec, member: MemberSpec) -> Int4Range | None:
 def is_member_willing(pool: Pool, member: Member) -> bool:
     return is_willing(
         pool_state=pool.state,
-        is_paused=pool.paused_until is not None,
+        is_paused=pool.paused_until is not None or pool.frozen_until is not None,
         member_state=member.state,
         is_cordoned=member.is_cordoned,
         is_leaving=member.is_leaving,
