@@ -32,19 +32,21 @@ JOIN claims_task t ON t.claim_id = c.id LEFT JOIN claims_source src ON src.id = 
 LEFT JOIN claims_run r ON r.claim_id = c.id AND r.generation = c.generation
 WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND s.generation = %(generation)s AND s.state = 'held' AND c.state = 'bound'
 
--- was_here: whether this generation of the claim was ever handed to that member; and whether there is such a claim.
+-- was_here: whether this generation of the claim was ever handed to that member.
 SELECT EXISTS (SELECT FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s)
-  OR EXISTS (SELECT FROM kernel_event WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s) AS was_here,
-  EXISTS (SELECT FROM claims_claim WHERE id = %(claim)s) AS is_there
+  OR EXISTS (SELECT FROM kernel_event WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s)
+
+-- is_there: whether there is such a claim.
+SELECT EXISTS (SELECT FROM claims_claim WHERE id = %(claim)s)
 
 -- run_of: what was started, by whom.
 SELECT member_id, step, boot, log_next, ended_at IS NOT NULL AS is_over FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s
 
 -- keep_file: the name of a file that came in with a run, until its result names it. The one before is no longer needed.
 WITH r AS (
-  SELECT facts #>> ARRAY['files', %(kind)s::text, 'name'] AS before FROM claims_run
+  SELECT facts #>> ARRAY['files', %(kind)s::text] AS before FROM claims_run
   WHERE claim_id = %(claim)s AND generation = %(generation)s AND ended_at IS NULL FOR NO KEY UPDATE)
-UPDATE claims_run SET facts = facts || jsonb_build_object('files', coalesce(facts->'files', '{}'::jsonb) || jsonb_build_object(%(kind)s::text, %(file)s::jsonb))
+UPDATE claims_run SET facts = facts || jsonb_build_object('files', coalesce(facts->'files', '{}'::jsonb) || %(files)s::jsonb)
 FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coalesce(r.before, '') AS before
 
 -- plan_for: the saved plan that a claim applies: the approved one, else the one it has.

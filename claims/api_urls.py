@@ -3,6 +3,7 @@
 from django.urls import path, register_converter
 
 from claims.api import actions, bulk, claims, events, pools, workspaces
+from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
 
@@ -20,7 +21,21 @@ class WorkspaceConverter:
 
 register_converter(WorkspaceConverter, "workspace")
 
+AGENT_TASK = "agent/tasks/<id:claim_id>/<id:generation>/"
+
 urlpatterns = [
+    path("agent/orders/", presence.AgentOrders.as_view(), name="agent-orders"),
+    path("agent/hello/", presence.AgentHello.as_view(), name="agent-hello"),
+    path("agent/heartbeat/", presence.AgentHeartbeat.as_view(), name="agent-heartbeat"),
+    path("agent/stopped/", presence.AgentStopped.as_view(), name="agent-stopped"),
+    path("agent/goodbye/", presence.AgentGoodbye.as_view(), name="agent-goodbye"),
+    path(AGENT_TASK, tasks.TaskDetail.as_view(), name="agent-task"),
+    path(f"{AGENT_TASK}started/", tasks.TaskStarted.as_view(), name="agent-task-started"),
+    path(f"{AGENT_TASK}log/", tasks.TaskLog.as_view(), name="agent-task-log"),
+    path(f"{AGENT_TASK}plan/", tasks.TaskPlan.as_view(), name="agent-task-plan"),
+    path(f"{AGENT_TASK}plan-json/", tasks.TaskPlanJson.as_view(), name="agent-task-plan-json"),
+    path(f"{AGENT_TASK}source/", tasks.TaskSource.as_view(), name="agent-task-source"),
+    path(f"{AGENT_TASK}result/", tasks.TaskResult.as_view(), name="agent-task-result"),
     path("pools/", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<name:pool_name>/", pools.PoolDetail.as_view(), name="api-pool"),
     path("claims/", claims.ClaimList.as_view(), name="api-claims"),

@@ -72,7 +72,7 @@ def list_problems(view: Any, method: str, path: str) -> list[int]:
 
 def describe(
     summary: str,
-    answers: Mapping[int, Any],
+    answers: Mapping[int, Any] | Mapping[tuple[int, str], Any],  # by status, or by status and media type
     *,
     body: Any = None,
     query: Sequence[OpenApiParameter] = (),
@@ -92,13 +92,17 @@ def describe(
             description=handler.__doc__ or "",
             operation_id=name or None,
             request=body,
-            responses={status: OpenApiResponse(what, description=HTTPStatus(status).phrase) for status, what in answers.items()},
+            responses={key: OpenApiResponse(what, description=phrase_of(key)) for key, what in answers.items()},
             parameters=[*query, *headers],
             tags=[tag] if tag else None,
             examples=list(examples),
         )(handler)
 
     return decorate
+
+
+def phrase_of(key: int | tuple[int, str]) -> str:
+    return HTTPStatus(key[0] if isinstance(key, tuple) else key).phrase
 
 
 class Endpoint(APIView):

@@ -10,6 +10,7 @@ import pytest
 
 from claims.answers import ClaimView
 from claims.models import Run, Task
+from claims.orders import ears
 from claims.requests import ClaimRequest
 from claims.services import create_claim
 from pools.models import Member, Pool
@@ -31,6 +32,14 @@ def files(tmp_path: Path, settings: Any) -> Path:
     }
     vault.forget()
     return tmp_path / "files"
+
+
+@pytest.fixture(autouse=True)
+def fresh_ears() -> None:
+    """Who was heard in the test before is not waited for."""
+    ears.take()
+    ears._heard.clear()
+    ears._written_at = 0.0
 
 
 def make_agents(name: str = "tf", members: tuple[str, ...] = ("a",), **config: Any) -> Pool:

@@ -33,6 +33,8 @@ MAY = {
 }
 ANYBODY = "anybody"  # who is known: what is answered depends on the roles
 EVERYWHERE = "everywhere"  # the role in all pools
+AGENT = "agent"  # nobody with a role: the token of a member
+AGENT_TASK = "agent/tasks/<id:claim_id>/<id:generation>/"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,19 @@ ROWS = {
     "POST claims/<id:claim_id>/acknowledge/": Row(OPERATOR, named),
     "POST claims/<id:claim_id>/keep/": Row(OPERATOR, named),
     "POST claims/<id:claim_id>/force-release/": Row(OPERATOR, WHY),
+    "GET agent/orders/": Row(AGENT),
+    "POST agent/hello/": Row(AGENT, {"boot": "b"}),
+    "POST agent/heartbeat/": Row(AGENT, {}),
+    "POST agent/stopped/": Row(AGENT, {"slots": []}),
+    "POST agent/goodbye/": Row(AGENT, {}),
+    f"GET {AGENT_TASK}": Row(AGENT),
+    f"POST {AGENT_TASK}started/": Row(AGENT, {"boot": "b"}),
+    f"POST {AGENT_TASK}log/": Row(AGENT, {"seq": 0, "text": "x"}),
+    f"PUT {AGENT_TASK}plan/": Row(AGENT),
+    f"GET {AGENT_TASK}plan/": Row(AGENT),
+    f"PUT {AGENT_TASK}plan-json/": Row(AGENT, {}),
+    f"GET {AGENT_TASK}source/": Row(AGENT),
+    f"POST {AGENT_TASK}result/": Row(AGENT, {"outcome": "failed"}),
     "GET events/": Row(ANYBODY),
     "GET workspaces/": Row(VIEWER, where=EVERYWHERE),
     "GET workspaces/<workspace:workspace>/": Row(VIEWER, where=EVERYWHERE),
@@ -189,6 +204,9 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
     case = (endpoint, role, where, answer.status, answer.body)
     if row.role == ANYBODY:
         assert answer.status in (200, 201), case
+        return
+    if row.role == AGENT:
+        assert answer.status == 401, case
         return
     if row.role == "owner":  # what belongs to somebody else is not there; admins of all pools see it
         expected = (200, 204) if role == "superuser" or (role == ADMIN and where == "everywhere") else (404,)

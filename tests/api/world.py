@@ -33,7 +33,7 @@ class World:
         for name, value in (
             ("<name:pool_name>", self.pool.name), ("<id:claim_id>", self.claim), ("<id:member_id>", self.member),
             ("<id:slot_id>", self.slot), ("<id:token_id>", self.token), ("<id:grant_id>", self.grant),
-            ("<workspace:workspace>", "team/net"), ("<variable:secret_name>", "PASSWORD"),
+            ("<workspace:workspace>", "team/net"), ("<variable:secret_name>", "PASSWORD"), ("<id:generation>", self.generation),
         ):  # fmt: skip
             route = route.replace(name, str(value))
         assert "<" not in route, f"the world has nothing for {route}"

@@ -1,0 +1,110 @@
+"""Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and then rather than each time."""
+
+import json
+from typing import Any
+
+from django.http import HttpRequest
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError, UnsupportedMediaType
+
+from pools.authentication import SCHEME, count
+from pools.lean import JSON, Call, LeanEndpoint
+from pools.limits import buckets, count_stranger, refuse_strangers
+from pools.models import Member
+from pools.tokens import hash_secret
+from slots.member_tokens import AgentIdentity, BadMemberToken, identify_member, note_refused
+
+TAG = "agents"
+REFUSED = {
+    "unknown": "an unknown token of an agent",
+    "wrong": "a token that is not, or no longer, its own",
+    "gone": "the token of a member that is gone",
+}
+
+
+class AgentUnauthenticated(AuthenticationFailed):
+    """401 with its reason and the way out for whoever runs the agent."""
+
+    def __init__(self, error: BadMemberToken) -> None:
+        super().__init__(error.detail)
+        self.default_code, self.way_out = error.code, error.way_out
+        self.auth_header = 'Bearer error="invalid_token"'
+
+
+class NoAgent(NotAuthenticated):
+    way_out = "Send the header 'Authorization: Bearer berthm_...', the token of a member."
+
+
+class AgentAuthentication(BaseAuthentication):
+    """For the schema: the endpoints look themselves."""
+
+
+class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "claims.api.agents.endpoint.AgentAuthentication"
+    name = "agent"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "The token of a member: from its page, or `manage.py member_token`."}
+
+
+class AgentCall(Call):
+    __slots__ = ("agent",)
+
+    def __init__(self, request: HttpRequest, agent: AgentIdentity) -> None:
+        self.request = request
+        self.agent = agent
+
+    @property
+    def actor(self) -> str:
+        return self.agent.actor
+
+    @property
+    def member(self) -> Member:
+        """As far as services need to know it; not read anew."""
+        agent = self.agent
+        return Member(pk=agent.member_id, name=agent.member, pool_id=agent.pool_id, incarnation=agent.incarnation)
+
+    def read_object(self) -> dict[str, Any]:
+        """JSON with any text in it: what a program prints is not ours to choose."""
+        if self.request.content_type != JSON:
+            raise UnsupportedMediaType(self.request.content_type or "")
+        try:
+            found = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"The body is not JSON: {error}")
+        if not isinstance(found, dict):
+            raise ParseError("The body is not an object.")
+        return found
+
+
+class AgentEndpoint(LeanEndpoint):
+    authentication_classes = (AgentAuthentication,)  # type: ignore[assignment]
+
+    def make_call(self, request: HttpRequest) -> AgentCall:
+        return AgentCall(request, identify_agent(request))
+
+
+def identify_agent(request: HttpRequest) -> AgentIdentity:
+    """A caller beyond its share, and an address that tries one token after the other, are refused before the database is asked."""
+    header: str = request.META.get("HTTP_AUTHORIZATION", "")
+    if not header:
+        raise NoAgent
+    secret = header[len(SCHEME) :].strip()
+    if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
+        raise AgentUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
+    caller, address = hash_secret(secret), request.META.get("REMOTE_ADDR", "")
+    if known := buckets().is_known(caller):
+        count(request, caller)
+    else:
+        refuse_strangers(address)
+    try:
+        agent = identify_member(secret)
+    except BadMemberToken as error:
+        if error.why != "malformed":
+            count_stranger(address)
+            note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
+        raise AgentUnauthenticated(error)
+    if not known:
+        count(request, caller)
+    return agent

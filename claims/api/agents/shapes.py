@@ -1,0 +1,159 @@
+"""Bodies and answers of the agents' API, as the schema shows them. Bodies are read by hand."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from claims.api.shapes import BIGINT, GENERATION, as_json, body
+from claims.logs import CHUNK_BYTES, MOST_AT_ONCE
+from claims.results import OUTCOMES
+from claims.states import CLAIM
+
+__all__ = ["as_json"]
+
+Shape = serializers.Serializer[Any]
+Json = dict[str, Any]
+
+TEXT: Json = {"type": "string", "maxLength": 120}
+COUNT: Json = {"type": "integer", "minimum": 0}
+EMPTY: Json = body(())
+RUN: Json = body(
+    ("claim", "generation", "status"),
+    claim=BIGINT, generation=BIGINT, step={"type": "string"},
+    status={"type": "string", "enum": ["running", "finished", "lost", "not_started"]},
+)  # fmt: skip
+HELLO: Json = body(
+    ("boot",),
+    version=TEXT, python=TEXT, platform=TEXT | {"example": "linux_amd64"}, host=TEXT,
+    pid={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
+    boot=TEXT | {"minLength": 1, "description": "Random, another one with each start of the agent."},
+    runs={"type": "array", "items": RUN, "maxItems": 1000, "description": "What it knows of its runs."},
+)  # fmt: skip
+HEARTBEAT: Json = body((), load={"type": "object", "description": "What is worth showing; up to 4,000 characters."})
+SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
+STOPPED: Json = body(("slots",), slots={"type": "array", "items": SLOT, "maxItems": 1000})
+STARTED: Json = body(("boot",), boot={"type": "string", "minLength": 1, "maxLength": 40})
+PIECE: Json = {
+    "type": "object",
+    "required": ["seq", "text"],
+    "properties": {
+        "seq": {"type": "integer", "minimum": 0, "maximum": 2**31 - 2},
+        "text": {"type": "string", "description": f"Up to {CHUNK_BYTES} bytes."},
+        "lines": COUNT,
+        "left_out": COUNT | {"description": "Bytes before it that were not kept."},
+    },
+}
+LOG: Json = {
+    "oneOf": [
+        PIECE,
+        {
+            "type": "object",
+            "required": ["chunks"],
+            "properties": {"chunks": {"type": "array", "items": PIECE, "minItems": 1, "maxItems": MOST_AT_ONCE}},
+        },
+    ]
+}
+RESULT: Json = {
+    "type": "object",
+    "required": ["outcome"],
+    "properties": {
+        "outcome": {"type": "string", "enum": list(OUTCOMES)},
+        "exit_code": {"type": "integer", "nullable": True},
+        "code": {"type": "string", "description": "Why, typed: exit_code, timeout, source_failed, ..."},
+        "reason": {"type": "string"},
+        "digest": {"type": "string", "description": "sha256 of the saved plan."},
+        "summary": {"type": "object", "description": "add, change, destroy, replace, drift."},
+        "facts": {"type": "object", "description": "binary, version, platform, lock_digest, source_digest, commit."},
+        "log": {"type": "object", "description": "next, bytes, lines, left_out: how much log there is in all."},
+    },
+}
+
+
+class Nothing(Shape):
+    """An empty object."""
+
+
+class OrderAnswer(Shape):
+    claim = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    step = serializers.ChoiceField(("plan", "apply"))
+    slot = serializers.IntegerField()
+    place = serializers.CharField(help_text="Lane and number of the slot: any-0.")
+    task = serializers.CharField()
+
+
+class StopAnswer(Shape):
+    slot = serializers.IntegerField()
+    generation = serializers.IntegerField()
+
+
+class OrdersAnswer(Shape):
+    version = serializers.CharField(help_text="Send it as `have`.")
+    orders = OrderAnswer(many=True, help_text="What is to run. A generation that runs and is in no list is to be ended.")
+    stop = StopAnswer(many=True, help_text="What is to be ended under that generation; then say stopped.")
+    keep = serializers.ListField(child=serializers.IntegerField(), help_text="Claims that wait with their plan: keep their work directory.")
+    is_leaving = serializers.BooleanField(help_text="Nothing new comes, and the member goes once it is empty.")
+
+
+class AgentLimits(Shape):
+    chunk_bytes = serializers.IntegerField()
+    log_head_bytes = serializers.IntegerField()
+    log_tail_bytes = serializers.IntegerField()
+    plan_bytes = serializers.IntegerField()
+    json_bytes = serializers.IntegerField()
+    source_bytes = serializers.IntegerField()
+
+
+class HelloAnswer(OrdersAnswer):
+    member = serializers.CharField()
+    member_id = serializers.IntegerField()
+    pool = serializers.CharField()
+    incarnation = serializers.IntegerField()
+    beat_s = serializers.FloatField(help_text="Call at least so often.")
+    wait_s = serializers.FloatField(help_text="Ask to wait so long for orders.")
+    grace_s = serializers.FloatField(help_text="From TERM to KILL.")
+    limits = AgentLimits()
+    server = serializers.CharField(help_text="Its version.")
+    draining = serializers.BooleanField(help_text="As is_leaving.")
+
+
+class WorkAnswer(Shape):
+    claim = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    step = serializers.ChoiceField(("plan", "apply"))
+    task = serializers.CharField()
+    executor = serializers.CharField()
+    workspace = serializers.CharField(allow_blank=True)
+    requested_by = serializers.CharField(allow_blank=True)
+    source = serializers.DictField(  # type: ignore[assignment]  # the metaclass takes the name away
+        help_text="kind: none, archive (digest) or git (url, ref); path inside it."
+    )
+    commands = serializers.DictField(child=serializers.CharField())
+    binary = serializers.CharField()
+    variables = serializers.DictField()
+    env = serializers.DictField(child=serializers.CharField())
+    secrets = serializers.DictField(
+        child=serializers.CharField(allow_null=True), help_text="By name; null: the pool has none of that name."
+    )
+    timeout_s = serializers.FloatField()
+    limits = serializers.DictField(child=serializers.IntegerField())
+    git_hosts = serializers.ListField(child=serializers.CharField())
+    plan = serializers.DictField(allow_null=True, help_text="What is to be applied: digest, size, facts, has_file.")
+
+
+class LogNext(Shape):
+    next = serializers.IntegerField(help_text="The number of the piece that is next.")
+
+
+class PlanSize(Shape):
+    size = serializers.IntegerField()
+
+
+class PlanResources(Shape):
+    resources = serializers.IntegerField(help_text="Resources that the plan speaks of.")
+
+
+class SettledAnswer(Shape):
+    state = serializers.ChoiceField(tuple(CLAIM.states), help_text="Of the claim.")
+    outcome = serializers.CharField(allow_blank=True)
+    keep = serializers.BooleanField(help_text="The work directory is needed again.")

@@ -1,0 +1,188 @@
+"""What an agent says and asks of one task: a claim that is on its member, under the generation it was told."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
+
+from claims.api.agents import shapes
+from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
+from claims.files import delete_file, read_file, save_file
+from claims.logs import add_log, flow, read_pieces, size_of
+from claims.orders import AGENTS
+from claims.results import parse_result
+from claims.services.tasks import start_run, take_result
+from claims.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
+from pools.endpoint import describe
+from pools.fields import Faults, read_mapping, read_text
+from pools.lean import JSON, answer
+from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from slots.member_tokens import note_refused
+
+RAW = "application/octet-stream"
+DIGEST = re.compile(r"[0-9a-f]{64}")
+BOOT = 40
+DIGEST_HEADER = OpenApiParameter(
+    "Berth-Digest",
+    {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    OpenApiParameter.HEADER,
+    description="sha256 of the body: what does not fit is not kept.",
+)
+LATE = (404, 409)
+
+
+class TaskDetail(AgentEndpoint):
+    @describe("What is to be done", {200: shapes.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG)
+    def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """Commands, source, environment, limits; secrets that the task names, null where there is none; the plan that is to be applied."""
+        return answer(describe_work(call.agent, find_hold(call.agent, claim_id, generation)), Cache_Control="no-store")
+
+
+class TaskStarted(AgentEndpoint):
+    @describe("It begins", {200: shapes.Nothing}, body=shapes.as_json(shapes.STARTED), problems=LATE, name="agent_task_started", tag=TAG)
+    def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """Before anything is executed. What has begun once is never begun again: another start of the agent is refused."""
+        faults = Faults()
+        given = read_mapping(call.read(), "", ("boot",), faults, required=("boot",))
+        boot = read_text(given, "", "boot", faults, BOOT)
+        faults.raise_if_any()
+        place = find_hold(call.agent, claim_id, generation).place
+        start_run(claim_id=claim_id, generation=generation, member=call.member, boot=boot, place=place)
+        return answer({})
+
+
+class TaskLog(AgentEndpoint):
+    @describe("Its log goes on", {200: shapes.LogNext}, body=shapes.as_json(shapes.LOG), problems=LATE, name="agent_task_log", tag=TAG)
+    def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """A piece, or several; each once and in order. Of a generation that is over, too: what was printed was printed."""
+        agent = call.agent
+        pieces = read_pieces(call.read_object())
+        run = AGENTS.one("run_of", claim=claim_id, generation=generation)
+        if run is None or run.member_id != agent.member_id:
+            raise find_reason(call, claim_id, generation)
+        flow.take(agent.member_id, sum(size_of(piece) for piece in pieces))
+        most = spec_of(agent).task.log
+        return answer({"next": add_log(claim_id=claim_id, generation=generation, member_id=agent.member_id, pieces=pieces, most=most)})
+
+
+class TaskPlan(AgentEndpoint):
+    @describe(
+        "Its saved plan",
+        {200: shapes.PlanSize},
+        body={RAW: {"type": "string", "format": "binary"}},
+        headers=[DIGEST_HEADER],
+        problems=LATE,
+        name="agent_put_plan",
+        tag=TAG,
+    )
+    def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """Kept sealed. Sent again it takes the place of the one before, until the result is in."""
+        hold = find_planned(call, claim_id, generation)
+        data = call.read_raw(spec_of(call.agent).task.plan, "The saved plan", (RAW,))
+        digest = hashlib.sha256(data).hexdigest()
+        told = call.headers.get("Berth-Digest", "")
+        if not DIGEST.fullmatch(told):
+            raise Invalid(fields=[FieldError("Berth-Digest", "This is not a digest.", "Send the sha256 of the body, in small letters.")])
+        if told != digest:
+            note_refused("sends a plan of another digest", pool_id=call.agent.pool_id, member_id=call.agent.member_id, claim_id=claim_id)
+            raise Conflict("The body has another digest than the header says.", code="digest_differs", way_out="Send it again.")
+        keep(hold, "plan", data, {"plan_digest": digest, "plan_size": len(data)})
+        return answer({"size": len(data)})
+
+    @describe("The plan to apply", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_plan", tag=TAG)
+    def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """The saved plan that people have agreed to, for an apply on another member than the one that made it."""
+        plan = saved_plan(find_hold(call.agent, claim_id, generation))
+        if not plan.file:
+            raise NotFound("No file was kept with this plan.", code="no_plan_file", way_out="Plan again.")
+        return raw(read_file(plan.file))
+
+
+class TaskPlanJson(AgentEndpoint):
+    @describe(
+        "What its plan says",
+        {200: shapes.PlanResources},
+        body={JSON: {"type": "object"}},
+        problems=LATE,
+        name="agent_put_plan_json",
+        tag=TAG,
+    )
+    def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """As `terraform show -json` writes it, redacted by the agent: people decide on it. Kept sealed."""
+        hold = find_planned(call, claim_id, generation)
+        data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
+        keep(hold, "json", data, {"json_resources": (count := count_resources(data))})
+        return answer({"resources": count})
+
+
+class TaskSource(AgentEndpoint):
+    @describe("Its files", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_source", tag=TAG)
+    def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """A tar.gz, whose sha256 the task names."""
+        hold = find_hold(call.agent, claim_id, generation)
+        if hold.row.source_id is None:
+            raise NotFound("This task has no archive.", code="no_source", way_out="Do what `source` of the task says.")
+        return raw(read_file(hold.row.source_file))
+
+
+class TaskResult(AgentEndpoint):
+    @describe(
+        "It has ended", {200: shapes.SettledAnswer}, body=shapes.as_json(shapes.RESULT), problems=LATE, name="agent_task_result", tag=TAG
+    )
+    def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """How. Sent again it is answered the same. One that comes too late changes nothing, and is kept as an event."""
+        result = parse_result(call.read_object())
+        if not was_here(call.agent, claim_id, generation):
+            raise find_reason(call, claim_id, generation)
+        settled = take_result(claim_id=claim_id, generation=generation, member=call.member, result=result)
+        return answer({"state": settled.state, "outcome": settled.outcome, "keep": settled.keep})
+
+
+def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:
+    """Why there is nothing to say: it holds the claim and has not begun, or it does not hold it."""
+    try:
+        find_hold(call.agent, claim_id, generation)
+    except (Conflict, NotFound) as error:
+        return error
+    text = f"Generation {generation} of claim {claim_id} was not begun."
+    return Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
+
+
+def find_planned(call: AgentCall, claim_id: int, generation: int) -> Hold:
+    """A plan may come in as long as its step runs."""
+    hold = find_hold(call.agent, claim_id, generation)
+    if hold.row.step != "plan":
+        text = f"Claim {claim_id} is at its {hold.row.step}; its plan is made."
+        raise Conflict(text, code="not_planning", way_out="Apply the plan, or say plan_again.")
+    if not hold.row.is_started or hold.row.is_over:
+        raise find_reason(call, claim_id, generation) if not hold.row.is_started else refuse(call.agent, claim_id, generation)
+    return hold
+
+
+def keep(hold: Hold, kind: str, data: bytes, about: dict[str, Any]) -> None:
+    """The file first, then what names it; the one before goes last."""
+    claim_id, generation = hold.row.id, hold.row.generation
+    name = save_file(kind, f"{claim_id}-{generation}", data)
+    row = AGENTS.one("keep_file", claim=claim_id, generation=generation, kind=kind, files=json.dumps({kind: name, **about}))
+    if row is None:  # its result came in meanwhile
+        delete_file(name)
+        raise Conflict(f"Generation {generation} of claim {claim_id} is over.", code="stale_generation", way_out="Ask for orders again.")
+    delete_file(row.before)
+
+
+def count_resources(data: bytes) -> int:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"This is not JSON: {error}", code="not_json", way_out="Send what `terraform show -json` writes.")
+    changes = found.get("resource_changes", []) if isinstance(found, dict) else None
+    if not isinstance(changes, list):
+        raise Invalid("This is not the JSON of a plan.", code="not_json", way_out="Send what `terraform show -json` writes.")
+    return len(changes)
+
+
+def raw(data: bytes) -> HttpResponse:
+    return HttpResponse(data, content_type=RAW, headers={"Cache-Control": "no-store"})
