@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from claims.phrases import CONTROLLERS, Line, Names, Place, group, phrase
+from claims.phrases import AGENT, CONTROLLERS, Line, Names, Place, group, phrase
 from project.kernel.events import EventRow, first_id_at, row_of
 from project.kernel.sql import run
 
@@ -27,7 +27,19 @@ ACCESS = (
     "sign_in",
     "sign_out",
 )
-PROBLEM_VERBS = ("offline", "lose", "lost", "expire", "unacknowledged", "give_up", "retire", "fail")
+PROBLEM_VERBS = (
+    "offline",
+    "lose",
+    "lost",
+    "expire",
+    "unacknowledged",
+    "give_up",
+    "retire",
+    "fail",
+    "failed",
+    "apply_lost",
+    "refused_agent",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +84,8 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     if wanted.by == "errors":
         test("(verb = ANY (%(problems)s::text[]) OR after IN ('lost', 'retired', 'failed'))", problems=list(PROBLEM_VERBS))
     elif wanted.by:
-        sign = "<> ALL" if wanted.by == "people" else "= ANY"
-        test(f"split_part(actor, '/', 1) {sign} (%(controllers)s::text[])", controllers=sorted(CONTROLLERS))
+        machine = "(split_part(actor, '/', 1) = ANY (%(controllers)s::text[]) OR starts_with(actor, %(agent)s))"
+        test(f"NOT {machine}" if wanted.by == "people" else machine, controllers=sorted(CONTROLLERS), agent=AGENT)
     if wanted.since:
         test("id >= %(first)s", first=first_id_at(wanted.since))
     if wanted.until:
@@ -122,9 +134,11 @@ def find_names(pools: set[int], members: set[int], slots: set[int], claims: set[
 
 
 def owners_of(claims: Iterable[int]) -> dict[int, str]:
-    """What a claim is called beside its number: its owner, or who asked."""
-    text = "SELECT id, owner, requested_by FROM claims_claim WHERE id = ANY (%(ids)s::bigint[])"
-    return {row.id: row.owner or row.requested_by for row in _by_ids(text, set(claims))}
+    """What a claim is called beside its number: its workspace or owner, or who asked."""
+    text = """
+    SELECT c.id, c.owner, c.requested_by, w.name AS workspace FROM claims_claim c LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+    WHERE c.id = ANY (%(ids)s::bigint[])"""
+    return {row.id: row.workspace or row.owner or row.requested_by for row in _by_ids(text, set(claims))}
 
 
 def _by_ids(text: str, ids: set[int]) -> list[Any]:

@@ -63,7 +63,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return self.claim.owner or self.claim.workspace or self.claim.requested_by or str(self.claim.id)
+        return self.claim.workspace or self.claim.owner or self.claim.requested_by or str(self.claim.id)
 
     @property
     def what(self) -> str:

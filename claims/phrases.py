@@ -9,6 +9,7 @@ from claims.display import claim_class
 from project.kernel.events import EventRow
 
 CONTROLLERS = frozenset({"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"})
+AGENT = "agent:"  # what the actor of an agent begins with
 PROBLEMS = frozenset({"lost", "failed", "offline", "unacknowledged", "expired", "error", "retired"})
 
 
@@ -96,6 +97,20 @@ CLAIM_WORDS = {
     "resize": "resized",
     "force_release": "released by force",
     "grow": "took",
+    "start": "started on",
+    "plan": "has a plan",
+    "applied": "applied",
+    "failed": "failed",
+    "approval": "approved",
+    "extend": "waits longer",
+    "expire_soon": "expires soon",
+    "reserve_again": "has a slot again in",
+    "plan_again": "plans again",
+    "apply_lost": "lost its apply",
+    "settle": "lost its apply, which is settled",
+    "log_limit": "prints more than is kept",
+    "stale_report": "reported too late, which changes nothing",
+    "refused_agent": "was reported on by an agent that was refused",
 }
 SLOT_WORDS = {
     "clean": "clean again",
@@ -146,7 +161,9 @@ OTHER_WORDS = {
     "lock": "workspace locked",
     "unlock": "workspace unlocked",
 }
-OVERRIDES = frozenset({"cancel", "prioritise", "force_release", "approve", "reject", "move", "requeue"})
+OVERRIDES = frozenset(
+    {"cancel", "prioritise", "force_release", "approve", "approval", "reject", "extend", "plan_again", "settle", "park", "move", "requeue"}
+)
 STATE_CLASS = {"held": "bound", "retired": "lost", "leaving": "draining", "gone": "deleting", "paused": "paused", "ended": "done"}
 GLYPHS = {
     "create": "creating",
@@ -175,6 +192,18 @@ GLYPHS = {
     "sign_out": "ready",
     "sign_in": "ready",
     "force_release": "lost",
+    "start": "running",
+    "plan": "done",
+    "approve": "applying",
+    "approval": "apply_pending",
+    "extend": "apply_pending",
+    "expire_soon": "expired",
+    "apply_lost": "lost",
+    "applied": "done",
+    "settle": "done",
+    "log_limit": "ready",
+    "stale_report": "outdated",
+    "refused_agent": "failed",
 }
 
 
@@ -192,7 +221,7 @@ def phrase(row: EventRow, names: Names, count: int = 1) -> Line:
 
 
 def is_person(actor: str) -> bool:
-    return actor.partition("/")[0] not in CONTROLLERS
+    return actor.partition("/")[0] not in CONTROLLERS and not actor.startswith(AGENT)
 
 
 def group(rows: Sequence[EventRow]) -> list[tuple[EventRow, int]]:
@@ -237,13 +266,24 @@ def _claim(row: EventRow, names: Names, count: int) -> list[Part]:
         verb = CLAIM_WORDS.get(row.verb, row.verb.replace("_", " "))
     if row.verb == "prioritise" and isinstance(row.data, dict) and "priority" in row.data:
         return [*parts, Part(f" has priority {row.data['priority']}")]
+    data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
+    if row.verb == "plan":
+        return [*parts, Part(f" has a plan: {summary_words(data)}")]
+    if row.verb == "approval":
+        return [*parts, Part(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
     if place is None:
         pool = names.pools.get(row.pool_id or 0)
         return [*parts, Part(f" {verb}"), *([Part(" in "), Part(pool, f"/pools/{pool}/")] if pool and verb == "waits" else [])]
-    joint = " " if verb.endswith((" to", " in", "left", "took")) else ", "
+    joint = " " if verb.endswith((" to", " in", " on", "left", "took")) else ", "
     more = [Part(f" and {count - 1} more")] if count > 1 else []
     tail = [Part(" drains")] if row.after == "draining" else []
     return [*parts, Part(f" {verb}{joint}"), place, *more, *tail]
+
+
+def summary_words(told: Mapping[str, Any]) -> str:
+    """+2 ~3 -0, a replacement as one."""
+    n = {name: value if isinstance(value := told.get(name), int) else 0 for name in ("add", "change", "destroy", "replace")}
+    return f"+{n['add']} ~{n['change']} -{n['destroy']}" + (f" -/+{n['replace']}" if n["replace"] else "")
 
 
 def _other(row: EventRow, names: Names) -> list[Part]:

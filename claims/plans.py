@@ -190,6 +190,12 @@ def count_pending(visible: Collection[int] | None) -> int:
         return Claim.objects.filter(_is_pending(visible, None, None)).count()
 
 
+def deadlines_of(pool_id: int) -> dict[int, datetime]:
+    """Until when the plans of a pool that keep a slot wait."""
+    found = Claim.objects.filter(pool_id=pool_id, state="reserved", expires_at__isnull=False)
+    return {claim: at for claim, at in found.values_list("pk", "expires_at") if at is not None}
+
+
 def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace: str | None) -> Q:
     q = Q(state__in=PENDING)
     if visible is not None:

@@ -12,7 +12,7 @@ from claims.api.rules import check_priority, may_see, no_such_claim, require_on_
 from claims.display import claim_class, claim_word
 from claims.listing import may_touch
 from claims.requests import HIGHEST_PRIORITY, LOWEST_PRIORITY, parse_claim
-from claims.selectors import count_live_claims, list_live_claims, view_claim, view_claims
+from claims.selectors import count_live_claims, has_work, list_live_claims, view_claim, view_claims
 from claims.services import (
     cancel_claim,
     claim_named_slot,
@@ -114,15 +114,24 @@ def force(request: Any, claim_id: int) -> HttpResponse:
 @signed_in
 def cancel(request: Any, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
+    runs = claim.state == "bound" and has_work(claim.id)
+    is_applying = runs and claim.step == "apply"
     question = Question(
-        title=f"Cancel {claim.id}",
+        title=f"Cancel {claim.workspace or claim.id}" if runs else f"Cancel {claim.id}",
         verb="Cancel the claim",
         href=request.path,
-        intro="It leaves its line and ends. Who stands behind it moves up.",
-        affected=[affected(claim, ("cancelled", "cancelled"), "its place in line")],
-        reason="optional",
+        intro=cancel_words(claim, runs),
+        affected=[affected(claim, ("cancelled", "cancelled"), places(claim) if claim.holds else "its place in line")],
+        facts=[("Then", "its workspace is locked until somebody says what happened to the apply")] if is_applying else [],
+        reason="needed" if is_applying else "optional",
+        typed=(claim.workspace or str(claim.id)) if is_applying else "",
+        is_dangerous=is_applying,
         note="Can’t be undone; it can be asked for again, at the end of the line.",
-        nothing="" if claim.is_waiting else "It has ended." if claim.state == "ended" else "It holds slots: release it instead.",
+        nothing="It has ended."
+        if claim.state == "ended"
+        else "It holds slots: release it instead."
+        if claim.holds and not (runs or claim.state == "reserved")
+        else "",
     )
 
     def perform(given: Given) -> Done:
@@ -154,6 +163,15 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         return Done(f"{claim.id} has priority {priority}{place}.")
 
     return ask(request, question, perform, frame(request, "claims"))
+
+
+def cancel_words(claim: ClaimView, runs: bool) -> str:
+    if runs:
+        what = "apply" if claim.step == "apply" else "plan"
+        return f"Its agent ends the {what} that runs: it is asked to stop, then killed. The slot is free once nothing of it runs any more."
+    if claim.state in ("reserved", "parked"):
+        return "Its plan is not applied, and what it holds is free for the next."
+    return "It leaves its line and ends. Who stands behind it moves up."
 
 
 def priority_field(value: str) -> Field:

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from claims.answers import ClaimView, Wait, claim_of_row
 from claims.explaining import explain_claims
-from claims.models import Claim, Workspace
+from claims.models import Claim, Task, Workspace
 from claims.statements import CLAIMS
 from project.kernel.errors import NotFound
 from project.kernel.guards import reporting
@@ -66,6 +66,11 @@ def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[Clai
     if explain:
         explain_claims(claims)
     return claims
+
+
+def has_work(claim_id: int) -> bool:
+    """Whether an agent works for it; others only hold slots."""
+    return Task.objects.filter(claim_id=claim_id).exists()
 
 
 def list_claims(wanted: ClaimFilter, *, before: int | None = None, limit: int = 100, explain: bool = False) -> list[ClaimView]:

@@ -14,8 +14,8 @@ from claims.boards import bound_lately, count_waiting
 from claims.display import claim_class, claim_word
 from claims.history import Filter, list_lines
 from claims.listing import chips, find_rows, is_plain_waiting, make_row, may_touch, probably, read_query, waiting_groups, wanted_words
-from claims.models import Claim, Task
-from claims.selectors import queue_of_pool, view_claim
+from claims.models import Claim
+from claims.selectors import has_work, queue_of_pool, view_claim
 from claims.steps import steps_of
 from pools.access import ADMIN, Identity
 from pools.models import Pool
@@ -45,11 +45,6 @@ def show_claim(request: Any, claim_id: int) -> HttpResponse:
     if not may_see(request.identity, claim):
         raise no_such_claim(claim_id)
     return page(request, "pages/claim_task.html" if has_work(claim_id) else "pages/claim.html", "claims", claim=claim)
-
-
-def has_work(claim_id: int) -> bool:
-    """Whether agents work on it; the page of one that only holds slots shows less."""
-    return Task.objects.filter(claim_id=claim_id).exists()
 
 
 def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:

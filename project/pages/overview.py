@@ -8,10 +8,12 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
 
 from claims.boards import Queue, bound_lately, count_claims, count_waiting, in_pools
 from claims.history import Filter, list_lines
+from claims.plans import Pending, list_pending
 from pools.access import ADMIN, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in
@@ -104,6 +106,7 @@ class Place:
     lead: str = ""
     href: str = ""
     until: datetime | None = None
+    form: str = "day"  # of that
 
 
 def visible(identity: Identity) -> list[Pool]:
@@ -143,13 +146,11 @@ def facts(identity: Identity) -> dict[str, Any]:
 def attention(identity: Identity) -> dict[str, Any]:
     now = timezone.now()
     pools = visible(identity)
-    tests, values = in_pools(identity.visible_pools())
-    claims = count_claims(tests, values)
     slots = count_slots(pool.pk for pool in pools)
     queues = count_waiting()
     return {
         "places": [
-            _approvals(claims.get("apply_pending", 0)),
+            _approvals(list_pending(identity.visible_pools()), queues),
             _lost(pools, slots),
             _errors(),
             Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
@@ -158,12 +159,21 @@ def attention(identity: Identity) -> dict[str, Any]:
     }
 
 
-def _approvals(count: int) -> Place:
-    if not count:
+def _approvals(pending: list[Pending], queues: dict[str, Queue]) -> Place:
+    if not pending:
         return Place(0, "apply_pending", "approvals waiting", "No claim waits for a person")
-    return Place(
-        count, "apply_pending", "approvals waiting", "They keep their slots until somebody decides", href="/claims/?q=state:apply_pending"
-    )
+    first = pending[0]
+    holding = sorted({p.pool for p in pending if p.member})
+    waiting = sum(queues.get(name, Queue()).count for name in holding)
+    destroying = sum(p.destroys for p in pending)
+    said = [f"{first.workspace or first.claim_id} in {first.pool}"]
+    if destroying:
+        said.append(f"{words.plural(destroying, 'plan destroys', 'plans destroy')} something")
+    if waiting:
+        said.append(f"{words.plural(waiting, 'claim waits', 'claims wait')} in {'its pool' if len(holding) == 1 else 'their pools'}")
+    word = "approval waiting" if len(pending) == 1 else "approvals waiting"
+    lead = "It expires in" if len(pending) == 1 else "The first expires in"
+    return Place(len(pending), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left")
 
 
 def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from claims.boards import Queue, count_waiting
 from claims.history import Filter, list_lines, owners_of
+from claims.plans import deadlines_of
 from pools.access import ADMIN, Identity
 from pools.layout import as_config
 from pools.models import Member, Pool
@@ -150,6 +151,7 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
         "is_wide": is_wide(boards),
         "zones": zones_of(boards) if is_dense(boards) else [],
         "owners": owners,
+        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for board in boards for cell in board.cells) else {},
         "parts": count_slots([pool.pk])[pool.pk].parts,
         "layout": layout_words(pool),
     }
@@ -236,6 +238,7 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
         "pool": pool,
         "board": board,
         "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
+        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for cell in board.cells) else {},
         "actions": member_actions(identity, pool, board),
         "now": timezone.now(),
         "why_not_claim": why_not(identity, "claim_slot", pool.pk),
