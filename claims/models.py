@@ -28,7 +28,10 @@ class Shape(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["digest"], name="shape_digest")]
-        indexes = [GinIndex(fields=["pools"], name="shape_pools")]
+        indexes = [
+            GinIndex(fields=["pools"], name="shape_pools"),
+            GinIndex(models.F("pools__1_16"), name="shape_pools_behind"),  # all but the first
+        ]
 
 
 class Workspace(models.Model):
@@ -109,6 +112,7 @@ class Claim(models.Model):
         ]
         indexes = [
             models.Index(fields=["shape", "rank", "id"], condition=Q(state="waiting"), name="claim_line"),
+            models.Index(fields=["pool", "rank", "shape"], condition=Q(state="waiting", pool__isnull=False), name="claim_rivals"),
             models.Index(fields=["owner"], condition=~Q(state="ended"), name="claim_owner"),
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="claim_due"),
             models.Index(fields=["claim_set"], condition=Q(claim_set__isnull=False) & ~Q(state="ended"), name="claim_of_set"),

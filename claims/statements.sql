@@ -26,12 +26,24 @@ SELECT claim_id, slot_id, generation FROM pair
 state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
     due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
 
--- _rivals: somebody of equal or better rank stands in a line that takes slots of the lane l.lane. Not counted is a line that nothing
--- free here would serve, as the allocator found (passable): those behind it need not wait with it.
+-- _rivals: somebody of q.rank or better stands in a line that takes slots of the lane l.lane of the pool q (id, name). Not counted is a
+-- line that nothing free here would serve, as the allocator found (passable): those behind it need not wait with it. Only lines in
+-- which somebody waits are looked at, a hop each, however many others the pool has; a claim over several pools stands under the first
+-- of them, so those that name this pool further behind are found by its name. OFFSET 0 holds the planner to the look-up.
 EXISTS (
+      WITH RECURSIVE w AS (
+        (SELECT rank, shape_id FROM claims_claim WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, shape_id LIMIT 1)
+        UNION ALL
+        SELECT n.rank, n.shape_id FROM w, LATERAL (
+          SELECT rank, shape_id FROM claims_claim
+          WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank AND (rank, shape_id) > (w.rank, w.shape_id)
+          ORDER BY rank, shape_id LIMIT 1) n)
+      SELECT FROM w, LATERAL (SELECT lanes, wait_reason FROM claims_shape WHERE id = w.shape_id OFFSET 0) sh
+      WHERE l.lane = ANY (sh.lanes) AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+    OR EXISTS (
       SELECT FROM claims_shape sh, LATERAL (
-        SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= %(rank)s LIMIT 1) w
-      WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] AND l.lane = ANY (sh.lanes)
+        SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, id LIMIT 1) w
+      WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND l.lane = ANY (sh.lanes)
         AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
 
 -- _drain: until when a slot drains that its claim has left: as long as its pool says, never 0.
@@ -58,23 +70,23 @@ WITH line AS MATERIALIZED (
 -- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
 -- No row: the key exists (read that claim), or pool or line are others by now.
-WITH p AS MATERIALIZED (
-  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+WITH q AS MATERIALIZED (
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
 free AS MATERIALIZED (
-  SELECT f.id, f.member_id, f.number, l.lane FROM p, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-    SELECT id, member_id, number FROM slots_slot WHERE pool_id = p.id AND lane = l.lane AND state = 'idle' AND is_open
-      AND %(state)s::text = 'waiting' AND NOT {_rivals}
+  SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+    SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
+      AND %(state)s::text = 'waiting' AND NOT ({_rivals})
     ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
   LIMIT 1),
 c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, workspace_id, is_serial, step,
     state, generation, bound_at, due_at)
-  SELECT %(shape)s, p.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
+  SELECT %(shape)s, q.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
     CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
     CASE WHEN f.id IS NOT NULL THEN now() END,
     CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
-  FROM p LEFT JOIN free f ON true
+  FROM q LEFT JOIN free f ON true
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
@@ -90,25 +102,25 @@ FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
 
 -- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
 -- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
-WITH p AS MATERIALIZED (
-  SELECT id FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+WITH q AS MATERIALIZED (
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
 asked AS MATERIALIZED (
   SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, n, owner, key, digest, spec
-  FROM p, unnest(%(owners)s::varchar[], %(keys)s::varchar[], %(digests)s::bytea[], %(specs)s::jsonb[]) WITH ORDINALITY AS t(owner, key, digest, spec, n)),
+  FROM q, unnest(%(owners)s::varchar[], %(keys)s::varchar[], %(digests)s::bytea[], %(specs)s::jsonb[]) WITH ORDINALITY AS t(owner, key, digest, spec, n)),
 free AS MATERIALIZED (
   SELECT id, member_id, number, lane, row_number() OVER () AS n FROM (
-    SELECT f.id, f.member_id, f.number, l.lane FROM p, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-      SELECT id, member_id, number FROM slots_slot WHERE pool_id = p.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT {_rivals}
+    SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT ({_rivals})
       ORDER BY rank, number LIMIT (SELECT count(*) FROM asked) FOR NO KEY UPDATE SKIP LOCKED) f
     LIMIT (SELECT count(*) FROM asked)) x),
 c AS (
   INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, step, state, generation, bound_at, due_at)
-  SELECT asked.id, %(shape)s, p.id, asked.owner, %(requested_by)s, asked.key, asked.digest, %(rank)s, asked.spec, %(step)s,
+  SELECT asked.id, %(shape)s, q.id, asked.owner, %(requested_by)s, asked.key, asked.digest, %(rank)s, asked.spec, %(step)s,
     CASE WHEN f.id IS NULL THEN 'waiting' ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
     CASE WHEN f.id IS NOT NULL THEN now() END,
     CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (asked.spec->>'due_in')::float8) END
-  FROM p, asked LEFT JOIN free f USING (n) ORDER BY n
+  FROM q, asked LEFT JOIN free f USING (n) ORDER BY n
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 made AS MATERIALIZED (
   SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, asked.n, free.id AS slot_id, free.member_id, free.lane, free.number
@@ -539,10 +551,26 @@ e AS (
 SELECT id FROM c
 
 -- rivals_wait: does anybody of equal or better rank stand before this claim, in a line for a slot of these lanes in one of these pools?
+-- As in _rivals: from line to line in which somebody waits, then those that name one of the pools behind their first.
 SELECT EXISTS (
-  SELECT FROM claims_shape sh, LATERAL (
-    SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint) LIMIT 1) w
-  WHERE sh.pools && %(pools)s::varchar[] AND sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+    WITH RECURSIVE w AS (
+      SELECT f.pool_id, f.rank, f.shape_id FROM unnest(%(ids)s::bigint[]) AS p(id), LATERAL (
+        SELECT pool_id, rank, shape_id FROM claims_claim WHERE pool_id = p.id AND state = 'waiting' AND rank <= %(rank)s::smallint
+        ORDER BY rank, shape_id LIMIT 1) f
+      UNION ALL
+      SELECT n.pool_id, n.rank, n.shape_id FROM w, LATERAL (
+        SELECT pool_id, rank, shape_id FROM claims_claim
+        WHERE pool_id = w.pool_id AND state = 'waiting' AND rank <= %(rank)s::smallint AND (rank, shape_id) > (w.rank, w.shape_id)
+        ORDER BY rank, shape_id LIMIT 1) n)
+    SELECT FROM w, LATERAL (SELECT lanes, wait_reason FROM claims_shape WHERE id = w.shape_id OFFSET 0) sh, LATERAL (
+      SELECT FROM claims_claim WHERE shape_id = w.shape_id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
+      ORDER BY rank, id LIMIT 1) before
+    WHERE sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+  OR EXISTS (
+    SELECT FROM claims_shape sh, LATERAL (
+      SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
+      ORDER BY rank, id LIMIT 1) w
+    WHERE sh.pools[2:16] && %(pools)s::varchar[] AND sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
 
 -- find_on_one: a member with k free slots of these lanes.
 SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
@@ -720,9 +748,19 @@ LIMIT {n}
 -- slot_place: where a slot is.
 SELECT p.name AS pool, s.lane FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = %(slot)s AND NOT (p.state = 'gone')
 
--- rivals: the lines for slots of these lanes in one of these pools, and whether nobody may pass their heads.
-SELECT id, NOT is_simple AND wait_reason->'passable' = 'false'::jsonb AS is_strict FROM claims_shape
-WHERE pools && %(pools)s::varchar[] AND lanes && %(lanes)s::varchar[]
+-- rivals: the lines for slots of these lanes in one of these pools in which somebody waits, and whether nobody may pass their heads.
+WITH RECURSIVE p AS (SELECT id FROM pools_pool WHERE name = ANY (%(pools)s::varchar[]) AND NOT (state = 'gone')),
+w AS (
+  SELECT f.pool_id, f.rank, f.shape_id FROM p, LATERAL (
+    SELECT pool_id, rank, shape_id FROM claims_claim WHERE pool_id = p.id AND state = 'waiting' ORDER BY rank, shape_id LIMIT 1) f
+  UNION ALL
+  SELECT n.pool_id, n.rank, n.shape_id FROM w, LATERAL (
+    SELECT pool_id, rank, shape_id FROM claims_claim
+    WHERE pool_id = w.pool_id AND state = 'waiting' AND (rank, shape_id) > (w.rank, w.shape_id) ORDER BY rank, shape_id LIMIT 1) n),
+found AS (
+  SELECT shape_id FROM w UNION SELECT id FROM claims_shape WHERE pools[2:16] && %(pools)s::varchar[])
+SELECT sh.id, NOT sh.is_simple AND sh.wait_reason->'passable' = 'false'::jsonb AS is_strict
+FROM found, LATERAL (SELECT * FROM claims_shape WHERE id = found.shape_id OFFSET 0) sh WHERE sh.lanes && %(lanes)s::varchar[]
 
 -- count_places: slots of a pool by lane, state and why they are not handed out.
 SELECT s.lane, s.state, s.is_open, m.state AS member_state, m.is_cordoned OR m.is_leaving AS is_closing, count(*)::int AS n

@@ -186,7 +186,8 @@ def _are_current(route: Route) -> bool:
 
 
 def _may_bind(route: Route, rank: int, claim: int) -> bool:
-    return not CLAIMS.value("rivals_wait", pools=list(route.names), lanes=route.lanes, rank=rank, claim=claim)
+    ids = [pool.id for pool in route.found]
+    return not CLAIMS.value("rivals_wait", ids=ids, pools=list(route.names), lanes=route.lanes, rank=rank, claim=claim)
 
 
 def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:

@@ -70,6 +70,35 @@ def test_nobody_overtakes_who_waits_with_equal_or_better_rank() -> None:
     assert Slot.objects.filter(pool=pool, state="held").count() == 1
 
 
+def test_who_waits_for_several_pools_is_a_rival_in_each() -> None:
+    for name in ("eu", "us", "asia"):
+        make_pool(name)
+    taken = ask("eu")
+    both = ask(pools=["eu", "us"])
+    assert both.state == "waiting"
+    assert ask("us").state == "waiting", "it stands under eu, and waits for us all the same"
+    assert ask("us", priority=1).state == "bound", "a better rank goes first"
+    assert ask(pools=["asia", "us"]).state == "waiting"
+    assert ask("asia").state == "waiting"
+    let_go(taken)
+
+
+def test_a_line_that_nothing_free_serves_is_passed_by_many_others() -> None:
+    """Rivals are found hop by hop: the first ones found are passable, one further on is not."""
+    pool = make_pool(slots=1, members=3)
+    for i in range(5):
+        assert ask(selector={"zone": f"z{i}"}).state == "waiting"
+    serve()
+    bound = [ask() for _ in range(3)]
+    assert [claim.state for claim in bound] == ["bound"] * 3, "nobody else could have them"
+    last = ask()
+    assert last.state == "waiting"
+    sql("UPDATE slots_slot SET is_open = false WHERE pool_id = %s", pool.id)
+    let_go(bound[0])
+    sql("UPDATE slots_slot SET is_open = true WHERE pool_id = %s", pool.id)
+    assert ask(priority=-5).state == "waiting", "a slot is free, and the one before it is no passable one"
+
+
 def test_who_waits_for_another_lane_is_no_rival() -> None:
     make_pool(slots=["any", "plan"])
     ask(kind="plan_and_apply")

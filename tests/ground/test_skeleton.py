@@ -6,7 +6,13 @@ from django.db import connection
 def test_the_guards_are_options_of_every_connection() -> None:
     shown = {}
     with connection.cursor() as cursor:
-        for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "enable_seqscan"):
+        for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "enable_seqscan", "plan_cache_mode"):
             cursor.execute(f"show {name}")
             shown[name] = cursor.fetchone()[0]
-    assert shown == {"lock_timeout": "2s", "statement_timeout": "5s", "idle_in_transaction_session_timeout": "10s", "enable_seqscan": "off"}
+    assert shown == {
+        "lock_timeout": "2s",
+        "statement_timeout": "5s",
+        "idle_in_transaction_session_timeout": "10s",
+        "enable_seqscan": "off",
+        "plan_cache_mode": "force_generic_plan",
+    }

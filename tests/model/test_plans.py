@@ -87,6 +87,14 @@ def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Conne
     assert "slot_free" in found
 
 
+@pytest.mark.parametrize("name", ["create_and_bind", "create_batch", "rivals_wait", "rivals"])
+def test_rivals_are_found_by_who_waits_not_by_all_lines_of_the_pool(name: str, c: Connection) -> None:
+    found = plan(c, kit.CLAIMS.text(name))
+    assert "claim_rivals" in found
+    assert "shape_pools_behind" in found
+    assert not re.search(r"on shape_pools\b", found)
+
+
 def test_with_scans_allowed_it_would_go_wrong(c: Connection) -> None:
     """So the option is needed, and the test above can fail."""
     c.execute("SET enable_seqscan = on")
