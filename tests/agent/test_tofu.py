@@ -1,0 +1,146 @@
+"""The terraform executor on a real OpenTofu. Its built-in terraform_data needs no download."""
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Agent
+from .server import Server
+
+MAIN = """
+variable "text" { type = string }
+variable "password" {
+  type      = string
+  sensitive = true
+  default   = "hunter2-in-a-variable"
+}
+terraform {
+  backend "local" { path = "%(state)s" }
+}
+resource "terraform_data" "one" {
+  input            = "${var.text} ${var.password}"
+  triggers_replace = [var.text]
+  provisioner "local-exec" { command = "echo applied ${var.text} >> %(proof)s" }
+}
+output "shown" { value = var.text }
+output "hidden" {
+  value     = var.password
+  sensitive = true
+}
+"""
+
+
+def pack(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+class Bench:
+    def __init__(self, server: Server, agent: Agent, folder: Path) -> None:
+        self.server, self.agent, self.folder = server, agent, folder
+        self.proof = folder / "proof"
+        main = MAIN % {"state": folder / "terraform.tfstate", "proof": self.proof}
+        self.source = server.archive(pack({"infra/main.tf": main})) | {"path": "infra"}
+
+    def run(self, claim: int, generation: int, step: str = "plan", **work: Any) -> dict[str, Any]:
+        more = {"executor": "terraform", "source": self.source, "variables": {"text": "first"}, "binary": "tofu", **work}
+        self.server.order(claim, generation, step, **more)
+        return self.server.result(claim, generation, 60)
+
+    def plan_of(self, result: dict[str, Any], size: int = 1) -> dict[str, Any]:
+        return {"digest": result["digest"], "size": size, "facts": result["facts"], "has_file": True}
+
+
+@pytest.fixture
+def bench(server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_path: Path) -> Bench:
+    return Bench(server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path)
+
+
+def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(bench: Bench, server: Server) -> None:
+    planned = bench.run(1, 10)
+    assert (planned["outcome"], planned["exit_code"]) == ("planned", 2), server.log(1, 10)
+    assert planned["summary"] == {"add": 1, "change": 0, "destroy": 0, "replace": 0}
+    assert planned["facts"]["binary"] == "tofu"
+    assert planned["facts"]["version"].startswith("1.12.6")
+    assert "\x1b[" in server.log(1, 10)  # colours stay for the page
+    assert not bench.proof.exists()
+    text = json.dumps(server.jsons[1, 10])
+    assert "hunter2" not in text
+    assert server.jsons[1, 10]["resource_changes"][0]["address"] == "terraform_data.one"
+    applied = bench.run(1, 11, "apply", plan=bench.plan_of(planned))
+    assert applied["outcome"] == "applied", server.log(1, 11)
+    assert applied["summary"] == {"add": 1, "change": 0, "destroy": 0}
+    assert bench.proof.read_text() == "applied first\n"
+    again = bench.run(2, 20)
+    assert (again["outcome"], again["exit_code"]) == ("no_changes", 0)
+    assert (2, 20) not in server.plans
+
+
+def test_tofu_drift_check_sees_what_changed_outside(bench: Bench, server: Server) -> None:
+    planned = bench.run(1, 10)
+    assert bench.run(1, 11, "apply", plan=bench.plan_of(planned))["outcome"] == "applied"
+    checked = bench.run(2, 20, task="drift_check")
+    assert checked["outcome"] in ("no_changes", "planned"), server.log(2, 20)
+    assert checked["summary"]["drift"] == 0
+
+
+def test_tofu_applies_elsewhere_what_was_planned_here(
+    bench: Bench, server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+) -> None:
+    planned = bench.run(1, 10)
+    bench.agent.end()
+    other = tmp_path / "other"
+    other.mkdir()
+    start_agent(folder=other, env=bench.agent.env)
+    applied = bench.run(1, 11, "apply", plan=bench.plan_of(planned))
+    assert applied["outcome"] == "applied", server.log(1, 11)
+    assert bench.proof.read_text() == "applied first\n"
+
+
+def test_tofu_of_another_version_plans_again(bench: Bench, server: Server) -> None:
+    planned = bench.run(1, 10)
+    plan = bench.plan_of(planned)
+    result = bench.run(1, 11, "apply", plan={**plan, "facts": {**plan["facts"], "version": "1.0.0"}})
+    assert (result["outcome"], result["code"]) == ("plan_again", "binary_differs")
+    assert "1.0.0 when planned" in result["reason"]
+    assert not bench.proof.exists()
+
+
+def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
+    source = server.archive(pack({"main.tf": 'resource "terraform_data" "one" { input = local.nothing }'}))
+    failed = bench.run(1, 10, source=source)
+    assert (failed["outcome"], failed["code"], failed["exit_code"]) == ("failed", "exit_code", 1)
+    assert "Error: " in failed["reason"]
+    source = server.archive(pack({"main.tf": 'terraform {\n  backend "nowhere" {}\n}'}))
+    failed = bench.run(2, 20, source=source)
+    assert (failed["outcome"], failed["code"]) == ("failed", "init_failed"), failed
+    assert not server.plans
+
+
+def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
+    """Somebody else applies with the same state: held from outside for as long as the agent waits for it."""
+    planned = bench.run(1, 10)
+    slow = MAIN % {"state": bench.folder / "terraform.tfstate", "proof": bench.proof}
+    slow = slow.replace("echo applied", "sleep 60; echo applied")
+    server.order(
+        3, 30, executor="terraform", source=server.archive(pack({"main.tf": slow})), variables={"text": "slow"}, binary="tofu", slot=3
+    )
+    other = server.result(3, 30, 60)
+    server.order(3, 31, "apply", executor="terraform", source={"kind": "none"}, binary="tofu", slot=3, plan=bench.plan_of(other))
+    server.wait(lambda: "Creating..." in server.log(3, 31), 30)
+    result = bench.run(1, 11, "apply", plan=bench.plan_of(planned))
+    assert (result["outcome"], result["code"]) == ("failed", "state_locked"), result
+    server.cancel(3, 31)
+    server.wait(lambda: (3, 31) in server.stopped)
