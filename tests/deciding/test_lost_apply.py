@@ -1,0 +1,146 @@
+"""An apply that may have begun and did not come to its end: nobody applies it again, and its workspace waits for a person."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from claims.answers import ClaimView
+from claims.finalization import look_at_due_claims, lose_claims
+from claims.services import cancel_claim, delete_pool, force_release, lock_workspace, settle_lost_apply, unlock_workspace
+from claims.services.tasks import lose_runs
+from project.kernel.errors import Conflict
+from slots.services import lose_member
+from tests.deciding.kit import (
+    again,
+    agents,
+    applying,
+    begin,
+    code_of,
+    events,
+    is_sound,
+    member_of,
+    pass_time,
+    planned,
+    result,
+    run_of,
+    serve,
+    sql,
+    states,
+    task,
+    tell,
+    workspace,
+    yes,
+)
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def lose_its_member(claim: ClaimView) -> None:
+    lose_member(member_id=member_of(claim).pk, reason="gone")
+    lose_claims()
+
+
+def expire(claim: ClaimView) -> None:
+    sql("""UPDATE claims_claim SET spec = spec || '{"hold": 60}' WHERE id = %s""", claim.id)
+    pass_time(claim, 61)
+    look_at_due_claims()
+
+
+WAYS: dict[str, tuple[Callable[[ClaimView], Any], str, str, str]] = {
+    "its member is lost": (lose_its_member, "lost", "lost", "was lost while it applied"),
+    "its agent forgot it": (lambda c: lose_runs(member_of(c), "another", []), "lost", "lost", "was lost while it applied"),
+    "cancelled": (lambda c: cancel_claim(claim_id=c.id), "cancelled", "cancelled", "was cancelled while it applied"),
+    "forced": (
+        lambda c: force_release(claim_id=c.id, reason="x"), "cancelled", "cancelled", "was released by force while it applied",
+    ),
+    "held too long": (expire, "expired", "expired", "was held for too long while it applied"),
+    "its pool is deleted": (
+        lambda c: delete_pool("tf", cascade=True, reason="x"), "cancelled", "cancelled",
+        "was released by force while it applied: pool tf is deleted",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_its_workspace_is_locked_with_its_end(way: str) -> None:
+    agents()
+    agents("other")
+    claim = applying()
+    after = task("other")
+    act, outcome, run_outcome, words = WAYS[way]
+    act(claim)
+    assert (again(claim).state, again(claim).outcome, run_of(claim).outcome) == ("ended", outcome, run_outcome)
+    found = workspace()
+    assert (found.lost_claim_id, found.lock_reason) == (claim.id, f"claim {claim.id} {words}")
+    assert again(after).state == "blocked"
+    assert run_of(claim).ended_at is not None
+    assert [e.data for e in events("apply_lost")] == [{"workspace": "net"}]
+    assert is_sound()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_that_never_began_locks_nothing(way: str) -> None:
+    agents()
+    claim = planned()
+    yes(claim)
+    WAYS[way][0](claim)
+    assert workspace().locked_at is None
+    assert events("apply_lost") == []
+    if "lost" in way:
+        assert again(claim).state == "waiting"
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "pool" not in way])
+def test_a_plan_locks_nothing(way: str) -> None:
+    agents()
+    claim = begin(task())
+    WAYS[way][0](claim)
+    assert workspace().locked_at is None
+
+
+def test_its_own_end_locks_nothing() -> None:
+    agents(members=3)
+    for outcome in ("applied", "failed", "cancelled"):
+        tell(applying(workspace=outcome), result(outcome))
+        assert workspace(outcome).locked_at is None
+
+
+def test_a_person_says_what_became_of_it() -> None:
+    agents()
+    claim, after = applying(), task()
+    lose_its_member(claim)
+    with pytest.raises(Conflict) as refused:
+        unlock_workspace(name="net", reason="x")
+    assert (refused.value.code, refused.value.data["claim"]) == ("lost_apply", claim.id)
+    assert code_of(lambda: settle_lost_apply(workspace="net", what="perhaps", reason="x")) == "invalid"
+    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="")) == "invalid"
+    assert code_of(lambda: settle_lost_apply(workspace="nowhere", what="applied", reason="x")) == "not_found"
+    assert settle_lost_apply(workspace="net", what="applied", reason="I looked") == claim.id
+    assert (workspace().locked_at, workspace().lost_claim_id) == (None, None)
+    assert run_of(claim).facts["settled"]["what"] == "applied"
+    assert (events("settle")[0].claim_id, events("settle")[0].reason) == (claim.id, "I looked")
+    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="x")) == "nothing_lost"
+    serve()
+    assert again(after).state == "bound", "the next of the workspace goes on"
+
+
+def test_a_workspace_that_is_locked_already_says_so_after_all() -> None:
+    agents()
+    claim = applying()
+    lock_workspace(name="net", reason="maintenance")
+    lose_its_member(claim)
+    found = workspace()
+    assert (found.lost_claim_id, found.lock_reason) == (claim.id, "maintenance")
+    assert code_of(lambda: unlock_workspace(name="net")) == "lost_apply"
+
+
+def test_what_its_agent_says_later_is_kept_and_opens_nothing() -> None:
+    agents()
+    claim = applying()
+    holder, generation = member_of(claim), again(claim).generation
+    cancel_claim(claim_id=claim.id)
+    assert code_of(lambda: tell(claim, result("applied"), generation, holder)) == "stale_generation"
+    assert run_of(claim).facts["report"]["outcome"] == "applied"
+    assert workspace().lost_claim_id == claim.id
+    assert "draining" in states()
