@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("HELLO_TARGET") or "/tmp/berth-hello")
 PLACE = TARGET / (os.environ.get("BERTH_WORKSPACE") or "by-hand").replace("/", "-")
-PACE = float(os.environ.get("HELLO_PACE") or "0.1")  # seconds for each step of an apply: work that can be watched
+PACE = float(os.environ.get("HELLO_PACE") or "0.1")  # seconds for each step: work that can be watched
 CHANGES = 2  # exit code of a plan that has something to apply, as Terraform has it
 GREEN, YELLOW, RED, BOLD, OFF = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 SIGNS = {"create": f"{GREEN}+{OFF}", "update": f"{YELLOW}~{OFF}", "delete": f"{RED}-{OFF}"}
@@ -56,6 +56,9 @@ def plan():
     present, wanted = read_present(), read_wanted()
     changes = list_changes(present, wanted)
     say(f"{BOLD}{PLACE.name}{OFF}: {len(wanted)} wanted, {len(present)} there")
+    for address in sorted(present):
+        say(f"{address}: reading")
+        time.sleep(PACE)
     for change in changes:
         say(f"  {SIGNS[change['action']]} {change['address']}")
         before, after = change["before"] or {}, change["after"] or {}

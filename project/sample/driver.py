@@ -22,16 +22,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from project.sample.client import Client, Unauthorised, say
-from project.sample.play import CREWS, Crew, Work, key_of, pause_before_next, work_of
+from project.sample.planner import Planner
+from project.sample.play import CREWS, Crew, Work, key_of, opening, pause_before_next, task_of, work_of
 from project.settings import environment as env
 
 LOOK = 20.0  # seconds between two looks at all that is ours
 LOOK_QUEUE = 4.0  # while something waits
-TOKEN_FILE = "sample-token"  # noqa: S105  in BERTH_HOME
+RUSH = 15.0  # seconds in which the first of a crew come
+TOKEN_FILE, APPROVER_FILE = "sample-token", "sample-approver-token"  # in BERTH_HOME
+STATES = "waiting,blocked,bound,reserved,parked"
 
 
 class Driver:
-    def __init__(self, client: Client, *, chance: Random | None = None, crews: tuple[Crew, ...] = CREWS) -> None:
+    def __init__(
+        self, client: Client, approver: Client | None = None, *, chance: Random | None = None, crews: tuple[Crew, ...] = CREWS
+    ) -> None:
         self.client = client
         self.chance = chance or Random()
         self.crews = crews
@@ -42,6 +47,7 @@ class Driver:
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.tie = itertools.count()
         self.look_at = 0.0
+        self.planner = None if approver is None else Planner(client, approver, self.after, self.chance)
 
     # -- time -----------------------------------------------------------------
     def after(self, seconds: float, what: Callable[[], None]) -> None:
@@ -50,9 +56,15 @@ class Driver:
     def run(self) -> None:
         self.user = self.client.call("GET", "me/").body["username"]
         self.look()
-        say(f"drives {len(self.crews)} pools; found {len(self.known)} claims of its own")
+        tasks = len(self.planner.known) if self.planner else 0
+        say(f"drives {len(self.crews) + bool(self.planner)} pools; found {len(self.known) + tasks} claims of its own")
         for crew in self.crews:
+            if crew.pool not in self.pool_of.values():
+                for _ in range(opening(crew)):
+                    self.after(self.chance.uniform(0.0, RUSH), partial(self.ask, crew))
             self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, crew))
+        if self.planner:
+            self.planner.begin()
         while True:
             due = min(self.look_at, self.agenda[0][0]) if self.agenda else self.look_at
             time.sleep(max(0.0, due - time.monotonic()))
@@ -65,7 +77,7 @@ class Driver:
     def look(self) -> None:
         """At all that is ours and live: the newly bound begin, and what has ended without us is forgotten."""
         found: dict[int, dict[str, Any]] = {}
-        path = "claims/?" + urlencode({"requested_by": self.user, "state": "waiting,blocked,bound", "limit": 200})
+        path = "claims/?" + urlencode({"requested_by": self.user, "state": STATES, "limit": 200})
         while path:
             page = self.client.call("GET", path).body
             found |= {claim["id"]: claim for claim in page["results"]}
@@ -74,11 +86,16 @@ class Driver:
             self.forget(gone)
         for claim in found.values():
             self.take_in(claim)
-        is_queue = any(state != "bound" for state in self.known.values())
+        if self.planner:
+            for gone in self.planner.known.keys() - found.keys():
+                self.planner.forget(gone)
+        is_queue = self.planner is not None or any(state != "bound" for state in self.known.values())
         self.look_at = time.monotonic() + (LOOK_QUEUE if is_queue else LOOK)
 
     def take_in(self, claim: dict[str, Any]) -> None:
         key = claim["key"] or ""
+        if self.planner and (task := task_of(key)) is not None:
+            self.planner.take_in(claim, task)
         if (work := work_of(key)) is None or self.known.get(claim["id"]) == claim["state"]:
             return
         self.known[claim["id"]] = claim["state"]
@@ -177,13 +194,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # at any moment: nothing is kept here
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     url, file, pause = (sys.argv[1:] or [find_url()])[0], env.home() / TOKEN_FILE, 1.0
+    approver = env.home() / APPROVER_FILE
     if not read_token(file):
         say(f"There is no sample here ({file} is missing). Load it: manage.py sample load")
         return 1
     while token := read_token(file):
         try:
-            with closing(Client(url, token)) as client:
-                Driver(client).run()
+            with closing(Client(url, token)) as client, closing(Client(url, read_token(approver))) as ben:
+                Driver(client, ben if ben.token else None).run()
         except Unauthorised:
             say(f"{url} does not take the token of the sample; looking again in {pause:g} s")
             time.sleep(pause)

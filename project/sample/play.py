@@ -3,6 +3,7 @@
 What a claim does follows from its key alone, so a driver that starts again knows what the claims it finds still have to do.
 """
 
+import json
 import math
 from dataclasses import dataclass, field
 from random import Random
@@ -60,23 +61,11 @@ CREWS = (
         capacity=20,
         period=420.0,
         low=0.45,
-        high=1.3,
+        high=1.45,
         hold=(40.0, 240.0),
+        beat=40.0,
         owners=("branch:checkout-{n}", "branch:search-{n}", "branch:login-{n}", "nightly:payments-{n}", "nightly:e2e-{n}"),
         requests=({}, {}, {}, {"selector": {"region": "eu"}}, {"selector": {"region": "us"}}, {"size": 2, "on_one_member": True}),
-    ),
-    Crew(
-        pool="licences",
-        capacity=16,
-        period=660.0,
-        low=0.4,
-        high=1.15,
-        hold=(60.0, 300.0),
-        owners=("user:ana", "user:ben", "user:chris", "user:dina", "job:timing-{n}", "job:layout-{n}"),
-        requests=({}, {}, {"selector": {"product": "simulator"}}, {"selector": {"product": "layout"}}, {"size": 2}),
-        phase=0.35,
-        beat=40.0,
-        long_share=0.06,
     ),
     Crew(
         pool="device-ports",
@@ -101,6 +90,12 @@ CREWS = (
 BY_POOL = {crew.pool: crew for crew in CREWS}
 
 
+def opening(crew: Crew) -> int:
+    """Claims that come at once where nothing of the crew's is there yet: more than there is room for, so that somebody waits and is told
+    why from the first minute on."""
+    return round(crew.capacity * crew.high / crew.mean_size)
+
+
 def key_of(pool: str, nonce: str) -> str:
     return f"{pool}.{nonce}"
 
@@ -118,6 +113,65 @@ def work_of(key: str) -> Work | None:
         patience=crew.patience * draw.uniform(0.7, 1.3),
         priority=20 if draw.random() < crew.urgent_share else 0,
         request=draw.choice(crew.requests),
+    )
+
+
+# -- plans that wait for a person ------------------------------------------------------------------------------------------------------
+
+HARBOUR = "harbour"  # the pool whose members are agents
+WORKSPACES = ("north-quay", "south-quay", "east-dock", "west-dock", "ferry-pier", "timber-wharf", "fish-market")
+SHIPS = ("aurora", "meridian", "swift", "halcyon", "petrel", "vega", "lodestar", "marigold", "osprey", "tern")
+CARGO = ("coffee", "timber", "mail", "grain", "machines", "passengers", "nothing")
+MOST_TASKS = 9  # live at once
+VISITORS = 2  # plans that are left to whoever looks at the sample
+COMMENTS = ("as agreed with the harbour office", "looks right", "the pilot knows", "fine with me")
+OBJECTIONS = ("not before the ferry has left", "that berth is too shallow")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """One claim that plans, and perhaps applies."""
+
+    task: str
+    workspace: str
+    owner: str
+    harbour: dict[str, Any]  # what is wanted
+    decide_after: float  # seconds from the plan to ben's word
+    visitors_for: float  # seconds for which it is left alone, where it is a visitor's
+    is_approved: bool
+    comment: str
+
+    def body(self, program: str) -> dict[str, Any]:
+        commands = {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"}
+        run = {"executor": "command", "commands": commands, "source": {"files": {"hello.py": program, "harbour.json": self.wanted}}}
+        return {"pools": [HARBOUR], "task": self.task, "workspace": self.workspace, "owner": self.owner, "run": run}
+
+    @property
+    def wanted(self) -> str:
+        return json.dumps(self.harbour, indent=1)
+
+
+def task_of(key: str) -> TaskWork | None:
+    """None: not a key of a task of ours."""
+    pool, _, nonce = key.partition(".")
+    if not nonce or pool != HARBOUR:
+        return None
+    draw = Random(key)
+    workspace = draw.choice(WORKSPACES)
+    ships = {
+        name: {"berth": number + 1, "cargo": draw.choice(CARGO), "tons": draw.randrange(200, 9000, 100)}
+        for number, name in enumerate(draw.sample(SHIPS, draw.randint(2, 6)))
+    }
+    is_approved = draw.random() < 0.85
+    return TaskWork(
+        task="plan_and_apply" if draw.random() < 0.7 else draw.choice(("plan", "drift_check")),
+        workspace=workspace,
+        owner=f"workspace:{workspace}",
+        harbour={"title": workspace.replace("-", " ").capitalize(), "ships": ships},
+        decide_after=draw.uniform(12.0, 50.0),
+        visitors_for=draw.uniform(900.0, 1500.0),
+        is_approved=is_approved,
+        comment=draw.choice(COMMENTS if is_approved else OBJECTIONS),
     )
 
 

@@ -4,6 +4,9 @@ Its pools say that they are the sample's (`group: Sample`), and a pool that does
 missing; the token is new each time, because its secret is nowhere but in the file.
 """
 
+import hashlib
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from django.db import transaction
 from claims.services import delete_pool
 from pools.grants import give_grant
 from pools.models import Grant, Pool, Token
+from pools.providers.base import has_agents
 from pools.selectors import LIVE
 from pools.services import create_pool
 from pools.tokens import create_token, revoke_token
@@ -25,8 +29,9 @@ from project.kernel.locks import SAMPLE, lock_in_transaction
 POOLS = Path(__file__).with_name("pools.yaml")
 GROUP = "Sample"
 USER = "sample"
+APPROVER = "ben"  # decides about some plans, so that the way of a plan is seen
 TOKEN = "driver"  # noqa: S105  its name
-ROLE = "claimant"
+ROLES = {USER: "claimant", APPROVER: "approver"}
 REASON = "the sample"
 
 
@@ -39,24 +44,28 @@ def load_sample() -> list[str]:
             pool, is_new = _make_pool(config)
             pools.append(pool)
             said.append(f"pool {pool.name} {'is made' if is_new else 'is there already'}")
-        secret = _make_token(pools)
+        secret = _make_token(USER, pools)
+        approver = _make_token(APPROVER, [pool for pool in pools if has_agents(pool.provider)])
+    write_private(approver_file(), f"{approver}\n")
     write_private(token_file(), f"{secret}\n")
     return [*said, f"the driver's token is in {token_file()}"]
 
 
 def remove_sample() -> list[str]:
     """The driver stops first; then each pool ends its claims, and goes when it is empty. Its events stay."""
-    token_file().unlink(missing_ok=True)
+    for file in (token_file(), approver_file()):
+        file.unlink(missing_ok=True)
     with transaction.atomic():
         lock_in_transaction(SAMPLE, "sample")
-        user = _get_user()
-        for token in Token.objects.filter(user=user, revoked_at__isnull=True) if user else ():
+        users = [user for user in map(_find_user, ROLES) if user is not None and not _may_sign_in(user)]
+        for token in Token.objects.filter(user__in=users, name=TOKEN, revoked_at__isnull=True):
             revoke_token(token.pk, reason="the sample is removed")
     said = []
     for pool in list_pools_of_sample():
         if pool.state != "deleting":
             delete_pool(pool_name=pool.name, cascade=True, reason="the sample is removed")
-        said.append(f"pool {pool.name} is being deleted, with its claims")
+        said.append(f"pool {pool.name} is being deleted, with its claims{' and agents' if has_agents(pool.provider) else ''}")
+    shutil.rmtree(site_folder(), ignore_errors=True)
     return said or ["there is no sample here"]
 
 
@@ -73,12 +82,38 @@ def token_file() -> Path:
     return Path(settings.BERTH_HOME) / "sample-token"
 
 
+def approver_file() -> Path:
+    return Path(settings.BERTH_HOME) / "sample-approver-token"
+
+
+def site_folder() -> Path:
+    """What the sample's tasks keep in order. Where we are root they run as users of their own, who cannot enter a private home."""
+    home = Path(settings.BERTH_HOME)
+    if os.geteuid() != 0:
+        return home / "sample-site"
+    return Path("/var/tmp") / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"  # noqa: S108  (see _make_site)
+
+
 def read_configs() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(POOLS.read_text()))
 
 
+def _make_site() -> Path:
+    """One that somebody else has made is not ours to use."""
+    site = site_folder()
+    site.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if site.is_symlink() or site.stat().st_uid != os.geteuid():
+        raise Conflict(f"{site} belongs to somebody else.", way_out="Move it away, then load the sample.")
+    pages = site / "pages"
+    pages.mkdir(exist_ok=True)
+    pages.chmod(0o777 if os.geteuid() == 0 else 0o700)
+    return pages
+
+
 def _make_pool(config: dict[str, Any]) -> tuple[Pool, bool]:
     pool = Pool.objects.filter(LIVE, name=config["name"]).first()
+    if "env" in config.get("task", {}):
+        config["task"]["env"]["HELLO_TARGET"] = str(_make_site())
     if pool is None:
         return create_pool(config, reason=REASON), True
     if pool.spec.get("group") != GROUP:
@@ -88,24 +123,26 @@ def _make_pool(config: dict[str, Any]) -> tuple[Pool, bool]:
     return pool, False
 
 
-def _make_token(pools: list[Pool]) -> str:
-    """For a user that nobody can sign in as, who may claim in these pools alone."""
-    user = _get_user()
+def _make_token(name: str, pools: list[Pool]) -> str:
+    """For a user that nobody can sign in as, with one role in these pools alone."""
+    user = _find_user(name)
     if user is None:
-        user = User(username=USER)
+        user = User(username=name)
         user.set_unusable_password()
         user.save()
+    elif _may_sign_in(user):  # never somebody's who happens to have that name
+        raise Conflict(f"There is a user {name} who can sign in.", way_out="Rename that user, then try again.")
     for pool in pools:
-        if not Grant.objects.filter(user=user, pool=pool, role=ROLE).exists():
-            give_grant(role=ROLE, user=user, pool=pool, reason=REASON)
+        if not Grant.objects.filter(user=user, pool=pool, role=ROLES[name]).exists():
+            give_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)
     for token in Token.objects.filter(user=user, name=TOKEN, revoked_at__isnull=True):
         revoke_token(token.pk, reason="a new one takes its place")
-    return create_token(user=user, name=TOKEN)[1]
+    return create_token(user=user, name=TOKEN, pools=pools)[1]
 
 
-def _get_user() -> User | None:
-    """Never somebody's who happens to have that name: nobody can sign in as the sample's."""
-    user = User.objects.filter(username=USER).first()
-    if user is not None and (user.has_usable_password() or user.is_superuser):
-        raise Conflict(f"There is a user {USER} who can sign in.", way_out="Rename that user, then try again.")
-    return user
+def _find_user(name: str) -> User | None:
+    return User.objects.filter(username=name).first()
+
+
+def _may_sign_in(user: User) -> bool:
+    return user.has_usable_password() or user.is_superuser

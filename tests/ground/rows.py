@@ -24,7 +24,7 @@ def fill() -> None:
             ClaimRequest(pools=("device-ports",), kind="tcp", size=size, contiguous=size > 1, owner="service:turn", requested_by="ana")
         )
     create_claim(ClaimRequest(pools=("not-there-yet",), owner="user:ben", requested_by="ben"))
-    member = Member.objects.filter(pool__name="licences").order_by("pk").first()
+    member = Member.objects.filter(pool__name="env-test").order_by("pk").first()
     assert member is not None
-    cordon_member(member_id=member.pk, reason="new licence file")
+    cordon_member(member_id=member.pk, reason="a new kernel")
     add_operation(lane=f"member:{member.pk}", kind="sync", member_id=member.pk)

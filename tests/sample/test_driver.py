@@ -1,6 +1,7 @@
 """The driver against the real web process, by HTTP alone."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,26 +19,28 @@ from claims.services import force_release
 from project.sample.client import Client, Unauthorised
 from project.sample.driver import Driver
 from project.sample.play import BY_POOL, CREWS
-from project.sample.services import load_sample, remove_sample
+from project.sample.services import load_sample, remove_sample, site_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
-def token(site: str, tmp_path: Path, settings: Any) -> str:
+def token(site: str, tmp_path: Path, settings: Any) -> Iterator[str]:
     settings.BERTH_HOME = tmp_path
     load_sample()
-    return (tmp_path / "sample-token").read_text().strip()
+    yield (tmp_path / "sample-token").read_text().strip()
+    shutil.rmtree(site_folder(), ignore_errors=True)
 
 
 @pytest.fixture
-def driver(site: str, token: str) -> Iterator[Callable[[], Driver]]:
+def driver(site: str, token: str, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
     """Makes one, as if it had just started."""
     clients: list[Client] = []
 
     def start() -> Driver:
         clients.append(Client(site, token))
-        made = Driver(clients[-1], chance=Random(1))
+        clients.append(Client(site, (tmp_path / "sample-approver-token").read_text().strip()))
+        made = Driver(*clients[-2:], chance=Random(1))
         made.user = "sample"
         return made
 
@@ -84,7 +87,7 @@ def test_what_a_person_takes_away_is_forgotten(driver: Callable[[], Driver]) -> 
 def test_a_queue_gets_a_reason_and_gives_up_in_the_end(driver: Callable[[], Driver]) -> None:
     at_work = driver()
     while "waiting" not in at_work.known.values():
-        at_work.ask(BY_POOL["licences"])
+        at_work.ask(BY_POOL["env-test"])
     claim = next(claim for claim, state in at_work.known.items() if state == "waiting")
     answer = at_work.client.call("GET", f"claims/{claim}/").body
     assert answer["wait"]["text"]
@@ -94,9 +97,10 @@ def test_a_queue_gets_a_reason_and_gives_up_in_the_end(driver: Callable[[], Driv
 
 
 def test_it_ends_with_the_sample(driver: Callable[[], Driver]) -> None:
+    at_work = driver()
     remove_sample()
     with pytest.raises(Unauthorised):
-        driver().look()
+        at_work.look()
 
 
 def test_sigterm_ends_it_at_once(site: str, token: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The sample comes and goes as a whole."""
 
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from claims.models import Claim
 from claims.requests import ClaimRequest
 from claims.services import create_claim
 from pools.access import CLAIMANT
-from pools.models import Pool, Token
+from pools.models import Member, Pool, Token
+from pools.selectors import spec_of
 from pools.services import create_pool
 from pools.tokens import BadToken, identify_token
 from project.kernel.errors import Conflict
@@ -22,16 +25,18 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, settings: Any) -> Path:
+def home(tmp_path: Path, settings: Any) -> Iterator[Path]:
     settings.BERTH_HOME = tmp_path
-    return tmp_path
+    yield tmp_path
+    shutil.rmtree(sample.site_folder(), ignore_errors=True)
 
 
 def test_it_makes_three_pools_and_a_token_that_may_claim_in_them_alone(home: Path) -> None:
     sample.load_sample()
     pools = sample.list_pools_of_sample()
-    assert [pool.name for pool in pools] == ["device-ports", "env-test", "licences"]
-    assert Slot.objects.filter(pool__in=pools, is_open=True).count() == 20 + 16 + 64
+    assert [pool.name for pool in pools] == ["device-ports", "env-test", "harbour"]
+    assert Slot.objects.filter(pool__in=pools, is_open=True).count() == 20 + 64  # those of agents open with their first word
+    assert Member.objects.filter(pool__name="harbour", state="creating").count() == 2
     file = home / "sample-token"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     identity = identify_token(file.read_text().strip())
@@ -44,13 +49,13 @@ def test_loading_twice_makes_a_new_token_and_nothing_else(home: Path) -> None:
     first = (home / "sample-token").read_text().strip()
     assert "pool env-test is there already" in sample.load_sample()
     assert Pool.objects.count() == 3
-    assert Token.objects.filter(revoked_at__isnull=True).count() == 1
+    assert Token.objects.filter(revoked_at__isnull=True).count() == 2
     with pytest.raises(BadToken):
         identify_token(first)
 
 
 def test_a_pool_of_somebody_else_is_left_alone() -> None:
-    create_pool({"kind": "Pool", "name": "licences", "slots": 1})
+    create_pool({"kind": "Pool", "name": "harbour", "slots": 1})
     with pytest.raises(Conflict):
         sample.load_sample()
     assert Pool.objects.count() == 1
@@ -58,12 +63,41 @@ def test_a_pool_of_somebody_else_is_left_alone() -> None:
     assert Pool.objects.get().state == "active"
 
 
-def test_a_person_named_sample_gets_no_token() -> None:
-    User.objects.create_user("sample", password="a long password")
+def test_ben_may_decide_where_agents_are_and_nothing_else(home: Path) -> None:
+    sample.load_sample()
+    file = home / "sample-approver-token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ben = identify_token(file.read_text().strip())
+    roles = {pool.name: ben.roles_in(pool.pk) for pool in sample.list_pools_of_sample()}
+    assert roles == {"harbour": {"approver", "viewer"}, "env-test": set(), "device-ports": set()}
+
+
+def test_the_pages_of_its_tasks_have_a_folder(home: Path) -> None:
+    sample.load_sample()
+    pages = Path(spec_of(Pool.objects.get(name="harbour")).task.env["HELLO_TARGET"])
+    assert pages.is_dir() and pages.parent == sample.site_folder()
+    sample.remove_sample()
+    assert not pages.parent.exists()
+
+
+def test_a_folder_of_somebody_else_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "theirs").mkdir()
+    (home / "site").symlink_to(home / "theirs")
+    monkeypatch.setattr(sample, "site_folder", lambda: home / "site")
+    with pytest.raises(Conflict, match="somebody else"):
+        sample.load_sample()
+    assert not Pool.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["sample", "ben"])
+def test_a_person_of_that_name_gets_no_token(name: str) -> None:
+    User.objects.create_user(name, password="a long password")
     with pytest.raises(Conflict):
         sample.load_sample()
     assert not Pool.objects.exists()
     assert not Token.objects.exists()
+    assert sample.remove_sample() == ["there is no sample here"]
+    assert User.objects.get(username=name).has_usable_password()
 
 
 def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
@@ -72,7 +106,7 @@ def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
     claim = create_claim(ClaimRequest(pools=("env-test",), owner="branch:login", requested_by="ana"))
     said = sample.remove_sample()
     assert len(said) == 3
-    assert not (home / "sample-token").exists()
+    assert not (home / "sample-token").exists() and not (home / "sample-approver-token").exists()
     with pytest.raises(BadToken):
         identify_token(secret)
     assert Claim.objects.get(pk=claim.id).state == "ended"

@@ -1,5 +1,6 @@
 """What the sample's crews want: pure."""
 
+import json
 from random import Random
 
 import pytest
@@ -7,7 +8,7 @@ import yaml
 
 from pools.layout import kinds, slots_of
 from pools.spec import parse_pool
-from project.sample.play import BY_POOL, CREWS, Crew, demand_at, key_of, pause_before_next, work_of
+from project.sample.play import BY_POOL, CREWS, HARBOUR, WORKSPACES, Crew, demand_at, key_of, opening, pause_before_next, task_of, work_of
 from project.sample.services import POOLS
 
 
@@ -60,4 +61,25 @@ def test_all_crews_together_are_gentle() -> None:
         demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3 + (demand_at(crew, 0) / crew.beat if crew.beat else 0) for crew in CREWS
     )
     assert calls < 4, "requests a second"
-    assert set(BY_POOL) == set(configs())
+    assert {*BY_POOL, HARBOUR} == set(configs())
+
+
+def test_a_task_follows_from_its_key() -> None:
+    for n in range(50):
+        key = key_of(HARBOUR, str(n))
+        work = task_of(key)
+        assert work is not None and work == task_of(key)
+        assert work.workspace in WORKSPACES
+        assert json.loads(work.wanted) == work.harbour
+        assert work.is_approved or work.comment
+    assert task_of(key_of("env-test", "1")) is None and work_of(key_of(HARBOUR, "1")) is None
+
+
+def test_plans_and_applies_and_looks_for_drift_all_come() -> None:
+    works = [task_of(key_of(HARBOUR, str(n))) for n in range(200)]
+    assert {work.task for work in works if work} == {"plan", "plan_and_apply", "drift_check"}
+    assert {work.is_approved for work in works if work} == {True, False}
+
+
+def test_the_first_of_a_crew_are_more_than_there_is_room_for() -> None:
+    assert any(opening(crew) * crew.mean_size > crew.capacity for crew in CREWS)

@@ -1,0 +1,75 @@
+"""The sample's tasks: asked for as `sample`, done by real agents, decided by `ben`. Some plans are left to whoever looks at the sample."""
+
+import secrets
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from project.sample.client import Client, say
+from project.sample.play import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
+from project.settings import environment as env
+
+PROGRAM = env.ROOT / "examples" / "hello" / "hello.py"
+PAUSE = (4.0, 9.0)  # seconds between two requests
+WAITS = ("reserved", "parked")
+
+After = Callable[[float, Callable[[], None]], None]
+
+
+class Planner:
+    """Keeps nothing that its claims don't say: what becomes of a plan follows from the claim's key, and how long it has waited from the
+    moment at which we first saw it wait."""
+
+    def __init__(self, client: Client, ben: Client, after: After, chance: Random) -> None:
+        self.client, self.ben, self.after, self.chance = client, ben, after, chance
+        self.program = PROGRAM.read_text()
+        self.known: dict[int, str] = {}
+        self.visitors: set[int] = set()
+
+    def begin(self) -> None:
+        for n in range(MOST_TASKS - len(self.known)):
+            self.after(0.4 * n, self.ask)
+        self.after(self.chance.uniform(*PAUSE), self.arrive)
+
+    def arrive(self) -> None:
+        if len(self.known) < MOST_TASKS:
+            self.ask()
+        self.after(self.chance.uniform(*PAUSE), self.arrive)
+
+    def ask(self) -> None:
+        key = key_of(HARBOUR, secrets.token_hex(6))
+        work = task_of(key)
+        assert work is not None
+        answer = self.client.call("POST", "claims/", work.body(self.program), key)
+        if answer.is_success:
+            self.take_in(answer.body, work)
+        else:
+            say(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
+
+    def take_in(self, claim: dict[str, Any], work: TaskWork) -> None:
+        number, state = claim["id"], claim["state"]
+        if self.known.get(number) == state:
+            return
+        begins_to_wait = state in WAITS and self.known.get(number) not in WAITS
+        self.known[number] = state
+        if not begins_to_wait:
+            return
+        if len(self.visitors) < VISITORS:
+            self.visitors.add(number)
+            self.after(work.visitors_for, lambda: self.decide(number, work))
+        else:
+            self.after(work.decide_after, lambda: self.decide(number, work))
+
+    def forget(self, claim: int) -> None:
+        self.known.pop(claim, None)
+        self.visitors.discard(claim)
+
+    def decide(self, claim: int, work: TaskWork) -> None:
+        """What somebody else has decided meanwhile is decided."""
+        if self.known.get(claim) not in WAITS:
+            return
+        plan = self.ben.call("GET", f"claims/{claim}/plan/")
+        if plan.is_success:
+            verb = "approve" if work.is_approved else "reject"
+            self.ben.call("POST", f"claims/{claim}/{verb}/", {"digest": plan.body["digest"], "comment": work.comment})
+        self.visitors.discard(claim)
