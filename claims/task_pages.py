@@ -27,6 +27,7 @@ from project.kernel.errors import NotFound
 from project.kernel.regions import Opened, Subject, region
 
 LINES = 12
+SETTLED = {"applied": "it was applied", "not_applied": "nothing of it was applied", "unknown": "part of it may be there"}
 NAMED = 4  # people who could say yes
 ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -98,7 +99,9 @@ def of_task(name: str, template: str, context: Callable[[Identity, ClaimView], d
 
         def render() -> str:
             fresh = view_claim(claim_id, explain=True)
-            return render_to_string(template, {"claim": fresh, "now": timezone.now(), "identity": identity, **context(identity, fresh)})
+            return render_to_string(
+                template, {"claim": fresh, "now": timezone.now(), "identity": identity, **context(identity, fresh)}
+            ).strip()
 
         return Opened(f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every)
 
@@ -159,7 +162,9 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     """What has to be said before the plan: why it waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
     lost = claim.outcome == "lost" and last is not None and last.step == "apply"
-    return {"probably": probably(claim), "last": last, "lost_apply": lost, "is_applying": claim.step == "apply"}
+    told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
+    settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
+    return {"probably": probably(claim), "last": last, "lost_apply": lost, "settled": settled}
 
 
 def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
@@ -172,7 +177,8 @@ def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 
 def runs(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     rows = list_run_rows(claim.id)
-    return {"runs": rows, "bad": [row for row in rows if row.is_bad][-1:]}
+    bad = [row for row in rows if row.is_bad][-1:]
+    return {"runs": rows, "bad": [] if claim.state == "ended" and bad == rows[-1:] else bad}  # why it ended stands above
 
 
 def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:

@@ -250,11 +250,18 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
             for name, rows in sorted(groups.items(), key=lambda g: (g[0] == "", g[0]))
         ],
         "missing": missing,
-        "parts": bar_parts({part.name: 1 for rows in groups.values() for row in rows for part in row.slots.parts}),
+        "parts": legend_of({part.name for rows in groups.values() for row in rows for part in row.slots.parts}),
         "may_create": identity.may("configure", None),
         "now": now,
         "has_sparks": bool(sparks),
     }
+
+
+def legend_of(names: set[str]) -> list[tuple[str, str]]:
+    """Classes and words. Held is one colour, whether a task runs there or somebody only has it."""
+    both = {"running", "bound"} <= names
+    parts = bar_parts(dict.fromkeys(names - ({"bound"} if both else set()), 1))
+    return [(part.name, "running, bound" if both and part.name == "running" else part.word) for part in parts]
 
 
 def latest(identity: Identity) -> dict[str, Any]:

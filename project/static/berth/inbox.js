@@ -6,13 +6,13 @@
   const rows = () => [...document.querySelectorAll("[data-peek]")];
   let shown = new URL(location.href).searchParams.get("claim") || rows()[0]?.dataset.key || "", asked = 0, timer = 0;
 
+  const isThere = () => getComputedStyle(panel).display !== "none";
   const mark = () => {
     for (const row of rows()) {
-      if (row.dataset.key === shown) row.setAttribute("aria-current", "true");
+      if (row.dataset.key === shown && isThere()) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
   };
-  const isThere = () => getComputedStyle(panel).display !== "none";
   const open = async (row) => {
     if (shown === row.dataset.key) return;
     shown = row.dataset.key;

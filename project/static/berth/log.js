@@ -7,7 +7,7 @@
   const $ = (selector) => box.querySelector(selector);
   const view = $("[data-log-view]"), space = $("[data-log-space]"), list = $("[data-log-rows]"), said = $("[data-log-said]");
   const find = $("[data-log-find]"), hits = $("[data-log-hits]"), follow = $("[data-log-follow]"), download = $("[data-log-download]");
-  const TAIL = 300, MORE_EVERY = 1000, SPARE = 12, LONGEST = 8000; // lines, ms, rows, characters of a line that are shown
+  const SHORT = 12, TAIL = 300, MORE_EVERY = 1000, SPARE = 12, LONGEST = 8000; // rows, lines, ms, rows, characters of a line that are shown
   const { parse, strip, settle, PLAIN, isPlain } = berth.ansi;
 
   let run = null; // what is shown: {generation, lines, first, styles, gaps, from, next, isWhole, isLive, isOpen}
@@ -225,7 +225,9 @@
     if (run.leftOut) parts.push(`${number(run.leftOut)} bytes left out between its beginning and its end`);
     const text = parts.join(", ");
     if (said.textContent !== text) said.textContent = text;
-    $("[data-log-whole]").hidden = !run.chunks.length || (run.from <= 0 && box.hasAttribute("data-whole"));
+    const isShort = run.lines.length <= SHORT && run.from <= 0;
+    view.style.height = isShort ? `${Math.max(2, run.lines.length) * rowHeight + 2}px` : "";
+    $("[data-log-whole]").hidden = !run.chunks.length || isShort || (run.from <= 0 && box.hasAttribute("data-whole"));
   };
   const toEnd = () => {
     isJumping = true;
