@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import platform
 import queue
@@ -17,7 +19,7 @@ from .made import name_platform
 from .poller import Poller
 from .processes import end_all
 from .runner import Context, Run
-from .state import ACCEPTED, FINISHED, LOST, NOT_STARTED, REPORTED, Record
+from .state import ACCEPTED, FINISHED, LOST, NOT_STARTED, REPORTED, Record, write_whole
 from .version import name_version
 from .wire import Hello, Order, Orders, Stop, read_hello
 
@@ -242,5 +244,8 @@ class Agent:
         for run in list(self.runs.values()):
             run.join(2)
         self.context.client.close()
+        why = "refused" if code else "asked" if self.is_ending else "away"
+        with contextlib.suppress(OSError):  # for whoever started us: an end on purpose is no crash
+            write_whole(self.context.state.folder / "ended.json", json.dumps({"why": why, "pid": os.getpid()}).encode())
         self.journal.note("ended", code=code)
         return code
