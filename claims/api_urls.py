@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, events, pools, workspaces
+from claims.api import actions, bulk, claims, events, pools, runs, workspaces
 from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
@@ -49,6 +49,8 @@ urlpatterns = [
     path("claims/<id:claim_id>/acknowledge/", actions.ClaimAcknowledge.as_view(), name="api-claim-acknowledge"),
     path("claims/<id:claim_id>/keep/", actions.ClaimKeep.as_view(), name="api-claim-keep"),
     path("claims/<id:claim_id>/force-release/", actions.ClaimForceRelease.as_view(), name="api-claim-force-release"),
+    path("claims/<id:claim_id>/runs/", runs.RunList.as_view(), name="api-claim-runs"),
+    path("claims/<id:claim_id>/runs/<id:generation>/log/", runs.RunLog.as_view(), name="api-claim-log"),
     path("events/", events.EventList.as_view(), name="api-events"),
     path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),
     path("workspaces/<workspace:workspace>/lock/", workspaces.WorkspaceLock.as_view(), name="api-workspace-lock"),

@@ -28,3 +28,8 @@ SELECT seq FROM claims_logchunk WHERE claim_id = %(claim)s AND generation = %(ge
 SELECT claim_id, generation, step, member_id, member, place, boot, started_at, ended_at, outcome, code, reason, exit_code, facts::text AS facts,
   log_next, log_bytes, log_lines, log_left_out
 FROM claims_run WHERE claim_id = %(claim)s ORDER BY generation
+
+-- grown: of logs that are followed, those that have more by now, or are over.
+SELECT t.claim, t.generation, t.following FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[], %(nexts)s::int[]) AS t(claim, generation, following)
+LEFT JOIN claims_run r ON r.claim_id = t.claim AND r.generation = t.generation
+WHERE r.claim_id IS NULL OR r.log_next > t.following OR r.ended_at IS NOT NULL

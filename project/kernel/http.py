@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
@@ -75,7 +74,7 @@ class Http(ASGIHandler):
             await send({"type": "http.response.body", "body": response.content})
             return
         try:
-            async for part in parts(response):
+            async for part in parts(response, self.quick):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -143,13 +142,14 @@ def list_headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
     return headers + [(b"Set-Cookie", cookie.output(header="").strip().encode("ascii")) for cookie in response.cookies.values()]
 
 
-async def parts(response: Any) -> AsyncIterator[bytes]:
+async def parts(response: Any, threads: ThreadPoolExecutor) -> AsyncIterator[bytes]:
+    """Written part by part on the threads of requests, which have the connections: what is sent may still be read from the database."""
     if response.is_async:
         async for part in response:
             yield part
         return
     iterator: Iterator[bytes] = iter(response)
-    following = sync_to_async(lambda: next(iterator, b""), thread_sensitive=False)
-    while part := await following():
+    loop = asyncio.get_running_loop()
+    while part := await loop.run_in_executor(threads, next, iterator, b""):
         for start in range(0, len(part), CHUNK):
             yield part[start : start + CHUNK]

@@ -119,6 +119,8 @@ ROWS = {
     f"PUT {AGENT_TASK}plan-json/": Row(AGENT, {}),
     f"GET {AGENT_TASK}source/": Row(AGENT),
     f"POST {AGENT_TASK}result/": Row(AGENT, {"outcome": "failed"}),
+    "GET claims/<id:claim_id>/runs/": Row(VIEWER),
+    "GET claims/<id:claim_id>/runs/<id:generation>/log/": Row(VIEWER),
     "GET events/": Row(ANYBODY),
     "GET workspaces/": Row(VIEWER, where=EVERYWHERE),
     "GET workspaces/<workspace:workspace>/": Row(VIEWER, where=EVERYWHERE),

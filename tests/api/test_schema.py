@@ -66,7 +66,7 @@ def somebody(world: World, one_connection: None) -> None:
     SECRET["is"] = create_token(user=user, name="schema")[1]
     IDS.update(
         claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token, grant_id=world.grant, pool_name="one",
-        workspace="team/net", secret_name="PASSWORD",
+        workspace="team/net", secret_name="PASSWORD", generation=world.generation,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from claims.models import Run
 from claims.requests import ClaimRequest
 from claims.services import create_claim, lock_workspace
 from pools.grants import give_grant
@@ -47,6 +48,8 @@ def build() -> World:
     waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     assert (held.state, waiting.state) == ("bound", "waiting")
     set_secret(pool_id=pool.pk, name="PASSWORD", value="a word")
+    row = {"claim_id": held.id, "generation": held.generation, "member_id": held.slots[0].member_id, "member": "a"}
+    Run.objects.create(step="plan", **row)
     lock_workspace(name="team/net", reason="a test")
     return World(
         pool=pool,

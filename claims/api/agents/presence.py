@@ -7,7 +7,7 @@ from django.http import HttpResponse
 
 from claims.api.agents import shapes
 from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
-from claims.orders import AGENTS, ears, read_orders, watch
+from claims.orders import AGENTS, ears, read_orders, wait_for_orders
 from claims.services.tasks import confirm_stopped, lose_runs
 from claims.work import GRACE, beat_of, limits_of, spec_of
 from pools.endpoint import describe, in_query, read_text
@@ -76,7 +76,7 @@ class AgentOrders(AgentEndpoint):
         orders = read_orders(call.agent.member_id)
         response = answer(orders.as_dict())
         if left > 0 and have == orders.version:
-            response.again = lambda: watch().wait_for(call.agent.member_id, have, left)  # type: ignore[attr-defined]  # see project.kernel.http
+            response.again = lambda: wait_for_orders(call.agent.member_id, have, left)  # type: ignore[attr-defined]  # see project.kernel.http
         return response
 
 
