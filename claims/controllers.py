@@ -1,8 +1,12 @@
-"""The loops that serve claims and end them."""
+"""The loops that serve claims, end them, and make room for them."""
+
+import time
 
 from claims import finalization as finalization  # registers its chores
 from claims import sampling as sampling  # registers its chore
 from claims.allocation import allocate
+from claims.scaling import CHUNK, list_scaled, scale_pools
+from claims.scaling_snapshot import read_wanted
 from project.kernel.chores import Round
 from project.kernel.runtime import Controller
 from slots import finalization as slots_finalization  # noqa: F401  registers its chores
@@ -31,3 +35,34 @@ class Finalizer(Controller):
 
     def step(self) -> bool:
         return self.round.step()
+
+
+class Scaler(Controller):
+    """As many members as each pool's policy wants: pools in which somebody could not be served at once, all of them every few seconds."""
+
+    name = "scale"
+    topics = ("pools", "slots")
+    resync = 5.0
+    budget = 1.0  # seconds of one step: then a wish to stop is heard, and whoever asked meanwhile comes first
+    settled = 1.0  # seconds after which a pool that asks is looked at again, however often it asks
+
+    def __init__(self) -> None:
+        self.left: list[int] = []  # of the round over all pools
+        self.round_due = 0.0
+        self.looked: dict[int, float] = {}  # at pools that asked
+
+    def step(self) -> bool:
+        began = time.monotonic()
+        rows = list_scaled()
+        asking = [row.id for row in rows if row.is_requested and began - self.looked.get(row.id, 0.0) >= self.settled]
+        self.looked = {row.id: self.looked.get(row.id, 0.0) for row in rows if row.is_requested} | dict.fromkeys(asking, began)
+        if not self.left and began >= self.round_due:
+            self.left, self.round_due = [row.id for row in rows], began + 0.9 * self.resync
+        if not asking and not self.left:
+            return False
+        wanted = read_wanted()
+        scale_pools(asking, wanted)
+        while self.left and time.monotonic() - began < self.budget:
+            chunk, self.left = self.left[:CHUNK], self.left[CHUNK:]  # taken off first: one that fails holds up none behind it
+            scale_pools(chunk, wanted)
+        return bool(self.left)

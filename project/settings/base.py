@@ -206,10 +206,17 @@ BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
 BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # past a transaction pooler, for LISTEN
 
 # What the embedded controllers process runs, in one process; larger installations run one command each.
-BERTH_CONTROLLERS: list[str] = ["claims.controllers.Allocator", "claims.controllers.Finalizer", "slots.controllers.Watcher"]
+BERTH_CONTROLLERS: list[str] = [
+    "claims.controllers.Allocator",
+    "claims.controllers.Finalizer",
+    "claims.controllers.Scaler",
+    "slots.controllers.Watcher",
+]
 # Classes of pools.providers.base.Provider, by dotted name: what a pool may name as its provider.
 BERTH_PROVIDERS = [
     "pools.providers.static.StaticProvider",
     "pools.providers.agents.AgentsProvider",
     "pools.providers.local.LocalProvider",
 ]
+# Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.
+BERTH_SCALING_POLICIES: list[str] = []

@@ -1,0 +1,229 @@
+"""The scaler: as many members as a pool's policy wants, within its limits, and every decision written down with its reason.
+
+Some pools at a time, each locked, then seen as it is under that lock, decided on by pure policies (pools.scaling), written down and
+carried out in one transaction. So it does not matter how many scalers run or how long one of them sleeps: whoever decides sees what the
+others have done, and whoever was frozen in the middle has lost its transaction.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models.functions import Now
+
+from claims.scaling_snapshot import SCALING, Subject, Wanted, read_subjects, read_wanted
+from claims.statements import repeat
+from pools.models import Member, Pool
+from pools.providers.base import own_policies
+from pools.scaling import Decision, Fixed, Judged, Policy, decide
+from pools.scaling.model import record_inputs
+from pools.scaling_spec import build_policy
+from pools.selectors import get_pool
+from pools.spec import MemberSpec
+from project.kernel.chores import is_away
+from project.kernel.errors import BerthError, Conflict
+from project.kernel.events import record
+from project.kernel.hints import hint
+from slots.rows import add_member_rows, align_slots, let_go
+from slots.services import align_pool
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 20  # pools in one transaction: their locks are held for as long as it takes to decide on all of them
+ABSORB = 30.0  # seconds in which the next request is taken for what has just been done
+LONGEST_NAME = 63
+TOLD = ("blocked", "paused", "frozen", "failed")  # said in the log of events when they begin; what is done says so itself
+
+
+def list_scaled() -> list[Any]:
+    return SCALING.rows("scaled_pools")
+
+
+def scale_pools(pool_ids: Sequence[int], wanted: Wanted | None = None) -> dict[int, Decision]:
+    """One decision for each of these pools, made and carried out. A pool that somebody else has locked is left for the next time."""
+    wanted = read_wanted() if wanted is None else wanted
+    found: dict[int, Decision] = {}
+    for start in range(0, len(pool_ids), CHUNK):
+        chunk = list(pool_ids[start : start + CHUNK])
+        found |= repeat(lambda chunk=chunk: _scale_chunk(chunk, wanted))  # type: ignore[misc]
+    return found
+
+
+def _scale_chunk(pool_ids: list[int], wanted: Wanted) -> dict[int, Decision]:
+    with transaction.atomic():
+        rows = SCALING.rows("lock_scaled", pools=pool_ids)
+        if not rows:
+            return {}
+        subjects = read_subjects(rows, wanted)
+        decided = [(subject, settle(subject, think(subject))) for subject in subjects if subject.spec.scaling is not None]
+        for subject in subjects:
+            if subject.spec.scaling is None:  # it was, and it is still frozen
+                follow_freeze(subject)
+        write_down(decided)
+    return {subject.id: decision for subject, decision in decided}
+
+
+def think(subject: Subject) -> Decision:
+    """What the policy makes of it. One that fails does nothing and says so; it never takes anything away."""
+    try:
+        return decide(subject.snapshot, policy_of(subject))
+    except Exception as error:  # a policy of somebody's own may raise whatever it likes
+        if is_away(error):
+            raise
+        logger.exception("the scaling policy of pool %s failed", subject.row.name)
+        reason = f"Its policy failed: {type(error).__name__}: {error}"[:400]
+        return Decision(0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot))
+
+
+def policy_of(subject: Subject) -> Policy:
+    scaling = subject.spec.scaling
+    return Fixed(len(subject.snapshot.there)) if scaling is None else build_policy(scaling, own_policies())
+
+
+def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, Decision]:
+    """What would be decided now, without a lock and without a trace."""
+    pool = get_pool(pool_name)
+    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    if not rows:
+        raise Conflict(f"Pool {pool.name} is {pool.state}.", way_out="Its members follow demand once it is active.")
+    subject = read_subjects(rows, read_wanted())[0]
+    if subject.spec.scaling is None:
+        way_out = "Add scaling to its configuration, if its provider makes its members."
+        raise Conflict(f"The members of pool {pool.name} come and go by hand.", code="not_scaled", way_out=way_out)
+    return subject, think(subject)
+
+
+# -- carried out ------------------------------------------------------------------------------------------------------------------------
+
+
+def settle(subject: Subject, decision: Decision) -> Decision:
+    """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of this pool nor of the others."""
+    try:
+        with transaction.atomic():
+            follow_freeze(subject)
+            return carry_out(subject, decision) if decision.delta else decision
+    except (DatabaseError, BerthError) as error:
+        if is_away(error):
+            raise
+        logger.exception("pool %s could not be scaled by %s", subject.row.name, decision.delta)
+        reason = f"{decision.reason}, but it could not be done: {error}"[:400]
+        return replace(decision, delta=0, verdict="failed", code="failed", reason=reason, clears_request=False, chosen=())
+
+
+def carry_out(subject: Subject, decision: Decision) -> Decision:
+    """In a transaction that has locked the pool and made the decision on what it saw under that lock."""
+    pool = Pool.objects.get(pk=subject.id)
+    before = len(subject.snapshot.there)
+    if decision.delta > 0:
+        made = add_member_rows(pool, subject.spec, name_new(pool, decision.delta), decision.reason)
+        decision = replace(decision, chosen=tuple(Judged(m.pk, m.name, "created") for m in made))
+    else:
+        decision = remove_members(pool, decision)
+    if decision.delta:
+        SCALING.rows("stamp_scaled", pool=pool.pk, delta=decision.delta)
+        data = {"delta": decision.delta, "members": [judged.name for judged in decision.chosen]}
+        record("scale", pool_id=pool.pk, before=str(before), after=str(before + decision.delta), reason=decision.reason, data=data)
+        hint("pools", "slots")
+    return decision
+
+
+def name_new(pool: Pool, count: int) -> list[MemberSpec]:
+    """Numbers go on: the name of one that is gone is not given to another as long as anybody may remember it."""
+    prefix = f"{pool.name[: LONGEST_NAME - 9]}-"
+    last = SCALING.value("last_number", pool=pool.pk, prefix=prefix)
+    return [MemberSpec(f"{prefix}{last + i}") for i in range(1, count + 1)]
+
+
+def remove_members(pool: Pool, decision: Decision) -> Decision:
+    """Each is closed, then found empty, then it goes: a claim that was faster keeps its member (S13)."""
+    chosen, spared = [], list(decision.spared)
+    for judged in decision.chosen:
+        member = Member.objects.select_for_update(no_key=True).get(pk=judged.id)
+        Member.objects.filter(pk=member.pk).update(note=f"scaled in: {decision.reason}"[:500])
+        member.refresh_from_db()
+        if let_go(pool, member) in ("deleting", "gone"):
+            chosen.append(judged)
+        else:
+            Member.objects.filter(pk=member.pk).update(note="")
+            align_slots(pool, member)
+            spared.insert(0, Judged(judged.id, judged.name, "taken meanwhile"))
+    if chosen:
+        return replace(decision, delta=-len(chosen), chosen=tuple(chosen), spared=tuple(spared))
+    reason = f"{decision.reason}, but those that were idle have been taken meanwhile"
+    return replace(decision, delta=0, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=tuple(spared))
+
+
+def follow_freeze(subject: Subject) -> None:
+    """The pool is closed as long as a window is open and nobody has lifted it, and opened again after it."""
+    until = subject.frozen_until if subject.snapshot.limits.frozen else None
+    if until == subject.row.frozen_until:
+        return
+    pool = Pool.objects.get(pk=subject.id)
+    reason = f"frozen: {subject.snapshot.limits.frozen}" if until else ""
+    Pool.objects.filter(pk=pool.pk).update(frozen_until=until, freeze_reason=reason, changed_at=Now())
+    was_frozen = pool.frozen_until is not None
+    pool.refresh_from_db()
+    if was_frozen != (until is not None):
+        before, after = ("frozen", pool.state) if was_frozen else (pool.state, "frozen")
+        record("thaw" if was_frozen else "freeze", pool_id=pool.pk, before=before, after=after, reason=reason, data={"until": until})
+        align_pool(pool)
+        hint("pools", "slots")
+
+
+# -- written down -----------------------------------------------------------------------------------------------------------------------
+
+
+def write_down(decided: Sequence[tuple[Subject, Decision]]) -> None:
+    """Equal ones in a row are counted on one row; what was done has a row of its own."""
+    if not decided:
+        return
+    last = {row.pool: row for row in SCALING.rows("last_decisions", pools=[subject.id for subject, _ in decided])}
+    again, new = [], []
+    for subject, decision in decided:
+        before = last.get(subject.id)
+        if before is not None and before.key == decision.key and not decision.delta:
+            again.append((before.id, decision))
+        else:
+            new.append((subject, decision))
+            _tell(subject, decision)
+    if again:
+        SCALING.rows("see_again", ids=[id for id, _ in again], **_columns(d for _, d in again))
+    if new:
+        pools, deltas = [s.id for s, _ in new], [d.delta for _, d in new]
+        SCALING.rows("add_decisions", pools=pools, deltas=deltas, **_columns(d for _, d in new))
+    if over := [subject.id for subject, decision in decided if decision.clears_request]:
+        absorbing = [subject.id for subject, decision in decided if decision.absorbs]
+        SCALING.rows("end_requests", pools=over, absorbing=absorbing, seconds=ABSORB)
+
+
+def _tell(subject: Subject, decision: Decision) -> None:
+    if decision.verdict in TOLD:
+        count = str(len(subject.snapshot.there))
+        record("scale", pool_id=subject.id, before=count, after=count, reason=f"{decision.words}: {decision.reason}")
+
+
+def _columns(decisions: Iterable[Decision]) -> dict[str, list[Any]]:
+    found = list(decisions)
+    return {
+        "inputs": [json.dumps(inputs_of(d)) for d in found],
+        "reasons": [d.reason for d in found],
+        "chosen": [json.dumps([j._asdict() for j in d.chosen]) for d in found],
+        "spared": [json.dumps([j._asdict() for j in d.spared]) for d in found],
+    }
+
+
+def inputs_of(decision: Decision) -> dict[str, Any]:
+    """All that a card shows of it, but what has columns of its own."""
+    return {
+        **decision.inputs,
+        "key": decision.key,
+        "verdict": decision.verdict,
+        "words": decision.words,
+        "wanted": decision.wanted,
+        "checks": [check._asdict() for check in decision.checks],
+        "gauge": None if decision.gauge is None else decision.gauge._asdict(),
+        "more_spared": decision.more_spared,
+    }

@@ -1,0 +1,96 @@
+-- What the scaler reads and writes: for many pools at once, aggregated, never claim by claim.
+
+-- _pool_columns: what a decision rests on of the pool's own row. Ages by the clock of now, not of the transaction.
+p.id, p.name, p.provider, p.queue, p.spec::text AS spec, p.min_members, p.max_members,
+  p.scale_requested_at IS NOT NULL AS is_requested, coalesce(p.scaled_up_at >= p.scale_requested_at, false) AS grown_since_request,
+  extract(epoch FROM clock_timestamp() - p.scaled_up_at)::float8 AS since_up,
+  extract(epoch FROM clock_timestamp() - p.scaled_down_at)::float8 AS since_down,
+  extract(epoch FROM clock_timestamp() - p.observed_at)::float8 AS seen,
+  CASE WHEN p.pin_until IS NULL OR p.pin_until > now() THEN p.pin_count END AS pin_count, p.pin_reason, p.pin_until <= now() AS is_pin_over,
+  CASE WHEN p.paused_until > now() THEN coalesce(nullif(p.pause_reason, ''), 'the pool is paused') END AS paused,
+  CASE WHEN p.scaling_paused_until > now() THEN coalesce(nullif(p.scaling_pause_reason, ''), 'no reason was given') END AS scaling_paused,
+  coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, p.frozen_until, clock_timestamp() AS moment
+
+-- scaled_pools: those whose members follow demand, and those that are still frozen though they follow it no more.
+SELECT id, scale_requested_at IS NOT NULL AS is_requested FROM pools_pool p
+WHERE state = 'active' AND (spec->'scaling' IS NOT NULL OR frozen_until IS NOT NULL) ORDER BY id
+
+-- lock_scaled: first in the order of locks. What another scaler, or a person, is changing just now has its turn in the next cycle.
+SELECT {_pool_columns} FROM pools_pool p
+WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED
+
+-- wait_for_scaled: the same for one pool that a person names: nobody is passed over.
+SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' FOR NO KEY UPDATE
+
+-- read_scaled: the same, to look only.
+SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id
+
+-- scaled_members: with their slots, counted. The columns stand in the order of pools.scaling.Member, behind the pool. OFFSET 0: member by
+-- member through slot_place, never a walk over all slots.
+SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.draining, m.deletion_cost, m.created_at,
+  extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,
+  m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.spec_digest <> '' AND false AS is_outdated, m.is_owned
+FROM pools_member m CROSS JOIN LATERAL (
+  SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS slots, (count(*) FILTER (WHERE state = 'held'))::int AS running,
+    (count(*) FILTER (WHERE state = 'reserved'))::int AS reserved, (count(*) FILTER (WHERE state = 'draining'))::int AS draining,
+    max(changed_at) AS changed_at
+  FROM (SELECT state, changed_at FROM slots_slot WHERE member_id = m.id OFFSET 0) x) s
+WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state IN ('creating', 'ready', 'offline', 'deleting')
+
+-- free_lanes: what is handed out to the next who asks.
+SELECT pool_id, lane, count(*)::int AS n FROM slots_slot
+WHERE pool_id = ANY (%(pools)s::bigint[]) AND state = 'idle' AND is_open GROUP BY 1, 2
+
+-- wanted_lines: every line in which somebody waits, by hops, whatever their length.
+WITH RECURSIVE l AS (
+  (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
+  FROM l WHERE l.shape_id IS NOT NULL)
+SELECT sh.id AS shape, sh.pools, sh.kind, sh.size, sh.is_simple, coalesce(sh.terms->'selector', '{}'::jsonb) <> '{}'::jsonb AS has_selector,
+  coalesce(sh.wait_reason->>'code', '') AS code
+FROM l JOIN claims_shape sh ON sh.id = l.shape_id
+
+-- count_lines: how many wait in these lines, up to a number that is more than any pool can do at once.
+SELECT sh.id AS shape, w.n, w.waited FROM unnest(%(shapes)s::bigint[]) AS sh(id) CROSS JOIN LATERAL (
+  SELECT count(*)::int AS n, extract(epoch FROM now() - min(created_at))::float8 AS waited FROM (
+    SELECT created_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n}) x) w WHERE w.n > 0
+
+-- count_urgent: of them those that people have approved.
+SELECT shape_id AS shape, count(*)::int AS n FROM claims_claim
+WHERE state = 'waiting' AND step = 'apply' AND rank = 0 AND shape_id = ANY (%(shapes)s::bigint[]) GROUP BY 1
+
+-- count_seeking: plans that wait for people without the slot that their pool keeps for them.
+SELECT c.pool_id, sh.kind, count(*)::int AS n FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
+WHERE c.is_seeking AND c.pool_id = ANY (%(pools)s::bigint[]) GROUP BY 1, 2
+
+-- count_blocked: claims behind a lock or a predecessor: they add no demand.
+SELECT pool_id, count(*)::int AS n FROM claims_claim WHERE state = 'blocked' GROUP BY 1
+
+-- last_decisions: of each pool the one before.
+SELECT p.id AS pool, d.id, d.key FROM unnest(%(pools)s::bigint[]) AS p(id) CROSS JOIN LATERAL (
+  SELECT id, inputs->>'key' AS key FROM pools_decision WHERE pool_id = p.id ORDER BY last_at DESC LIMIT 1) d
+
+-- see_again: decided the same once more. What it was decided on is what it is now.
+UPDATE pools_decision SET last_at = now(), seen_again = seen_again + 1, inputs = t.inputs, reason = t.reason, chosen = t.chosen, spared = t.spared
+FROM unnest(%(ids)s::bigint[], %(inputs)s::jsonb[], %(reasons)s::text[], %(chosen)s::jsonb[], %(spared)s::jsonb[])
+  AS t(id, inputs, reason, chosen, spared) WHERE pools_decision.id = t.id
+
+-- add_decisions: new ones.
+INSERT INTO pools_decision (pool_id, inputs, delta, reason, chosen, spared)
+SELECT * FROM unnest(%(pools)s::bigint[], %(inputs)s::jsonb[], %(deltas)s::int[], %(reasons)s::text[], %(chosen)s::jsonb[], %(spared)s::jsonb[])
+RETURNING id, pool_id
+
+-- end_requests: what was asked for is there, or can't be had. The next request is for what has just been done.
+UPDATE pools_pool SET scale_requested_at = NULL,
+  absorb_until = CASE WHEN id = ANY (%(absorbing)s::bigint[]) THEN now() + make_interval(secs => %(seconds)s) ELSE absorb_until END
+WHERE id = ANY (%(pools)s::bigint[])
+
+-- stamp_scaled: a decision was carried out.
+UPDATE pools_pool SET scaled_up_at = CASE WHEN %(delta)s::int > 0 THEN clock_timestamp() ELSE scaled_up_at END,
+  scaled_down_at = CASE WHEN %(delta)s::int < 0 THEN clock_timestamp() ELSE scaled_down_at END
+WHERE id = %(pool)s
+
+-- last_number: the highest that a member of this pool was ever called by, as far as is known.
+SELECT coalesce(max(substr(name, length(%(prefix)s::text) + 1)::int), 0) AS n FROM pools_member
+WHERE pool_id = %(pool)s AND starts_with(name, %(prefix)s::text) AND substr(name, length(%(prefix)s::text) + 1) ~ '^[0-9]{1,8}$'

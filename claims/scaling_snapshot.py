@@ -1,0 +1,166 @@
+"""What the scaler sees of pools: members with their slots and the lines that wait, for many pools in a few queries."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pools.layout import default_kind, lanes_for, slots_of
+from pools.providers.base import known_providers
+from pools.scaling import Limits, Line, Member, Pin, Snapshot, find_open
+from pools.selectors import read_stored
+from pools.spec import PoolSpec
+from project.kernel.sql import Statements
+from slots.controllers import LOOK_EVERY
+
+SCALING = Statements(Path(__file__).with_name("scaling.sql"))
+
+MOST_COUNTED = 1000  # claims of a line: more than that make no difference to the next decision
+# No new member helps these: what they ask for no member has, or another pool is missing.
+HOPELESS = frozenset(
+    {
+        "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long", "member_too_small", "unequal_segments", "unequal_quotas",
+        "no_common_range", "no_member_with_labels", "pool_not_found", "pool_pending", "pool_deleting",
+    }
+)  # fmt: skip
+DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A pool whose members follow demand, as it is at one moment."""
+
+    row: Any
+    spec: PoolSpec
+    snapshot: Snapshot
+    frozen_until: datetime | None  # by its windows, lifted or not
+
+    @property
+    def id(self) -> int:
+        return int(self.row.id)
+
+
+@dataclass
+class Wanted:
+    """Lines in which somebody waits, read once for many pools: which pools they name, not yet how many wait."""
+
+    by_pool: Mapping[str, list[Any]] = field(default_factory=dict)
+    blocked: Mapping[int, int] = field(default_factory=dict)
+
+
+def read_wanted() -> Wanted:
+    by_pool: dict[str, list[Any]] = defaultdict(list)
+    for row in SCALING.rows("wanted_lines"):
+        for name in row.pools:
+            by_pool[name].append(row)
+    return Wanted(by_pool, {row.pool_id: row.n for row in SCALING.rows("count_blocked")})
+
+
+def read_subjects(rows: Sequence[Any], wanted: Wanted) -> list[Subject]:
+    """Of pools whose rows were read, or locked, just now."""
+    ids = [row.id for row in rows]
+    members: dict[int, list[Member]] = defaultdict(list)
+    make: Any = Member._make
+    for row in SCALING.rows("scaled_members", pools=ids):
+        members[row[0]].append(make(row[1:]))
+    demand = _read_demand(rows, wanted)
+    return [_subject(row, members.get(row.id, []), demand, wanted) for row in rows]
+
+
+@dataclass
+class _Demand:
+    counts: Mapping[int, Any] = field(default_factory=dict)
+    urgent: Mapping[int, int] = field(default_factory=dict)
+    seeking: Mapping[int, list[Any]] = field(default_factory=dict)
+    free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+def _read_demand(rows: Sequence[Any], wanted: Wanted) -> _Demand:
+    """How many wait, counted now; and what is free, where somebody does."""
+    shapes = sorted({line.shape for row in rows for line in wanted.by_pool.get(row.name, ())})
+    seeking: dict[int, list[Any]] = defaultdict(list)
+    for row in SCALING.rows("count_seeking", pools=[row.id for row in rows]):
+        seeking[row.pool_id].append(row)
+    pools = [row.id for row in rows if row.id in seeking or wanted.by_pool.get(row.name)]
+    free: dict[int, dict[str, int]] = defaultdict(dict)
+    if pools:
+        for row in SCALING.rows("free_lanes", pools=pools):
+            free[row.pool_id][row.lane] = row.n
+    if not shapes:
+        return _Demand(seeking=seeking, free=free)
+    counts = {row.shape: row for row in SCALING.rows("count_lines", MOST_COUNTED, shapes=shapes)}
+    urgent = {row.shape: row.n for row in SCALING.rows("count_urgent", shapes=shapes)}
+    return _Demand(counts, urgent, seeking, free)
+
+
+def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -> Subject:
+    spec = read_stored(row.name, row.spec)
+    limits, frozen_until = limits_of(row, spec)
+    lines, hopeless = _lines_of(row, spec, demand, wanted)
+    snapshot = Snapshot(
+        pool=row.name,
+        members=tuple(members),
+        lines=tuple(lines),
+        free=demand.free.get(row.id, {}),
+        each=each_of(row.name, row.spec),
+        limits=limits,
+        is_requested=row.is_requested,
+        grown_since_request=row.grown_since_request,
+        since_up=row.since_up,
+        since_down=row.since_down,
+        seen=row.seen,
+        fresh=fresh_for(row.provider),
+        blocked=wanted.blocked.get(row.id, 0),
+        hopeless=hopeless,
+    )
+    return Subject(row, spec, snapshot, frozen_until)
+
+
+def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: Wanted) -> tuple[list[Line], int]:
+    lines, hopeless = [], 0
+    for line in wanted.by_pool.get(row.name, ()):
+        counted = demand.counts.get(line.shape)
+        if counted is None:  # served meanwhile
+            continue
+        lanes = lanes_for(spec.layout, line.kind or default_kind(spec.layout) or "")
+        if not lanes or line.code in HOPELESS:
+            hopeless += counted.n
+            continue
+        urgent = min(counted.n, demand.urgent.get(line.shape, 0)) * line.size
+        fits = line.is_simple or line.code not in DOES_NOT_FIT
+        lines.append(Line(tuple(lanes), counted.n, counted.n * line.size, urgent, counted.waited, fits, not line.has_selector))
+    for seeking in demand.seeking.get(row.id, ()):
+        if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
+            lines.append(Line(tuple(lanes), seeking.n, seeking.n, seeking.n))
+    return lines, hopeless
+
+
+def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
+    """The pool's own, or those of the window that is open; what a person has ordered; whether it is frozen, and until when."""
+    low, high, words = row.min_members, row.max_members, ""
+    scaling = spec.scaling
+    if scaling is not None and (found := find_open(scaling.schedule, row.moment)) is not None:
+        window = found[0]
+        low = row.min_members if window.low is None else window.low
+        high = row.max_members if window.high is None else min(window.high, row.max_members)
+        words = window.words
+    freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
+    frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
+    pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)
+    paused = row.paused or row.scaling_paused or ""
+    return Limits(min(low, high), high, words, pin, paused, frozen), None if freeze is None else freeze[1]
+
+
+def fresh_for(provider: str) -> float:
+    """Two full looks: older than that is not known (I24)."""
+    known = known_providers().get(provider)
+    return 2 * min(LOOK_EVERY, known.look_every if known is not None else LOOK_EVERY)
+
+
+@lru_cache(maxsize=4096)
+def each_of(name: str, spec: str) -> Mapping[str, int]:
+    """What a new member offers, by lane."""
+    return Counter(lane for lane, _ in slots_of(read_stored(name, spec).layout))
