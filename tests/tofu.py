@@ -1,4 +1,4 @@
-"""`-p tests.tofu`: the fixture `tofu`, a real OpenTofu as `make tofu` builds it. Where it is missing its tests are left out, and that is said loudly."""
+"""`-p tests.tofu`: a real OpenTofu, as `make tofu` builds it. Where it is missing its tests are left out, and that is said loudly."""
 
 import os
 import shutil

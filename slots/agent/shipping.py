@@ -60,7 +60,8 @@ class Shipper(threading.Thread):
             self.spool.more.wait(left)
             self.spool.more.clear()
         chunk = self.spool.chunk(self.next, self.chunk_bytes)
-        if chunk is None:
+        if chunk is None:  # half a character
+            self.spool.more.wait(0.5)
             return True
         body: dict[str, Any] = {"seq": chunk.seq, "text": chunk.text, "lines": chunk.lines}
         if chunk.left_out:

@@ -229,9 +229,9 @@ class Spool:
 
 def fit(data: bytes, most: int, is_last: bool) -> tuple[int, str]:
     """How many bytes go into one chunk, and their text, at most `most` bytes long when written as UTF-8."""
-    end = whole_characters(data)
-    if not end or is_last:
-        end = len(data)
+    end = len(data) if is_last else whole_characters(data)
+    if not end:
+        return 0, ""
     text = decode(data[:end])
     if len(text.encode()) <= most:
         return end, text

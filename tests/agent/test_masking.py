@@ -1,0 +1,81 @@
+"""Secrets in what a task prints, however it is cut."""
+
+import base64
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slots.agent.masking import Masker, mask_text, spell
+
+LETTERS = st.binary(max_size=40).map(lambda data: bytes(b"abc"[byte % 3] for byte in data))
+SECRETS = st.lists(st.binary(min_size=1, max_size=6).map(lambda data: bytes(b"abc"[byte % 3] for byte in data)), min_size=1, max_size=4)
+
+
+def mask(pieces: list[bytes], secrets: list[bytes]) -> bytes:
+    masker = Masker(secrets)
+    return b"".join(masker.feed(piece) for piece in pieces) + masker.end()
+
+
+def naive(data: bytes, secrets: list[bytes]) -> bytes:
+    """By definition: each byte of each occurrence, overlapping ones too."""
+    covered = [
+        any(data[at : at + len(one)] == one for one in secrets for at in range(max(0, i - len(one) + 1), i + 1)) for i in range(len(data))
+    ]
+    out, was = b"", False
+    for byte, is_covered in zip(data, covered, strict=True):
+        out += (b"" if was else b"***") if is_covered else bytes([byte])
+        was = is_covered
+    return out
+
+
+@given(LETTERS, SECRETS, st.lists(st.integers(0, 40), max_size=6))
+def test_cuts_change_nothing(data: bytes, secrets: list[bytes], cuts: list[int]) -> None:
+    at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[begin:end] for begin, end in itertools.pairwise(at)]
+    assert mask(pieces, secrets) == naive(data, secrets)
+
+
+@given(LETTERS, SECRETS)
+def test_byte_by_byte(data: bytes, secrets: list[bytes]) -> None:
+    assert mask([bytes([byte]) for byte in data], secrets) == naive(data, secrets)
+
+
+@given(st.binary(max_size=300), SECRETS)
+def test_never_more_is_held_back_than_may_begin_a_secret(data: bytes, secrets: list[bytes]) -> None:
+    masker = Masker(secrets)
+    masker.feed(data)
+    assert len(masker.held) < max(map(len, secrets))
+    assert not masker.held or any(one.startswith(masker.held) for one in secrets)
+
+
+def test_what_looks_like_nothing_comes_at_once() -> None:
+    masker = Masker([b"swordfish"])
+    assert masker.feed(b"password: ") == b"password: "
+    assert masker.feed(b"sword") == b""
+    assert masker.feed(b"play\n") == b"swordplay\n"
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["tr0ub4dor&3", base64.b64encode(b"tr0ub4dor&3").decode(), "tr0ub4dor%263", "x=tr0ub4dor&3;tr0ub4dor&3"],
+)
+def test_usual_spellings(printed: str) -> None:
+    masked = mask_text(printed, spell(["tr0ub4dor&3"]))
+    assert "tr0ub4dor" not in masked
+    assert "***" in masked
+
+
+def test_a_key_of_several_lines_is_masked_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nabcdefghijkl\nmnopqrstuvwx\n-----END KEY-----\n"
+    assert "abcdefghijkl" not in mask_text("  abcdefghijkl\r\n  mnopqrstuvwx\r\n", spell([key]))
+
+
+def test_quotes_and_newlines_as_json_has_them() -> None:
+    assert 'pa\\"ss\\nword' not in mask_text('{"key": "pa\\"ss\\nword"}', spell(['pa"ss\nword']))
+
+
+def test_an_empty_secret_masks_nothing() -> None:
+    assert spell(["", " "]) == [b" "]
+    assert mask_text("abc", spell([""])) == "abc"

@@ -1,0 +1,116 @@
+"""What of a plan's JSON leaves the agent."""
+
+import json
+from typing import Any
+
+import pytest
+
+from slots.agent.masking import spell
+from slots.agent.redaction import SENSITIVE, redact_by, redact_plan
+from slots.agent.summary import changes_anything, count_drift, summarize_plan
+
+S = "s3cret-value"
+
+
+@pytest.mark.parametrize(
+    ("value", "marks", "kept"),
+    [
+        ("plain", False, "plain"),
+        (S, True, SENSITIVE),
+        (None, True, None),
+        ({"a": S, "b": 1}, {"a": True}, {"a": SENSITIVE, "b": 1}),
+        ({"a": S, "b": 1}, True, SENSITIVE),
+        ([{"a": S}, {"a": "x"}], [{"a": True}, {}], [{"a": SENSITIVE}, {"a": "x"}]),
+        ([1, 2, 3], [False, True], [1, SENSITIVE, 3]),
+        ({"a": {"b": [S]}}, {"a": {"b": [True]}}, {"a": {"b": [SENSITIVE]}}),
+        (S, {"a": True}, SENSITIVE),  # marks that do not fit
+        ([S], {"a": True}, SENSITIVE),
+        ("plain", {}, "plain"),
+        ({"a": 1}, [], {"a": 1}),
+    ],
+)
+def test_marks(value: Any, marks: Any, kept: Any) -> None:
+    assert redact_by(value, marks) == kept
+
+
+def plan() -> dict[str, Any]:
+    values = {"name": "n", "password": S, "nested": [{"token": S}]}
+    marks = {"password": True, "nested": [{"token": True}]}
+    resource = {"address": "a.b", "values": values, "sensitive_values": marks}
+    module = {"resources": [resource], "child_modules": [{"resources": [resource], "child_modules": [{"resources": [resource]}]}]}
+    outputs = {"hidden": {"sensitive": True, "value": S}, "shown": {"sensitive": False, "value": "v"}}
+    change = {
+        "actions": ["create"],
+        "before": None,
+        "after": values,
+        "before_sensitive": False,
+        "after_sensitive": marks,
+        "after_unknown": {"id": True},
+    }
+    update = {"actions": ["update"], "before": values, "after": values, "before_sensitive": marks, "after_sensitive": marks}
+    return {
+        "format_version": "1.2",
+        "variables": {"password": {"value": S}, "name": {"value": "n"}},
+        "planned_values": {"root_module": module, "outputs": outputs},
+        "prior_state": {"format_version": "1.0", "values": {"root_module": module, "outputs": outputs}},
+        "resource_changes": [{"address": "a.b", "change": change}, {"address": "a.c", "change": {**update, "before_identity": {"id": S}}}],
+        "resource_drift": [{"address": "a.b", "change": update}],
+        "output_changes": {
+            "hidden": {"actions": ["create"], "before": None, "after": S, "before_sensitive": False, "after_sensitive": True}
+        },
+        "configuration": {
+            "provider_config": {"x": {"expressions": {"password": {"constant_value": S}}}},
+            "root_module": {"variables": {"password": {"sensitive": True, "default": S}, "name": {}}},
+        },
+    }
+
+
+def test_nothing_marked_is_left_anywhere() -> None:
+    kept = redact_plan(plan(), [])
+    assert S not in json.dumps(kept)
+    assert kept["variables"]["name"] == {"value": "n"}
+    assert kept["resource_changes"][0]["change"]["after"] == {"name": "n", "password": SENSITIVE, "nested": [{"token": SENSITIVE}]}
+    assert kept["planned_values"]["outputs"]["shown"]["value"] == "v"
+    assert kept["prior_state"]["values"]["root_module"]["child_modules"][0]["resources"][0]["values"]["password"] == SENSITIVE
+
+
+def test_named_secrets_go_by_value_from_keys_texts_and_numbers() -> None:
+    given = {
+        "resource_changes": [{"address": "a", "change": {"actions": ["create"], "after": {"k-4711": "url://u:pw-pw-pw@h", "pin": 4711}}}]
+    }
+    text = json.dumps(redact_plan(given, spell(["pw-pw-pw", "4711"])))
+    assert "pw-pw-pw" not in text and "4711" not in text
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{}, {"resource_changes": 5}, {"resource_changes": [None, 3]}, {"planned_values": []}, {"variables": [1]}, {"prior_state": "x"}],
+)
+def test_odd_forms_do_no_harm(broken: dict[str, Any]) -> None:
+    redact_plan(broken, spell(["abc"]))
+    summarize_plan(broken)
+    changes_anything(broken)
+
+
+@pytest.mark.parametrize(
+    ("actions", "kind"),
+    [
+        (["create"], "add"),
+        (["update"], "change"),
+        (["delete"], "destroy"),
+        (["delete", "create"], "replace"),
+        (["create", "delete"], "replace"),
+        (["forget"], "destroy"),
+    ],
+)
+def test_counts(actions: list[str], kind: str) -> None:
+    summary = summarize_plan(
+        {"resource_changes": [{"change": {"actions": actions}}, {"change": {"actions": ["no-op"]}}, {"change": {"actions": ["read"]}}]}
+    )
+    assert summary == {"add": 0, "change": 0, "destroy": 0, "replace": 0} | {kind: 1}
+
+
+def test_drift_counts_what_differs() -> None:
+    assert count_drift(plan()) == 1
+    assert changes_anything({"output_changes": {"a": {"actions": ["create"]}}})
+    assert not changes_anything({"resource_changes": [{"change": {"actions": ["no-op"]}}]})
