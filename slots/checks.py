@@ -1,12 +1,13 @@
 """Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it leaves, I11 the most, I16m timers, I19 the
-outside, I24 looks."""
+outside, I24 looks, I26 agents of this machine."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from pools.layout import slots_of
 from pools.models import Member
-from pools.selectors import list_members_of, list_pools, member_spec_of, spec_of
+from pools.providers.local import agents_home, member_of, remove
+from pools.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
 from project.kernel.doctor import Finding, check
 from project.kernel.operations import ProviderError
 from project.kernel.sql import run
@@ -146,3 +147,16 @@ def find_not_looked_at() -> Iterator[Finding]:
     for row in run(NOT_LOOKED_AT, {"limit": LOOK_LIMIT}, prepare=False):
         repair = "See that `watch` runs; its log says whether the provider answers."
         yield Finding(f"pool {row.name}", f"not looked at for {row.age:.0f} s", repair)
+
+
+@check(
+    "I26",
+    "Each agent of this machine has its member",
+    "One that nobody knows any more is refused, does nothing and takes memory; after a restore it may be of another time.",
+)
+def find_agents_without_members() -> Iterator[Finding]:
+    folders = sorted(agents_home().glob("*.*")) if agents_home().is_dir() else []
+    known = set(Member.objects.filter(LIVE, pk__in=[member_of(folder) or 0 for folder in folders]).values_list("pk", flat=True))
+    for folder in folders:
+        if member_of(folder) not in known:
+            yield Finding(str(folder), "no member knows it", "--repair ends what runs there and removes it.", partial(remove, folder))
