@@ -1,6 +1,6 @@
 from django.urls import path
 
-from claims import decision_pages, inbox, log_pages, plan_pages, questions, task_pages, views, workspace_pages
+from claims import decision_pages, inbox, plan_pages, questions, task_pages, views, workspace_pages
 
 assert task_pages  # registers its regions
 
@@ -18,7 +18,6 @@ urlpatterns = [
     path("claims/<int:claim_id>/plan/<int:plan_id>/changes/", plan_pages.list_changes, name="claim-plan-changes"),
     path("claims/<int:claim_id>/plan/<int:plan_id>/changes/<int:number>/", plan_pages.show_change, name="claim-plan-change"),
     path("claims/<int:claim_id>/plan/<int:plan_id>/raw/", plan_pages.show_raw, name="claim-plan-raw"),
-    path("claims/<int:claim_id>/runs/<int:generation>/log/", log_pages.show_log, name="claim-log"),
     path("approvals/", inbox.show_approvals, name="approvals"),
     path("claims/<int:claim_id>/approve/", decision_pages.approve, name="claim-approve"),
     path("claims/<int:claim_id>/reject/", decision_pages.reject, name="claim-reject"),

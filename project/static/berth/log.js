@@ -7,11 +7,11 @@
   const $ = (selector) => box.querySelector(selector);
   const view = $("[data-log-view]"), space = $("[data-log-space]"), list = $("[data-log-rows]"), said = $("[data-log-said]");
   const find = $("[data-log-find]"), hits = $("[data-log-hits]"), follow = $("[data-log-follow]"), download = $("[data-log-download]");
-  const SHORT = 12, TAIL = 300, MORE_EVERY = 1000, SPARE = 12, LONGEST = 8000; // rows, lines, ms, rows, characters of a line that are shown
+  const SHORT = 12, TAIL = 300, PAUSE = 250, WAIT = 20, SPARE = 12, LONGEST = 8000; // lines, lines, ms, seconds, rows, characters of a line that are shown
   const { parse, strip, settle, PLAIN, isPlain } = berth.ansi;
 
   let run = null; // what is shown: {generation, lines, first, styles, gaps, from, next, isWhole, isLive, isOpen}
-  let rowHeight = 20, timer = 0, found = [], at = -1, needle = "", drawn = "", loading = null, isJumping = false;
+  let rowHeight = 20, timer = 0, found = [], following = null, at = -1, needle = "", drawn = "", loading = null, isJumping = false;
 
   const tabs = () => [...document.querySelectorAll("[data-run]")];
   const number = (n) => n.toLocaleString("en-US");
@@ -60,19 +60,22 @@
   };
 
   // -- loading ----------------------------------------------------------------------------------------------------------------
-  const ask = async (state, query) => {
-    const answer = await fetch(`${box.dataset.base}${state.generation}/log/?${query}`, { headers: { Accept: "application/json" } });
+  // What is after a piece; `wait`: held open by the server until there is something.
+  const ask = async (state, query, signal) => {
+    const told = new URLSearchParams(Object.entries(query).filter(([name, value]) => name !== "after" || value >= 0));
+    const answer = await fetch(`${box.dataset.base}${state.generation}/log/?${told}`, { headers: { Accept: "application/json" }, signal });
     if (!answer.ok) throw new Error(String(answer.status));
     return answer.json();
   };
   const open = async (generation) => {
     clearTimeout(timer);
+    following?.abort();
     const state = run = fresh(generation);
     list.replaceChildren();
     drawn = "";
     mark();
     try {
-      take(state, await ask(state, `tail=${TAIL}`));
+      take(state, await ask(state, { tail: TAIL }));
     } catch (error) {
       return failed(state, error);
     }
@@ -91,24 +94,25 @@
   };
   const again = () => {
     clearTimeout(timer);
-    if (run && !run.isWhole) timer = setTimeout(more, MORE_EVERY);
+    if (run && !run.isWhole) timer = setTimeout(more, PAUSE);
   };
   const more = async () => {
     const state = run;
-    if (!state) return;
-    if (document.hidden) return again();
+    following?.abort();
+    if (!state || state.isWhole || document.hidden) return; // it goes on when somebody looks
+    const mine = (following = new AbortController());
     try {
       const before = state.lines.length, open = state.isOpen;
       let page;
       do {
-        page = await ask(state, `after=${state.next}`);
+        page = await ask(state, { after: state.next, wait: WAIT }, mine.signal);
         if (run !== state) return;
         take(state, page);
       } while (page.chunks.length && page.more);
       if (state.lines.length !== before || open) grown(before);
       else tell();
     } catch (error) {
-      return failed(state, error);
+      return mine.signal.aborted ? undefined : failed(state, error);
     }
     again();
   };
@@ -126,7 +130,7 @@
       let after = -1;
       try {
         while (after < state.from - 1) {
-          const page = await ask(state, `after=${after}`);
+          const page = await ask(state, { after });
           if (run !== state) return;
           const wanted = page.chunks.filter((chunk) => chunk.seq < state.from);
           chunks.push(...wanted);
@@ -348,7 +352,7 @@
     newest = last;
   };
   document.addEventListener("berth:changed", watch);
-  document.addEventListener("visibilitychange", () => !document.hidden && run && !run.isWhole && more());
+  document.addEventListener("visibilitychange", () => (document.hidden ? following?.abort() : run?.chunks && more()));
   new ResizeObserver(() => run && draw()).observe(view);
   watch();
   berth.log = { whole, get lines() { return run?.lines.length || 0; }, get rows() { return list.childElementCount; } };
