@@ -205,7 +205,7 @@ def _tell(subject: Subject, decision: Decision) -> None:
         record("scale", pool_id=subject.id, before=count, after=count, reason=f"{decision.words}: {decision.reason}")
 
 
-def _columns(decisions: Iterable[Decision]) -> dict[str, list[Any]]:
+def _columns(decisions: Iterable[Decision]) -> dict[str, Any]:
     found = list(decisions)
     return {
         "inputs": [json.dumps(inputs_of(d)) for d in found],
