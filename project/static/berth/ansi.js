@@ -64,7 +64,7 @@ window.berth = window.berth || {};
     const [fg, bg] = s.swap ? [s.bg || "-", s.fg || "-"] : [s.fg, s.bg];
     const found = [];
     if (bg) found.push(bg === "-" ? "bx" : `b${shade(bg)}`);
-    if (fg && !(bg && fg === "-")) found.push(fg === "-" ? "fx" : `f${shade(fg)}`);
+    if (fg && (fg !== "-" || bg === "-")) found.push(fg === "-" ? "fx" : `f${shade(fg)}`); // a background brings its own text colour
     for (const name of ["bold", "dim", "italic", "under"]) if (s[name]) found.push(`t-${name}`);
     return found.join(" ");
   };
