@@ -14,7 +14,7 @@ def test_chunks_are_a_second_apart_unless_full(server: Server, agent: Agent) -> 
     assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 13))
     at = server.sent_at[1, 10]
     assert len(at) >= 3
-    assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(at))
+    assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(at[:-1]))
 
 
 def test_a_gigabyte_fills_nothing(server: Server, agent: Agent) -> None:

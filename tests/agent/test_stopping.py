@@ -1,0 +1,106 @@
+"""The server, or the one who runs the agent, ends tasks."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from slots.agent.processes import list_marked
+
+from .conftest import Agent, until
+from .server import Server
+from .test_kills import mark
+
+
+def test_cancel_asks_first_and_then_kills_the_whole_group(server: Server, agent: Agent) -> None:
+    command = "trap 'echo asked' TERM; echo begun; (trap '' TERM; while :; do sleep 0.1; done) & while :; do sleep 0.1; done"
+    server.order(1, 10, commands={"plan": command})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    server.cancel(1, 10)
+    server.wait(lambda: server.stopped)
+    assert server.stopped == [(1, 10)]
+    assert list_marked(mark(agent)) == []
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("cancelled", "killed")
+    assert "asked" in server.log(1, 10)  # what it says at its end is kept
+
+
+def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Agent) -> None:
+    server.order(1, 10, commands={"plan": f"trap '' TERM; echo begun; sleep 300; echo late > {agent.folder}/late"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    with server.changed:
+        entry = server.orders.pop()
+        server.stops.append({"slot": entry["slot"], "generation": 10})
+    server.order(2, 20, commands={"plan": "date"})
+    server.wait(lambda: (2, 20) in server.started)
+    assert server.stopped == [(1, 10)] or list_marked(f"1.10{mark(agent)}") == []
+    assert server.result(2, 20)["outcome"] == "planned"
+
+
+def test_what_the_server_does_not_know_any_more_is_stopped(server: Server, agent: Agent) -> None:
+    server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    with server.changed:
+        server.orders.clear()
+        server.changed.notify_all()
+    assert server.result(1, 10)["outcome"] == "cancelled"
+
+
+def test_a_slot_where_nothing_runs_is_said_to_be_stopped_at_once(server: Server, agent: Agent) -> None:
+    with server.changed:
+        server.stops.append({"slot": 5, "generation": 50})
+        server.changed.notify_all()
+    server.wait(lambda: (5, 50) in server.stopped)
+
+
+def test_a_timeout_kills(server: Server, agent: Agent) -> None:
+    server.order(1, 10, commands={"plan": "trap '' TERM; echo begun; sleep 300 & wait; sleep 300"}, timeout_s=1)
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("failed", "timeout")
+    assert list_marked(mark(agent)) == []
+    assert "begun" in server.log(1, 10)
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT,)])
+def test_told_twice_it_ends_its_tasks(signals: tuple[int, ...], server: Server, agent: Agent) -> None:
+    server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    for number, sent in enumerate(signals):
+        agent.process.send_signal(sent)
+        if number == 0:
+            until(lambda: "ends when its tasks have ended" in agent.log)
+    assert agent.process.wait(20) == 0
+    assert server.results[1, 10]["outcome"] == "cancelled"
+    assert list_marked(mark(agent)) == []
+
+
+def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, start_agent: Callable[..., Agent]) -> None:
+    agent = start_agent("--exit-when-away", "1")
+    server.order(1, 10, commands={"plan": "echo begun; sleep 2; echo done"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    server.hooks[""] = lambda exchange: exchange.answer(503)
+    begin = time.monotonic()
+    assert agent.process.poll() is None
+    until(lambda: '"phase": "finished"' in (agent.state / "runs" / "1-10.json").read_text())
+    assert time.monotonic() - begin > 1
+    server.hooks.clear()
+    assert server.result(1, 10)["outcome"] == "planned"
+    server.hooks[""] = lambda exchange: exchange.answer(503)
+    assert agent.process.wait(20) == 0
+
+
+def test_a_token_that_is_refused_for_long(server: Server, start_agent: Callable[..., Agent]) -> None:
+    agent = start_agent("--give-up", "0.5")
+    server.wait(lambda: server.hellos)
+    server.token = "another"
+    assert agent.process.wait(30) == 3
+    assert "refused this agent's token for too long" in agent.log
+
+
+def test_a_token_that_was_rotated_is_read_again(server: Server, agent: Agent) -> None:
+    server.wait(lambda: server.hellos)
+    agent.token.write_text("berthm_7_another-secret")
+    server.token = "berthm_7_another-secret"
+    server.order(1, 10)
+    assert server.result(1, 10)["outcome"] == "planned"
