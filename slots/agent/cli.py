@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 
 from .client import Client
 from .errors import Unusable
-from .folders import choose_base
+from .folders import base_elsewhere, choose_base, remove
 from .journal import Journal
 from .loop import Agent
 from .processes import end_all
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--give-up", type=float, default=600, metavar="SECONDS", help="end (3) when the token is refused this long and nothing runs"
     )
-    parser.add_argument("--sweep", action="store_true", help="only end what a dead agent of this state folder left running")
+    parser.add_argument("--sweep", action="store_true", help="only end and remove what a dead agent of this state folder left elsewhere")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +95,8 @@ def start(options: Any) -> int:
 
 def sweep(state: State) -> int:
     state.lock()
-    return 0 if end_all(None, f".{state.identify()}", SWEEP_GRACE) else 1
+    is_clean = end_all(None, f".{state.identify()}", SWEEP_GRACE)
+    return 0 if remove(base_elsewhere(state.folder)) and is_clean else 1
 
 
 def token_reader(path: str) -> Callable[[], str]:

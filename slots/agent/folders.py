@@ -26,8 +26,7 @@ def choose_base(state: Path, option: str, is_separate: bool) -> Path:
     """Where tasks work: beside the state, unless their user could not get there."""
     base = Path(option) if option else state / "work"
     if is_separate and not option and not all(is_open(folder) for folder in state.resolve().parents):
-        name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
-        base = Path("/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (made and checked below)
+        base = base_elsewhere(state)
     try:
         base.mkdir(mode=0o711, parents=bool(option), exist_ok=True)
         found = os.lstat(base)
@@ -42,6 +41,11 @@ def choose_base(state: Path, option: str, is_separate: bool) -> Path:
         if shut:
             raise Unusable(f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that they can get to.")
     return base
+
+
+def base_elsewhere(state: Path) -> Path:
+    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+    return Path("/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (whose it is is checked before it is used)
 
 
 def is_open(folder: Path) -> bool:

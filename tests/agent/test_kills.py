@@ -42,9 +42,7 @@ def test_accepted_and_not_begun(server: Server, agent: Agent) -> None:
     server.wait(lambda: len(server.hellos) == 2)
     assert told(server) == [{"claim": 1, "generation": 10, "step": "plan", "status": "not_started"}]
     until(lambda: phase(agent)["phase"] == "reported")
-    server.order(
-        1, 11, commands={"plan": f"echo again >> {agent.folder}/proof"}
-    )  # as the server does it: in line again, another generation
+    server.order(1, 11, commands={"plan": f"echo again >> {agent.folder}/proof"})
     assert server.result(1, 11)["outcome"] == "planned"
     assert (agent.folder / "proof").read_text() == "again\n"
     assert (1, 10) not in server.started
