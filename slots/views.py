@@ -18,6 +18,12 @@ from slots.boards import Board, get_board
 from slots.services import add_members, cordon_member, keep_member, pause_pool, remove_member, resume_pool, uncordon_member
 
 MOST_SHOWN = 50
+# What it means to add a member, and when it takes claims.
+ADDED = {
+    "static": ("Nothing is created outside: it is there already; Berth keeps the ledger.", "They take claims at once."),
+    "local": ("Berth starts an agent for each on this machine.", "They take claims as soon as their agents are here."),
+    "agents": ("You start the agent of each: its page has a token and the lines for that.", "They take claims once their agents are here."),
+}
 LONGEST_PAUSE = 366 * 86400.0
 
 
@@ -145,17 +151,18 @@ def keep(request: Any, member_id: int) -> HttpResponse:
 @signed_in
 def add(request: Any, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "add_member")
+    what, note = ADDED.get(pool.provider, ADDED["static"])
     question = Question(
         title=f"Add members to {pool.name}",
         verb="Add",
         href=request.path,
-        intro="Each has the slots that the pool’s layout says. Nothing is created outside: it is there already; Berth keeps the ledger.",
+        intro=f"Each has the slots that the pool’s layout says. {what}",
         fields=[
             Field("names", "Names, one a line", "textarea", help="Letters, digits, dots, dashes, underscores", is_needed=True),
             Field("labels", "Labels of all of them", help="For example: zone=eu-1, size=large"),
         ],
         reason="optional",
-        note="They take claims at once.",
+        note=note,
     )
 
     def perform(given: Given) -> Done:

@@ -31,7 +31,6 @@ FOLDER = "agents"
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
 SWEEP = 40.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
-ON_PURPOSE = ("asked", "away")  # what an agent leaves behind that ended by itself
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPYCACHEPREFIX",
@@ -69,7 +68,7 @@ class LocalProvider(Provider):
             return MemberReport(is_ready=True, external_id=folder.name)  # its slots are clean once it says so itself
         end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
-        return replace(_report_down(folder, running), clean=draining)
+        return replace(_report_down(folder, running, member), clean=draining)
 
     def look(self, pool: PoolSnapshot) -> Look:
         """All of them: one whose process has ended is started again, it is not gone. One that is to go has gone with its folder."""
@@ -83,7 +82,7 @@ class LocalProvider(Provider):
             running = _find(folder, member)
             if running is not None and running.mark == member.incarnation:
                 # Started once. Whether it is again, others decide: an incarnation is never started twice.
-                return MemberReport(external_id=folder.name) if detached.is_alive(running) else _report_down(folder, running)
+                return MemberReport(external_id=folder.name) if detached.is_alive(running) else _report_down(folder, running, member)
             if running is not None and not detached.end(running, PATIENCE):
                 raise ProviderError(f"What runs in {folder} does not end.")
             _write_token(folder, member)
@@ -187,9 +186,12 @@ def why_ended(folder: Path, process: Process | None) -> str:
     return words.get(str(told.get("why")), "its process has ended") if told.get("pid") == process.pid else "its process has ended"
 
 
-def is_planned(folder: Path, process: Process) -> bool:
+def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
+    """Ended on purpose. One that never came and gave up is no such thing: it does not find us."""
     told = _last_words(folder)
-    return not detached.is_of_this_boot(process) or (told.get("pid") == process.pid and told.get("why") in ON_PURPOSE)
+    if not detached.is_of_this_boot(process):
+        return True
+    return told.get("pid") == process.pid and (told.get("why") == "asked" or (told.get("why") == "away" and member.state != "creating"))
 
 
 @contextmanager
@@ -203,8 +205,8 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
-def _report_down(folder: Path, process: Process | None) -> MemberReport:
-    planned = process is not None and is_planned(folder, process)
+def _report_down(folder: Path, process: Process | None, member: MemberSnapshot) -> MemberReport:
+    planned = process is not None and is_planned(folder, process, member)
     return MemberReport(external_id=folder.name, down=why_ended(folder, process), is_planned=planned)
 
 
@@ -232,7 +234,7 @@ def _see(folder: Path, member: MemberSnapshot) -> Seen:
         return Seen(member.id, is_ready=False, external_id=folder.name, why=why, is_down=is_down)
     if detached.is_alive(process):  # ready it is from its first word on, not because it runs
         return Seen(member.id, is_ready=member.state != "creating", external_id=folder.name, why="its agent has not come yet")
-    planned = is_planned(folder, process)
+    planned = is_planned(folder, process, member)
     return Seen(member.id, is_ready=False, external_id=folder.name, why=why_ended(folder, process), is_down=True, is_planned=planned)
 
 

@@ -1,5 +1,6 @@
 """Agents as processes: started once, found again, seen as they are, and ended with all that they started."""
 
+import json
 import os
 import shutil
 import signal
@@ -117,6 +118,15 @@ def test_one_that_was_asked_to_end_is_no_trouble(provider: LocalProvider) -> Non
     os.kill(start(provider), signal.SIGTERM)
     seen = until(lambda: not (found := see(provider)).is_ready and found)
     assert (seen.is_planned, seen.why) == (True, "it was asked to end")
+
+
+@pytest.mark.parametrize(("state", "planned"), [("offline", True), ("creating", False)])
+def test_one_that_never_found_us_is_trouble(provider: LocalProvider, state: str, planned: bool) -> None:
+    pid = start(provider)
+    os.kill(pid, signal.SIGKILL)
+    (folder() / "ended.json").write_text(json.dumps({"why": "away", "pid": pid}))
+    seen = until(lambda: (found := see(provider, state)).is_down and found)
+    assert (seen.is_planned, seen.why) == (planned, "it heard nothing from us for long")
 
 
 def test_the_end_of_the_machine_is_no_trouble(provider: LocalProvider) -> None:
