@@ -97,6 +97,8 @@ def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, 
     """`frame`: what the page around it needs, where it is a page of its own."""
     if request.method != "POST":
         return show(request, question, frame)
+    if question.nothing:
+        return show(request, question, frame, status=409)
     given = read(request, question)
     answered = replace(
         question,
