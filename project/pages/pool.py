@@ -17,6 +17,7 @@ from pools.access import ADMIN, Identity
 from pools.layout import as_config
 from pools.models import Member, Pool
 from pools.pages import page, signed_in, visible_pool, why_not
+from pools.providers.base import has_agents
 from pools.selectors import LIVE, config_of, spec_of
 from project.kernel.regions import Opened, region
 from project.pages.actions import member_actions, pool_actions
@@ -27,7 +28,7 @@ from slots.selectors import count_pools
 
 TABS = (("members", "Members"), ("queue", "Queue"), ("policy", "Policy"), ("events", "Events"))
 LINES = 40
-LONGEST_SHORT = 6  # characters of a name beside a row of the dense form
+LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
 
 
 @signed_in
@@ -94,6 +95,7 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         "group": spec.group or "Pools",
         "spec": spec,
         "layout": layout_words(pool),
+        "has_agents": has_agents(pool.provider),
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
         "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
@@ -113,6 +115,11 @@ def open_lanes(pool: Pool) -> str:
     return ", ".join(f"{counts.by_lane[lane]['open']} {lane}" for lane in pool.lanes if counts.by_lane[lane]["open"])
 
 
+def shorten(name: str) -> str:
+    """Its end, which tells it apart; that something is left out is seen."""
+    return name if len(name) <= LONGEST_SHORT else f"…{name[1 - LONGEST_SHORT :]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Zone:
     """Members of the dense form that belong together."""
@@ -127,7 +134,12 @@ class Zone:
         common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071  just that
         while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
             common -= 1  # numbers stay whole
-        return [(board.name[common:][-LONGEST_SHORT:] or board.name, board) for board in self.boards]
+        return [(shorten(board.name[common:] or board.name), board) for board in self.boards]
+
+    @property
+    def width(self) -> int:
+        """Characters that its names take."""
+        return max((len(short) for short, _ in self.rows), default=0)
 
     @property
     def parts(self) -> list[Part]:
@@ -191,6 +203,8 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
     return {
         "spec": spec_of(pool),
         "layout": layout_words(pool),
+        "has_agents": has_agents(pool.provider),
+        "task": spec_of(pool).task.as_config(),
         "file": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None),
         "why_not": why_not(identity, "configure", pool.pk),
         "members": count_members([pool.pk])[pool.pk].there,
