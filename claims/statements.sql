@@ -137,6 +137,58 @@ o AS (
   WHERE slot_id IS NOT NULL AND %(queue)s::varchar <> '')
 SELECT made.*, m.name AS member, m.labels::text AS labels FROM made LEFT JOIN pools_member m ON m.id = made.member_id
 
+-- create_gathered: POSTs of simple claims that came at the same time, of any lines, each line in a pool of its own: for each the rules
+-- of create_and_bind, for all one statement and one commit. A claim that comes back in no row is tried by itself. Lines and claims come
+-- as JSON, one value each: less work for both sides than an array for each column. A pool that is locked
+-- is left out, so that who waits for it waits alone. The limits tell the planner how few they are.
+WITH q AS MATERIALIZED (
+  SELECT p.id, t.* FROM (
+    SELECT * FROM json_to_recordset(%(lines)s::json) AS l(
+      n bigint, pool bigint, revision bigint, name varchar, queue varchar, rank smallint, shape bigint, line bytea, lanes varchar[], count int)
+    LIMIT {n}) t,
+  LATERAL (
+    SELECT id FROM pools_pool WHERE id = t.pool AND revision = t.revision AND state IN ('pending', 'active')
+      AND EXISTS (SELECT FROM claims_shape WHERE id = t.shape AND digest = t.line AND lanes = t.lanes OFFSET 0)
+    FOR KEY SHARE SKIP LOCKED) p),
+asked AS MATERIALIZED (
+  SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, t.*, row_number() OVER (PARTITION BY t.of ORDER BY t.n) AS k,
+    q.id AS pool, q.shape, q.queue, q.rank
+  FROM (
+    SELECT * FROM json_to_recordset(%(claims)s::json) AS j(
+      n int, of bigint, owner varchar, requested_by varchar, key varchar, digest bytea, spec text, step varchar, actor varchar)
+    LIMIT {n}) t
+  JOIN q ON q.n = t.of),
+free AS MATERIALIZED (
+  SELECT q.n AS of, f.id, f.member_id, f.number, f.lane, f.k FROM q, LATERAL (
+    SELECT x.*, row_number() OVER () AS k FROM (
+      SELECT s.id, s.member_id, s.number, l.lane FROM unnest(q.lanes) AS l(lane), LATERAL (
+        SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT ({_rivals})
+        ORDER BY rank, number LIMIT q.count FOR NO KEY UPDATE SKIP LOCKED) s
+      LIMIT q.count) x) f),
+c AS (
+  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, step, state, generation, bound_at, due_at)
+  SELECT a.id, a.shape, a.pool, a.owner, a.requested_by, a.key, a.digest, a.rank, a.spec::jsonb, a.step,
+    CASE WHEN f.id IS NULL THEN 'waiting' ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
+    CASE WHEN f.id IS NOT NULL THEN now() END,
+    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (a.spec::jsonb->>'due_in')::float8) END
+  FROM asked a LEFT JOIN free f USING (of, k) ORDER BY a.n
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
+made AS MATERIALIZED (
+  SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, a.n, a.pool, a.queue, a.actor, f.id AS slot_id, f.member_id, f.lane, f.number
+  FROM c JOIN asked a USING (id) LEFT JOIN free f USING (of, k)),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = made.id, ordinal = 0, generation = made.generation, changed_at = now()
+  FROM made WHERE slots_slot.id = made.slot_id AND slots_slot.id = ANY (ARRAY(SELECT slot_id FROM made))),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor)
+  SELECT 'create', pool, member_id, slot_id, id, generation, state, actor FROM made),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT queue, 'member:' || member_id, 'sync', pool, member_id, id, generation FROM made WHERE slot_id IS NOT NULL AND queue <> '')
+SELECT made.id, made.state, made.generation, made.created_at, made.bound_at, made.n, made.slot_id, made.member_id, made.lane, made.number,
+  m.name AS member, m.labels::text AS labels
+FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = made.member_id OFFSET 0) m ON true
+
 -- create: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)

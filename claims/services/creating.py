@@ -1,6 +1,7 @@
 """A new claim: bound at once, or waiting with its reason.
 
-A simple one (one slot, one pool, no terms, no workspace) is one statement outside any transaction block: it decides, binds and tells.
+A simple one (one slot, one pool, no terms, no workspace) is one statement outside any transaction block: it decides, binds and tells,
+and those that are asked for at the same moment share it (`gathering`).
 The others are a few statements in one transaction, in the order of locks: pools, workspace, claim, slots.
 """
 
@@ -19,6 +20,7 @@ from claims.routes import PoolFacts, Route, find_pools, find_route
 from claims.selectors import view_claim
 from claims.services.binding import bind_claim, hand_over, tell_bound
 from claims.services.demand import ask_for_capacity
+from claims.services.gathering import make_together
 from claims.services.workspaces import Place, enter_workspace
 from claims.statements import CLAIMS, SLOTS, TAKEN, constraint, repeat, sqlstate
 from pools.layout import default_kind
@@ -143,10 +145,7 @@ def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE)
     pool = route.pools[0]
     assert pool is not None
     values = columns(request, route, place)
-    row = CLAIMS.one(
-        "create_and_bind",
-        revision=pool.revision, lanes=route.lanes, pool_name=pool.name, line=route.digest, queue=pool.queue, **values,
-    )  # fmt: skip
+    row = make_together(route, values)
     if row is None:
         return None
     tell_made([pool], any_bound=row.state == "bound", any_waiting=row.state == "waiting")
