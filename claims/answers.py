@@ -68,6 +68,7 @@ class ClaimView:
     acknowledge_by: datetime | None = None
     expires_at: datetime | None = None
     wait: Wait | None = None
+    approval: Mapping[str, Any] | None = None  # of one that waits for a person: its plan, how many must say yes, how many did
     # for pages and for what follows; not in the JSON
     pool_id: int | None = None
     shape_id: int = 0
@@ -105,12 +106,14 @@ class ClaimView:
             "key": self.key,
             "workspace": self.workspace,
             "task": self.task,
+            "step": self.step,
             "slots": [slot.as_dict() for slot in self.slots],
             "created_at": _iso(self.created_at),
             "bound_at": _iso(self.bound_at),
             "acknowledged_at": _iso(self.acknowledged_at),
             "acknowledge_by": _iso(self.acknowledge_by),
             "expires_at": _iso(self.expires_at),
+            "approval": None if self.approval is None else dict(self.approval),
             "wait": None if self.wait is None else self.wait.as_dict(),
         }
 
@@ -122,11 +125,13 @@ def claim_of_row(row: Any) -> ClaimView:
     claim = ClaimView(
         id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=max(1, row.size // len(row.pools)), state=row.state,
         generation=row.generation, created_at=row.created_at, outcome=row.outcome, owner=row.owner, requested_by=row.requested_by,
-        priority=100 - row.rank if row.rank else 0, key=row.key, workspace=row.workspace, task=spec.get("task", ""), slots=slots,
+        priority=100 - (row.rank or spec.get("rank", 100)), key=row.key, workspace=row.workspace, task=spec.get("task", ""), slots=slots,
         bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id, total=row.size, rank=row.rank, step=row.step,
         is_serial=row.is_serial, terms=json.loads(row.terms), spec=spec, acknowledged_at=row.acknowledged_at, changed_at=row.changed_at,
     )  # fmt: skip
     set_deadlines(claim, row.expires_at)
+    if row.approval:
+        claim.approval = json.loads(row.approval)
     return claim
 
 

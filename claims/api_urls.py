@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, events, pools, runs, workspaces
+from claims.api import actions, bulk, claims, decisions, events, pools, runs, workspaces
 from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
@@ -53,6 +53,18 @@ urlpatterns = [
     path("claims/<id:claim_id>/runs/<id:generation>/log/", runs.RunLog.as_view(), name="api-claim-log"),
     path("events/", events.EventList.as_view(), name="api-events"),
     path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),
+    path("claims/<id:claim_id>/approve/", decisions.ClaimApprove.as_view(), name="api-claim-approve"),
+    path("claims/<id:claim_id>/reject/", decisions.ClaimReject.as_view(), name="api-claim-reject"),
+    path("claims/<id:claim_id>/extend/", decisions.ClaimExtend.as_view(), name="api-claim-extend"),
+    path("claims/<id:claim_id>/plan-again/", decisions.ClaimPlanAgain.as_view(), name="api-claim-plan-again"),
+    path("claims/<id:claim_id>/move/", decisions.ClaimMove.as_view(), name="api-claim-move"),
+    path("claims/<id:claim_id>/plan/", decisions.ClaimPlan.as_view(), name="api-claim-plan"),
+    path("claims/<id:claim_id>/plan/json/", decisions.ClaimPlanJson.as_view(), name="api-claim-plan-json"),
+    path("claims/<id:claim_id>/plan/file/", decisions.ClaimPlanFile.as_view(), name="api-claim-plan-file"),
+    path("approvals/", decisions.ApprovalList.as_view(), name="api-approvals"),
+    path("approvals/bulk/", decisions.BulkDecide.as_view(), name="api-approvals-bulk"),
+    path("workspaces/<workspace:workspace>/settle/", workspaces.WorkspaceSettle.as_view(), name="api-workspace-settle"),
+    path("workspaces/<workspace:workspace>/runs/", workspaces.WorkspaceRuns.as_view(), name="api-workspace-runs"),
     path("workspaces/<workspace:workspace>/lock/", workspaces.WorkspaceLock.as_view(), name="api-workspace-lock"),
     path("workspaces/<workspace:workspace>/unlock/", workspaces.WorkspaceUnlock.as_view(), name="api-workspace-unlock"),
     path("workspaces/<workspace:workspace>/", workspaces.WorkspaceDetail.as_view(), name="api-workspace"),

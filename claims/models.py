@@ -119,6 +119,7 @@ class Claim(models.Model):
             models.Index(fields=["workspace", "rank", "id"], condition=Q(state="blocked"), name="claim_blocked"),
             models.Index(fields=["pool", "id"], name="claim_of_pool"),
             models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False) & ~Q(state="ended"), name="claim_of_workspace"),
+            models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False), name="claim_history"),
             models.Index(fields=["expires_at", "id"], condition=Q(state__in=("reserved", "parked")), name="claim_pending"),
             models.Index(fields=["rank", "id"], condition=Q(is_seeking=True), name="claim_seeks"),
             models.Index(fields=["rank", "id"], condition=Q(state="waiting", step="apply"), name="claim_applies"),

@@ -1,8 +1,11 @@
 """Reads about claims, for the API, for pages and for the services' own answers."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from django.db.models import Q
 
@@ -12,8 +15,10 @@ from claims.models import Claim, Task, Workspace
 from claims.statements import CLAIMS
 from project.kernel.errors import NotFound
 from project.kernel.guards import reporting
+from project.kernel.sql import Statements
 
 MOST_LISTED = 1000
+DECISIONS = Statements(Path(__file__).with_name("decisions.sql"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class WorkspaceView:
     running: int | None  # its serial claim under way
     live: int
     blocked: int
+    lost_claim: int | None = None  # whose apply was lost: a person has to say what became of it
 
 
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
@@ -148,6 +154,21 @@ def get_workspace(name: str) -> WorkspaceView:
     return _workspace_view(found, CLAIMS.one("count_workspaces", workspaces=[found.pk]))
 
 
+def list_runs_in(name: str, *, before: int | None = None, limit: int = 50) -> tuple[list[dict[str, Any]], int | None]:
+    """What ran in a workspace, the newest claim first; and the claim before which the next page begins."""
+    rows = DECISIONS.rows("runs_of_workspace", limit, name=name, before=before)
+    claims = DECISIONS.rows("claims_of_workspace", limit, name=name, before=before)
+    found = [
+        {
+            "claim": row.claim_id, "generation": row.generation, "step": row.step, "member": row.member, "place": row.place,
+            "started_at": row.started_at, "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code, "reason": row.reason,
+            "requested_by": row.requested_by, "settled": None if row.settled is None else json.loads(row.settled),
+        }
+        for row in rows
+    ]  # fmt: skip
+    return found, claims[-1].id if len(claims) == limit else None
+
+
 def _workspace_view(row: Workspace, counts: object) -> WorkspaceView:
     return WorkspaceView(
         name=row.name,
@@ -157,6 +178,7 @@ def _workspace_view(row: Workspace, counts: object) -> WorkspaceView:
         running=getattr(counts, "running", None),
         live=getattr(counts, "live", 0),
         blocked=getattr(counts, "blocked", 0),
+        lost_claim=row.lost_claim_id,
     )
 
 

@@ -744,6 +744,11 @@ UPDATE claims_shape SET lanes = %(lanes)s::varchar[] WHERE id = %(shape)s AND la
 SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, c.state, c.outcome, c.generation, c.owner, c.requested_by,
   c.rank, c.key, w.name AS workspace, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
   c.changed_at, c.body_digest,
+  CASE WHEN c.state IN ('reserved', 'parked') THEN (
+    SELECT json_build_object('plan', pl.id, 'digest', encode(pl.digest, 'hex'), 'summary', pl.summary, 'since', c.reserved_at,
+      'needed', coalesce((po.spec #>> '{approval,needed}')::int, 1),
+      'given', (SELECT count(*) FROM claims_approval a WHERE a.plan_id = pl.id AND a.is_yes))::text
+    FROM claims_plan pl LEFT JOIN pools_pool po ON po.id = c.pool_id WHERE pl.claim_id = c.id AND NOT pl.is_stale) END AS approval,
   (SELECT json_agg(json_build_array(s.id, p.name, s.member_id, m.name, s.lane, s.number, m.labels, s.state) ORDER BY s.ordinal)::text
    FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id WHERE s.claim_id = c.id) AS slots
 FROM unnest(%(claims)s::bigint[]) WITH ORDINALITY AS t(id, n) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id

@@ -43,8 +43,11 @@ ACTIONS = {
     "beat": OPERATOR,  # for a member, as its owner
     "remove_member": OPERATOR,
     "pause": OPERATOR,
+    "scale": OPERATOR,  # pin, pause the scaler, one more now, lift a freeze
     "lock_workspace": OPERATOR,
-    "decide": APPROVER,
+    "decide": APPROVER,  # approve, reject, extend; download a plan
+    "replan": OPERATOR,  # a plan that waits: made again, moved
+    "settle": OPERATOR,  # say what became of an apply that was lost; who decides may, too
     "add_member": ADMIN,
     "edit_member": ADMIN,
     "configure": ADMIN,

@@ -42,15 +42,15 @@ class BulkRelease(LeanEndpoint):
         return answer({"results": [show_item(item if isinstance(item, BerthError) else next(done), 200) for item in found]})
 
 
-def read_items(call: Call) -> list[Any]:
+def read_items(call: Call, name: str = "claims", most: int = MOST) -> list[Any]:
     faults = Faults()
     body = call.read()
-    given = read_mapping(body, "", ("claims",), faults)
+    given = read_mapping(body, "", (name,), faults)
     faults.raise_if_any()
-    items = given.get("claims")
-    if not isinstance(items, list) or not 1 <= len(items) <= MOST:
+    items = given.get(name)
+    if not isinstance(items, list) or not 1 <= len(items) <= most:
         what = f"There are {len(items)} items." if isinstance(items, list) else "This is not a list."
-        raise Invalid(fields=[FieldError("claims", what, f"Send a list of 1 to {MOST} claims.")])
+        raise Invalid(fields=[FieldError(name, what, f"Send a list of 1 to {most} {name}.")])
     return items
 
 

@@ -101,6 +101,15 @@ class WaitAnswer(Shape):
     facts = serializers.DictField(help_text="The numbers behind the words.")
 
 
+class ApprovalFacts(Shape):
+    plan = serializers.IntegerField()
+    digest = serializers.CharField(help_text="Of the plan that is to be decided on: send it with the decision.")
+    summary = serializers.DictField(help_text="add, change, destroy, replace.")
+    since = serializers.DateTimeField(allow_null=True, help_text="Since when it waits.")
+    needed = serializers.IntegerField(help_text="How many must say yes.")
+    given = serializers.IntegerField(help_text="How many did.")
+
+
 class ClaimAnswer(Shape):
     id = serializers.IntegerField()
     pool = serializers.CharField(allow_null=True, help_text="The first of its pools.")
@@ -116,12 +125,14 @@ class ClaimAnswer(Shape):
     key = serializers.CharField(allow_null=True)
     workspace = serializers.CharField(allow_null=True)
     task = serializers.CharField(allow_blank=True)
+    step = serializers.CharField(allow_blank=True, help_text="Of a task: plan, apply.")
     slots = HeldSlotAnswer(many=True)
     created_at = serializers.DateTimeField()
     bound_at = serializers.DateTimeField(allow_null=True)
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     acknowledge_by = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
+    approval = ApprovalFacts(allow_null=True, help_text="Of one that waits for a person; null: it does not.")
     wait = WaitAnswer(allow_null=True, help_text="Why it waits and what would change that; null: it does not.")
 
 
@@ -168,6 +179,7 @@ class WorkspaceAnswer(Shape):
     running = serializers.IntegerField(allow_null=True, help_text="Its serial claim under way.")
     live = serializers.IntegerField(help_text="Claims that have not ended.")
     blocked = serializers.IntegerField()
+    lost_claim = serializers.IntegerField(allow_null=True, help_text="Its apply was lost, and nobody has said what became of it.")
 
 
 class WorkspacePage(Shape):

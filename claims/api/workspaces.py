@@ -5,11 +5,13 @@ from typing import Any
 from django.http import HttpResponse
 
 from claims import services
+from claims.api import decision_shapes as decided
 from claims.api import shapes
 from claims.api.actions import Body
-from claims.selectors import WorkspaceView, get_workspace, list_workspaces
+from claims.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
+from claims.services.releasing import LONGEST_REASON
 from pools.access import require
-from pools.endpoint import describe, in_query, read_text
+from pools.endpoint import PAGES, describe, in_query, page_of, read_page, read_text
 from pools.lean import Call, LeanEndpoint, answer
 
 TAG = "workspaces"
@@ -65,6 +67,37 @@ class WorkspaceUnlock(LeanEndpoint):
         return answer(show_workspace(get_workspace(workspace)))
 
 
+class WorkspaceSettle(LeanEndpoint):
+    @describe(
+        "Settle a lost apply",
+        {200: shapes.WorkspaceAnswer},
+        body=shapes.as_json(decided.SETTLE_BODY),
+        problems=(409,),
+        name="settle_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver."""
+        if not call.identity.may("decide", None):
+            require(call.identity, "settle", None)
+        body = Body(call, "what", "reason", required=("what", "reason"))
+        what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
+        body.check()
+        services.settle_lost_apply(workspace=workspace, what=what, reason=reason)
+        return answer(show_workspace(get_workspace(workspace)))
+
+
+class WorkspaceRuns(LeanEndpoint):
+    @describe("What ran in it", {200: decided.WorkspaceHistory}, query=PAGES, name="list_workspace_runs", tag=TAG)
+    def get(self, call: Call, workspace: str) -> HttpResponse:
+        """Runs of its claims, the newest claim first; `limit` counts claims."""
+        require(call.identity, "read", None)
+        limit, before = read_page(call)
+        get_workspace(workspace)
+        runs, last = list_runs_in(workspace, before=before, limit=limit)
+        return answer(page_of(call, runs, last))
+
+
 def show_workspace(view: WorkspaceView) -> dict[str, Any]:
     return {
         "name": view.name,
@@ -75,4 +108,5 @@ def show_workspace(view: WorkspaceView) -> dict[str, Any]:
         "running": view.running,
         "live": view.live,
         "blocked": view.blocked,
+        "lost_claim": view.lost_claim,
     }

@@ -5,10 +5,10 @@ transaction that ends the hold, so that there is no moment in which the next of 
 """
 
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from claims.policy import Fate, fate_of_lost
+from claims.selectors import DECISIONS as DECISIONS
 from claims.services.releasing import Ending, give_back, lock_claim
 from claims.statements import CLAIMS
 from pools.approval_spec import Approval
@@ -16,9 +16,7 @@ from pools.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.events import record
 from project.kernel.hints import hint
-from project.kernel.sql import Statements
 
-DECISIONS = Statements(Path(__file__).parent.parent / "decisions.sql")
 CHUNK = 500
 NEVER_RAN = "not_started"
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 
-from claims.models import Run
+from claims.files import save_file
+from claims.models import Plan, Run
 from claims.requests import ClaimRequest
 from claims.services import create_claim, lock_workspace
+from claims.services.releasing import Ending, give_back
 from pools.grants import give_grant
 from pools.models import Pool
 from pools.secrets import set_secret
@@ -25,6 +27,7 @@ class World:
     claim: int  # bound, of somebody else
     generation: int
     waiting: int  # of somebody else
+    pending: int  # a plan that waits for a person
     member: int
     slot: int
     token: int
@@ -44,6 +47,7 @@ class World:
 def build() -> World:
     pool, other = make_pool("one"), make_pool("two")
     holder = User.objects.create_user("holder")
+    pending = plan_that_waits()
     held = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder", size=2))
     waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     assert (held.state, waiting.state) == ("bound", "waiting")
@@ -57,11 +61,26 @@ def build() -> World:
         claim=held.id,
         generation=held.generation,
         waiting=waiting.id,
+        pending=pending,
         member=held.slots[0].member_id,
         slot=held.slots[0].id,
         token=create_token(user=holder, name="theirs")[0].pk,
         grant=give_grant(role="viewer", user=holder, pool=pool).pk,
     )
+
+
+def plan_that_waits() -> int:
+    """Parked: its slot is free for the others of the world."""
+    claim = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
+    plan = Plan.objects.create(
+        claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32, summary={"add": 1}, size=4,
+        file=save_file("plan", f"{claim.id}-world", b"plan"), json_file=save_file("json", f"{claim.id}-world", b"{}"),
+    )  # fmt: skip
+    assert plan.pk
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE claims_claim SET step = 'plan' WHERE id = %s", [claim.id])
+    give_back(claim.id, claim.generation, Ending("parked", "", "park", "a test", wait=86400.0))
+    return claim.id
 
 
 @pytest.fixture(scope="module")
