@@ -1,4 +1,4 @@
-"""A restart and somebody's word at once, both ways round. Each of these was red with its lock taken away; beside each stands which."""
+"""A restart and somebody's word at once, both ways round. All but one were red with a lock taken away; beside each stands which."""
 
 from datetime import timedelta
 from typing import Any
@@ -85,6 +85,7 @@ def test_two_finalizers_start_it_again_once(pool: Pool, member: Member, monkeypa
 
 
 def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the guard of the move would do without the lock: it stayed green."""
     beat_member(member_id=member.pk, incarnation=1)
     take_offline(member_id=member.pk, reason="no heartbeat", next_look=600)
     age(member, 300)
