@@ -104,6 +104,7 @@ def settle(subject: Subject, decision: Decision) -> Decision:
     try:
         with transaction.atomic():
             follow_freeze(subject)
+            end_orders(subject)
             return carry_out(subject, decision) if decision.delta else decision
     except (DatabaseError, BerthError) as error:
         if is_away(error):
@@ -171,6 +172,18 @@ def follow_freeze(subject: Subject) -> None:
         record("thaw" if was_frozen else "freeze", pool_id=pool.pk, before=before, after=after, reason=reason, data={"until": until})
         align_pool(pool)
         hint("pools", "slots")
+
+
+def end_orders(subject: Subject) -> None:
+    """A pin and a pause end by themselves."""
+    row = subject.row
+    for is_over, verb, columns in (
+        (row.is_pin_over, "unpin", {"pin_count": None, "pin_until": None, "pin_reason": ""}),
+        (row.is_pause_over, "resume_scaling", {"scaling_paused_until": None, "scaling_pause_reason": ""}),
+    ):
+        if is_over:
+            Pool.objects.filter(pk=subject.id).update(**columns)
+            record(verb, pool_id=subject.id, before="pinned" if verb == "unpin" else "paused", reason="its time is over")
 
 
 # -- written down -----------------------------------------------------------------------------------------------------------------------

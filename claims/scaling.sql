@@ -6,9 +6,10 @@ p.id, p.name, p.provider, p.queue, p.spec::text AS spec, p.min_members, p.max_me
   extract(epoch FROM clock_timestamp() - p.scaled_up_at)::float8 AS since_up,
   extract(epoch FROM clock_timestamp() - p.scaled_down_at)::float8 AS since_down,
   extract(epoch FROM clock_timestamp() - p.observed_at)::float8 AS seen,
-  CASE WHEN p.pin_until IS NULL OR p.pin_until > now() THEN p.pin_count END AS pin_count, p.pin_reason, p.pin_until <= now() AS is_pin_over,
+  CASE WHEN p.pin_until IS NULL OR p.pin_until > now() THEN p.pin_count END AS pin_count, p.pin_reason, coalesce(p.pin_until <= now(), false) AS is_pin_over,
   CASE WHEN p.paused_until > now() THEN coalesce(nullif(p.pause_reason, ''), 'the pool is paused') END AS paused,
   CASE WHEN p.scaling_paused_until > now() THEN coalesce(nullif(p.scaling_pause_reason, ''), 'no reason was given') END AS scaling_paused,
+  coalesce(p.scaling_paused_until <= now(), false) AS is_pause_over,
   coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, p.frozen_until, clock_timestamp() AS moment
 
 -- scaled_pools: those whose members follow demand, and those that are still frozen though they follow it no more.

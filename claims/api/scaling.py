@@ -1,0 +1,164 @@
+"""REST about scaling: what was decided and why, what would be decided now, and what people order."""
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from claims.api import scaling_shapes as shapes
+from claims.scaling_board import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
+from claims.services import overrides
+from pools.access import require
+from pools.endpoint import Endpoint, describe, in_query, read_body, read_integer
+from pools.models import Pool
+from pools.scaling import Limits
+from pools.selectors import get_pool
+from project.kernel.errors import Conflict
+from slots.api_shapes import NeededReasonBody, PauseBody, ReasonBody
+
+TAG = "scaling"
+TRIED = {
+    "min": "The least",
+    "max": "The most",
+    "grow_above": "Per cent above which it grows",
+    "shrink_below": "Per cent below which it shrinks",
+    "max_idle": "Idle members kept warm",
+    "size": "A fixed size",
+}
+
+
+class ScalingDetail(Endpoint):
+    @describe(
+        "Scaling of a pool",
+        {200: shapes.ScalingAnswer},
+        query=[
+            in_query("limit", "Decisions, at most.", {"type": "integer", "minimum": 1, "maximum": 200}),
+            *(in_query(name, f"{TRIED[name]}, for the decision of now: a dry run.", {"type": "integer", "minimum": 0}) for name in CHANGES),
+        ],
+        problems=(409,),
+        name="get_scaling",
+        tag=TAG,
+    )
+    def get(self, request: Request, pool_name: str) -> Response:
+        """The decision of this moment, which is not made by asking; those that were made, newest first; who would go next."""
+        pool = get_pool(pool_name)
+        require(self.identity, "read", pool)
+        limit = read_integer(request, "limit", high=200) or SHOWN
+        changes = {name: value for name in CHANGES if (value := read_integer(request, name, low=0, high=100_000)) is not None}
+        board = read_board(pool, limit=limit)
+        if changes and board.subject is None:
+            way_out = "Add scaling to its configuration, if its provider makes its members."
+            raise Conflict(overrides.BY_HAND.format(pool.name), code="not_scaled", way_out=way_out)
+        now = try_changes(board.subject, changes) if changes and board.subject is not None else board.now
+        return Response(show_board(board, now))
+
+
+class OrderEndpoint(Endpoint):
+    def pool(self, pool_name: str) -> Pool:
+        pool = get_pool(pool_name)
+        require(self.identity, "scale", pool)
+        return pool
+
+
+class ScalingPin(OrderEndpoint):
+    @describe("Pin the number of members", {200: shapes.OrdersAnswer}, body=shapes.PinBody, problems=(409,), name="pin_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """So many until then, whatever the policy wants. The maximum, a freeze and a pause are stronger; who is busy stays."""
+        pool = self.pool(pool_name)
+        body = read_body(request, shapes.PinBody)
+        return Response(show_orders(overrides.pin_pool(pool_id=pool.pk, count=body["count"], until=body["until"], reason=body["reason"])))
+
+
+class ScalingUnpin(OrderEndpoint):
+    @describe("Take a pin back", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="unpin_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """The policy decides again."""
+        pool = self.pool(pool_name)
+        return Response(show_orders(overrides.unpin_pool(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+
+
+class ScalingPause(OrderEndpoint):
+    @describe("Pause the scaler", {200: shapes.OrdersAnswer}, body=PauseBody, problems=(409,), name="pause_scaling", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """It leaves the pool alone until then. Slots are handed out as ever."""
+        pool = self.pool(pool_name)
+        body = read_body(request, PauseBody)
+        return Response(show_orders(overrides.pause_scaling(pool_id=pool.pk, until=body["until"], reason=body["reason"])))
+
+
+class ScalingResume(OrderEndpoint):
+    @describe("Resume the scaler", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="resume_scaling", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Ends a pause before its time."""
+        pool = self.pool(pool_name)
+        return Response(show_orders(overrides.resume_scaling(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+
+
+class ScalingGrow(OrderEndpoint):
+    @describe("More members now", {200: shapes.DecisionAnswer}, body=shapes.GrowBody, problems=(409, 422), name="grow_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """So many more at once, up to the maximum. Refused in a freeze."""
+        pool = self.pool(pool_name)
+        body = read_body(request, shapes.GrowBody)
+        overrides.grow_pool(pool_id=pool.pk, count=body["count"], reason=body["reason"])
+        return Response(show_card(read_board(pool, limit=1).cards[0]))
+
+
+class ScalingUnfreeze(OrderEndpoint):
+    @describe("Lift a freeze", {200: shapes.OrdersAnswer}, body=NeededReasonBody, problems=(409,), name="unfreeze_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Once, until the window that is open now ends."""
+        pool = self.pool(pool_name)
+        return Response(show_orders(overrides.lift_freeze(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
+
+
+def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
+    """Of a pool whose members come and go by hand only what was decided before."""
+    subject = board.subject
+    limits = Limits(board.pool.min_members, board.pool.max_members) if subject is None else subject.snapshot.limits
+    scaling = None if subject is None else subject.spec.scaling
+    return {
+        "pool": board.pool.name,
+        "policy": None if scaling is None else scaling.as_config(),
+        "min": limits.low,
+        "max": limits.high,
+        "window": limits.window,
+        "orders": show_orders(board.pool),
+        "now": None if now is None else show_card(now),
+        "next_to_go": [
+            {"id": g.id, "name": g.name, "state": g.state, "blocked": g.blocked, "claims": [claim for claim, _ in g.claims]}
+            for g in board.going
+        ],
+        "decisions": [show_card(card) for card in board.cards],
+    }
+
+
+def show_card(card: Card) -> dict[str, Any]:
+    return {
+        "id": card.id,
+        "at": card.at,
+        "last_at": card.last_at,
+        "times": card.times,
+        "delta": card.delta,
+        "words": card.words,
+        "verdict": card.verdict,
+        "reason": card.reason,
+        "inputs": {name: value for name, value in card.inputs.items() if name not in ("key", "words", "verdict", "checks", "gauge")},
+        "checks": list(card.checks),
+        "gauge": card.gauge,
+        "chosen": list(card.chosen),
+        "spared": list(card.spared),
+    }
+
+
+def show_orders(pool: Pool) -> dict[str, Any]:
+    return {
+        "pin_count": pool.pin_count,
+        "pin_until": pool.pin_until,
+        "pin_reason": pool.pin_reason,
+        "paused_until": pool.scaling_paused_until,
+        "pause_reason": pool.scaling_pause_reason,
+        "frozen_until": pool.frozen_until,
+        "freeze_reason": pool.freeze_reason,
+        "unfrozen_until": pool.unfrozen_until,
+    }

@@ -1,0 +1,202 @@
+"""Pages that ask before somebody orders the scaler: what would happen now, to whom, until when, and why."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpResponse
+from django.utils import timezone
+
+from claims.scaling_board import ScalingBoard, read_board
+from claims.services import overrides
+from pools.durations import format_duration, parse_duration
+from pools.models import Pool
+from pools.pages import frame, pool_for, signed_in
+from pools.scaling.victims import choose
+from project.kernel import words
+from project.kernel.dialogs import Affected, Done, Field, Given, Question, ask
+from project.kernel.errors import Conflict, FieldError, Invalid
+
+LONGEST = 366 * 86400.0
+SHOWN = 20
+
+
+def scaled(request: Any, name: str) -> tuple[Pool, ScalingBoard]:
+    pool = pool_for(request.identity, name, "scale")
+    board = read_board(pool, limit=1)
+    if board.subject is None:
+        raise Conflict(overrides.BY_HAND.format(pool.name), way_out="Add scaling to its configuration.")
+    return pool, board
+
+
+def length(value: str = "2h") -> Field:
+    return Field("for", "For how long", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True)
+
+
+def read_until(given: Given) -> Any:
+    seconds = parse_duration(given.values["for"])
+    if seconds is None or not 1 <= seconds <= LONGEST:
+        way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
+        raise Invalid(fields=[FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)])
+    return timezone.now() + timedelta(seconds=seconds)
+
+
+def read_count(given: Given) -> int:
+    text = given.values["count"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise Invalid(fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")])
+    return int(text)
+
+
+def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
+    subject, now = board.subject, board.now
+    assert subject is not None and now is not None  # `scaled` has looked
+    limits = subject.snapshot.limits
+    return [
+        ("Members", f"{len(subject.snapshot.there)} of {limits.low} to {limits.high}"),
+        ("Left alone, now", f"{now.words}: {now.reason}"),
+    ]
+
+
+@signed_in
+def pin(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    assert board.subject is not None
+    there = len(board.subject.snapshot.there)
+    told = request.POST.get("count") or str(there)
+    wanted = int(told) if told.isascii() and told.isdecimal() and len(told) < 7 else there
+    going, _, _ = choose(board.subject.snapshot.members, max(0, there - wanted), may_be_new=True)
+    leave = [Affected(j.name, f"/pools/{pool.name}/?member={j.name}", j.why, ("idle", "idle"), ("deleting", "removed")) for j in going]
+    question = Question(
+        title=f"Pin {pool.name}",
+        verb="Pin",
+        href=request.path,
+        intro="So many members until then, whatever its policy wants. The maximum and a freeze are stronger; "
+        "who runs or is reserved stays, and goes once it is idle.",
+        fields=[Field("count", "Members", "number", str(there), f"0 to {pool.max_members}; {there} now", is_needed=True), length()],
+        affected=leave[:SHOWN] if wanted < there else (),
+        affected_more=max(0, len(leave) - SHOWN),
+        facts=[
+            *now_facts(board),
+            ("Could go now", f"{words.plural(board.can_go, 'member')}: fewer are needed only as far as they are idle"),
+        ],
+        note="Can be taken back at any time.",
+    )
+
+    def perform(given: Given) -> Done:
+        count = read_count(given)
+        overrides.pin_pool(pool_id=pool.pk, count=count, until=read_until(given), reason=given.reason)
+        return Done(f"{pool.name} is pinned to {words.plural(count, 'member')} for {given.values['for']}.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def unpin(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    question = Question(
+        title=f"Unpin {pool.name}",
+        verb="Unpin",
+        href=request.path,
+        intro="Its policy decides again how many members there are.",
+        facts=[("Pinned because", f"“{pool.pin_reason}”"), *now_facts(board)[:1]],
+        reason="optional",
+        nothing="" if pool.pin_count is not None else "It is not pinned.",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.unpin_pool(pool_id=pool.pk, reason=given.reason)
+        return Done(f"{pool.name} follows its policy again.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def pause(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    question = Question(
+        title=f"Pause the scaler in {pool.name}",
+        verb="Pause the scaler",
+        href=request.path,
+        intro="Nothing is created or removed until then. Slots are handed out as ever; who waits for a new member goes on waiting.",
+        fields=[length("1h")],
+        facts=now_facts(board),
+        note="Can be ended at any time.",
+        nothing="It is paused already." if pool.scaling_paused_until and pool.scaling_paused_until > timezone.now() else "",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.pause_scaling(pool_id=pool.pk, until=read_until(given), reason=given.reason)
+        return Done(f"The scaler leaves {pool.name} alone for {given.values['for']}.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def resume(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    question = Question(
+        title=f"Resume the scaler in {pool.name}",
+        verb="Resume the scaler",
+        href=request.path,
+        intro="It decides again, at once.",
+        facts=[("Paused because", f"“{pool.scaling_pause_reason}”"), *now_facts(board)[:1]],
+        reason="optional",
+        nothing="" if pool.scaling_paused_until else "It is not paused.",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.resume_scaling(pool_id=pool.pk, reason=given.reason)
+        return Done(f"{pool.name} is scaled again.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def grow(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    assert board.subject is not None
+    snapshot = board.subject.snapshot
+    room = snapshot.limits.high - len(snapshot.members)
+    frozen = f"It is frozen: {snapshot.limits.frozen}. Lift the freeze first." if snapshot.limits.frozen else ""
+    full = f"It has {len(snapshot.members)} of {snapshot.limits.high} members. Raise the maximum first."
+    question = Question(
+        title=f"More members in {pool.name}",
+        verb="Create",
+        href=request.path,
+        intro="Created at once, whatever the policy wants. They go again as the policy says, once they are idle.",
+        fields=[Field("count", "Members", "number", "1", f"At most {room}", is_needed=True)],
+        facts=[*now_facts(board), ("Slots", f"{sum(snapshot.each.values())} each")],
+        note="No claim is moved.",
+        nothing=frozen or ("" if room > 0 else full),
+    )
+
+    def perform(given: Given) -> Done:
+        made = overrides.grow_pool(pool_id=pool.pk, count=read_count(given), reason=given.reason)
+        return Done(f"{words.sentence([judged.name for judged in made.chosen])} {'is' if made.delta == 1 else 'are'} being created.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def unfreeze(request: Any, name: str) -> HttpResponse:
+    pool, board = scaled(request, name)
+    assert board.subject is not None
+    waiting = board.subject.snapshot.claims
+    question = Question(
+        title=f"Lift the freeze of {pool.name}",
+        verb="Lift the freeze",
+        href=request.path,
+        intro="Once, until the window that is open now ends: slots are handed out and members are created. The next one freezes as ever.",
+        facts=[
+            ("Frozen by", board.subject.snapshot.limits.frozen or "nothing"),
+            ("Waiting", f"{words.plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} served at once, as far as there is room"),
+        ],
+        is_dangerous=True,
+        nothing="" if board.subject.snapshot.limits.frozen else "It is not frozen.",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.lift_freeze(pool_id=pool.pk, reason=given.reason)
+        return Done(f"The freeze of {pool.name} is lifted, once.")
+
+    return ask(request, question, perform, frame(request, "overview"))
