@@ -50,7 +50,7 @@ def claim_for(request: Any, claim_id: int, action: str = "") -> ClaimView:
 def affected(claim: ClaimView, then: tuple[str, str], loses: str) -> Affected:
     css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
     word = claim_word(claim.state, outcome=claim.outcome, step=claim.step)
-    return Affected(str(claim.id), f"/claims/{claim.id}/", claim.owner or claim.requested_by, (css, word), then, loses)
+    return Affected(str(claim.id), f"/claims/{claim.id}/", claim.workspace or claim.owner or claim.requested_by, (css, word), then, loses)
 
 
 def places(claim: ClaimView) -> str:
@@ -126,7 +126,7 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
         reason="needed" if is_applying else "optional",
         typed=(claim.workspace or str(claim.id)) if is_applying else "",
         is_dangerous=is_applying,
-        note="Can’t be undone; it can be asked for again, at the end of the line.",
+        note="Can’t be undone." if runs else "Can’t be undone; it can be asked for again, at the end of the line.",
         nothing="It has ended."
         if claim.state == "ended"
         else "It holds slots: release it instead."

@@ -53,6 +53,7 @@ class Question:
     fields: Sequence[Field] = ()
     affected: Sequence[Affected] = ()
     affected_more: int = 0  # rows that are not shown
+    last: str = "Loses"  # the head of the last column of what it affects
     facts: Sequence[tuple[str, str]] = ()
     reason: str = "needed"  # needed | optional | none
     reason_hint: str = "Kept in the event log, for everybody who may read it"
