@@ -52,6 +52,10 @@ def if_match(world: World) -> dict[str, str]:
     return {"If-Match": etag_of("pool", pool.pk, pool.revision)}
 
 
+def soon() -> str:
+    return (timezone.now() + timedelta(hours=1)).isoformat()
+
+
 def named(world: World) -> Any:
     return {"generation": world.generation}
 
@@ -87,6 +91,13 @@ ROWS = {
     "DELETE pools/<name:pool_name>/secrets/<variable:secret_name>/": Row(ADMIN),
     "POST pools/<name:pool_name>/pause/": Row(OPERATOR, lambda world: {"until": (timezone.now() + timedelta(hours=1)).isoformat(), **WHY}),
     "POST pools/<name:pool_name>/resume/": Row(OPERATOR),
+    "GET pools/<name:pool_name>/scaling/": Row(VIEWER),
+    "POST pools/<name:pool_name>/scaling/pin/": Row(OPERATOR, lambda world: {"count": 1, "until": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/unpin/": Row(OPERATOR),
+    "POST pools/<name:pool_name>/scaling/pause/": Row(OPERATOR, lambda world: {"until": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/resume/": Row(OPERATOR),
+    "POST pools/<name:pool_name>/scaling/grow/": Row(OPERATOR, WHY),
+    "POST pools/<name:pool_name>/scaling/unfreeze/": Row(OPERATOR, WHY),
     "GET pools/<name:pool_name>/members/": Row(VIEWER),
     "POST pools/<name:pool_name>/members/": Row(ADMIN, {"name": "b"}),
     "GET members/<id:member_id>/": Row(VIEWER),
