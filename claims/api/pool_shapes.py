@@ -52,7 +52,8 @@ class PoolDetailAnswer(PoolAnswer):
 
 LABELS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 LAYOUT: Json = {
-    "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or classes with what each accepts.",
+    "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or classes with what each accepts. Needed, "
+    "unless members are agents: theirs are [any, plan, plan] without a word.",
     "oneOf": [
         {"type": "integer", "minimum": 1, "maximum": 65536},
         {"type": "string", "enum": ["node"]},
@@ -82,6 +83,24 @@ LAYOUT: Json = {
         ),
     ],
 }
+SIZE: Json = {"type": "string", "pattern": r"^\d{1,9}(\.\d{1,3})?[kKmMgGtT]?[bB]$", "example": "8MB"}
+APPROVAL: Json = body(
+    needed={"type": "integer", "minimum": 1, "maximum": 10, "description": "How many must say yes."},
+    own={"type": "boolean", "description": "The yes of whoever asked counts. Left out: while one is enough."},
+    expires=DURATION,
+    notice=DURATION,
+    hold={"oneOf": [DURATION, {"type": "string", "enum": ["always"]}], "description": "How long the slot waits with its plan."},
+) | {"description": "How plans are decided on."}
+TASK: Json = body(
+    timeout=DURATION,
+    log=SIZE,
+    plan=SIZE,
+    cpu=DURATION,
+    memory=SIZE,
+    binary={"type": "string", "maxLength": 255, "example": "tofu"},
+    env={"type": "object", "additionalProperties": {"type": "string"}},
+    git=body(hosts={"type": "array", "items": {"type": "string"}}),
+) | {"description": "What a task may take, where members are agents."}
 CONFIG_PROPERTIES: dict[str, Json] = {
     "kind": {"type": "string", "enum": ["Pool"]},
     "name": POOL_NAME,
@@ -120,9 +139,11 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "liveness": body(("heartbeat",), heartbeat=DURATION, lost={"oneOf": [DURATION, {"type": "string", "enum": ["never"]}]}),
     "priority": body(max={"type": "integer", "minimum": 0, "maximum": 99, "description": "How far claimants may go."}),
     "drain": body(limit=DURATION),
+    "approval": APPROVAL,
+    "task": TASK,
 }
-CONFIG_BODY: Json = body(("name", "slots"), **CONFIG_PROPERTIES)
-PUT_BODY: Json = body(("slots",), **CONFIG_PROPERTIES)
+CONFIG_BODY: Json = body(("name",), **CONFIG_PROPERTIES)
+PUT_BODY: Json = body((), **CONFIG_PROPERTIES)
 PATCH_BODY: Json = {
     "type": "object",
     "description": "A JSON merge patch (RFC 7396) of the configuration: what is left out stays, null takes a field away.",
