@@ -147,7 +147,7 @@ class Client:
 
     def _try(self, method: str, path: str, body: Any, headers: dict[str, str], timeout: float, into: Any, most: int) -> None:
         deadline = time.monotonic() + timeout
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "berth-agent", **headers}
+        headers = {"Accept": "application/json, */*", "Accept-Encoding": "identity", "User-Agent": "berth-agent", **headers}
         headers["Authorization"] = f"Bearer {self.token}"
         for is_last in (False, True):
             connection, is_used = self._connection(deadline)

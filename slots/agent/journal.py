@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
+import os
 import threading
 import time
 import traceback
@@ -14,8 +14,8 @@ LONGEST = 500
 
 
 class Journal:
-    def __init__(self, stream: Any = None) -> None:
-        self.stream = stream or sys.stderr
+    def __init__(self, handle: int = 2) -> None:
+        self.handle = handle
         self.lock = threading.Lock()
 
     def note(self, what: str, **facts: Any) -> None:
@@ -35,9 +35,10 @@ class Journal:
     def _write(self, level: str, what: str, facts: dict[str, Any]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         pairs = "".join(f" {key}={quote(value)}" for key, value in facts.items() if value not in ("", None))
-        with self.lock:
-            with contextlib.suppress(OSError, ValueError):  # whoever listened is gone; the work goes on
-                print(f"{stamp} {level} {what}{pairs}", file=self.stream, flush=True)
+        line = f"{stamp} {level} {what}{pairs}\n".encode("utf-8", "replace")
+        # Past Python's own buffers: at the very end a thread that waits for their lock would bring the process down.
+        with self.lock, contextlib.suppress(OSError):  # whoever listened is gone; the work goes on
+            os.write(self.handle, line)
 
 
 def quote(value: Any) -> str:

@@ -27,6 +27,7 @@ TICK = 1.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
 LAST_WORDS = 30.0  # for results that wait for a server that is away, once the agent is to end
 LEFT_OVER_GRACE = 10.0
+LET_GO = 2  # further lists that do not name a folder either, until it is removed
 
 
 class Agent:
@@ -38,6 +39,8 @@ class Agent:
         self.lost: list[Record] = []
         self.orders: Orders | None = None
         self.stopped_at: dict[Stop, float] = {}
+        self.heard = 0  # lists of orders
+        self.unwanted_since: dict[tuple[int, int], int] = {}
         self.is_ending = False
         self.is_away_since: float | None = time.monotonic()
         self.refused_since: float | None = None
@@ -125,6 +128,7 @@ class Agent:
                 return self._leave(code, says_goodbye=False)
             self._reap()
             self._reconcile()
+            self._let_go()
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
                 if not self.runs or (self.is_away_since is not None and time.monotonic() - ended_at > LAST_WORDS):
@@ -138,6 +142,7 @@ class Agent:
         kind, what = message or ("", None)
         if kind == "orders":
             self.orders, self.is_away_since, self.refused_since = what, None, None
+            self.heard += 1
         elif kind == "told":
             self._settle_lost(what)
         elif kind == "away":
@@ -145,7 +150,7 @@ class Agent:
             self.refused_since = (self.refused_since or now) if isinstance(what, BadToken) else None
         elif kind == "signal":
             self._hear_signal(what)
-        if self.runs:
+        if any(run.is_executing for run in self.runs.values()):  # what only waits to be reported stays on disk
             return None
         if self.refused_since is not None and now - self.refused_since > self.give_up:
             self.journal.error("the server has refused this agent's token for too long: give it a new one", url=self.context.client.host)
@@ -202,6 +207,21 @@ class Agent:
             if not self.is_ending and order.slot not in busy and key not in self.runs and self._may_begin(order):
                 busy.add(order.slot)
         self._say_stopped([stop for stop in stops if not self._runs_in(stop)])
+
+    def _let_go(self) -> None:
+        """Folders of plans that nobody waits for any more. Not at once: a list may be older than the plan."""
+        if self.orders is None or self.orders.keep is None:
+            return
+        wanted = self.orders.keep | {order.claim for order in self.orders.orders} | {claim for claim, _ in self.runs}
+        kept = {(record.claim, record.generation): record for record in self.context.state.list_records() if record.keep}
+        self.unwanted_since = {key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted}
+        for key, since in list(self.unwanted_since.items()):
+            if self.heard - since > LET_GO:
+                record = kept[key]
+                record.keep = False
+                self.context.state.save(record)
+                remove(self.context.base / record.name)
+                self.journal.note("folder of a plan removed", run=record.name)
 
     def _runs_in(self, stop: Stop) -> bool:
         return any(

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from .runner import Context
 
 LOAD_EVERY = 60.0
+LONGEST = 10.0  # seconds between two tries
 SLOW = 60.0  # between tries with a token that is refused
 AWAY_LONG = 10.0  # after this long, the agent announces itself anew
-QUICK = 0.2  # a server that answers at once, again and again, is not asked more often
+QUICK, MOST_QUICK = 0.2, 5  # a server that answers at once, again and again, is asked no more often than this
 
 
 class Poller(threading.Thread):
@@ -50,13 +51,14 @@ class Poller(threading.Thread):
 
     def run(self) -> None:
         self.stopper.start()
-        backoff, refusals = Backoff(), Backoff(first=5.0, most=SLOW)
+        backoff, refusals, quick = Backoff(most=LONGEST), Backoff(first=5.0, most=SLOW), 0
         quit_now = self.context.quit_now
         while not quit_now.is_set():
             begin = time.monotonic()
             try:
                 self._step()
-                if time.monotonic() - begin < QUICK:
+                quick = quick + 1 if time.monotonic() - begin < QUICK else 0
+                if quick > MOST_QUICK:
                     quit_now.wait(QUICK)
                 backoff.reset()
                 refusals.reset()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .runner import Context
 
 TOO_LARGE = 413
+BARE = ("outcome", "exit_code", "code", "digest")
 
 
 class Reporter:
@@ -66,16 +67,16 @@ class Reporter:
         spool.close()
 
     def _send(self) -> None:
-        record, client = self.record, self.context.client
+        record = self.record
         result: dict[str, Any] = record.result or {"outcome": "failed", "code": "killed", "reason": "The agent lost its result."}
         if record.has_plan and result["outcome"] == "planned":
             header = {"Berth-Digest": digest_file(self.folder.saved_plan)}
-            self._put("plan/", self.folder.saved_plan, "application/octet-stream", header, "plan_too_large")
+            self._put("plan/", self.folder.saved_plan, "application/octet-stream", header, "plan_refused")
         if record.has_json and result["outcome"] in ("planned", "no_changes"):
             self._put("plan-json/", self.folder.plan_json, "application/json", {}, "not_json")
         result = record.result or result
         try:
-            answer = client.post(f"{record.path}result/", result, timeout=30)
+            answer = self._post(f"{record.path}result/", result)
             record.keep = bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
             self.context.journal.note("reported", run=record.name, outcome=result["outcome"], state=answer.get("state"), keep=record.keep)
         except Refused as error:
@@ -84,12 +85,24 @@ class Reporter:
         record.phase = REPORTED
         self.context.state.save(record)
 
+    def _post(self, path: str, result: dict[str, Any]) -> dict[str, Any]:
+        """A server that does not take all of it hears at least how it ended."""
+        try:
+            return self.context.client.post(path, result, timeout=30)
+        except Refused as error:
+            if error.status not in (400, 422):
+                raise
+            self.context.journal.error("result not understood", run=self.record.name, error=error)
+            return self.context.client.post(path, {name: result.get(name) for name in BARE}, timeout=30)
+
     def _put(self, name: str, file: Path, kind: str, headers: dict[str, str], code: str) -> None:
         """What the server does not take makes the plan fail: nobody could approve what nobody has."""
         record = self.record
         try:
             self.context.client.put(f"{record.path}{name}", file, kind, headers)
         except Refused as error:
+            if error.code == "digest_differs":
+                raise Away("the plan did not arrive whole") from error
             if "stale" in error.code or error.status == 404:
                 return  # the result says so, too, and is kept as an event
             code = "plan_too_large" if error.status == TOO_LARGE else code

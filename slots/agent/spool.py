@@ -88,11 +88,12 @@ class Spool:
             if self.is_ended:
                 return
             self._keep(self.masker.end())
-            if self.tail is not None:
-                kept = self._read_tail()
+            if self.tail is not None or self.lost:
+                kept = self._read_tail() if self.tail is not None else b""
                 self.gap = self.through_tail - len(kept)
-                if self.gap:
-                    notice = f"\n\x1b[2m... {self.gap:,} bytes are left out here: the log is longer than its limit ...\x1b[0m\n"
+                if self.left_out:
+                    why = "the agent's disk took no more" if self.lost else "the log is longer than its limit"
+                    notice = f"\n\x1b[2m... {self.left_out:,} bytes are left out here: {why} ...\x1b[0m\n"
                     self._append(notice.encode())
                 self._append(kept)
             self.is_ended = True
@@ -128,6 +129,7 @@ class Spool:
             self.lost += len(data)
 
     def _keep_tail(self, data: bytes) -> None:
+        size = len(data)
         try:
             if self.tail is None:
                 self.tail = os.open(self.folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -142,7 +144,7 @@ class Spool:
             os.pwrite(self.tail, COUNTER.pack(total), 0)
         except OSError:
             self.is_broken = True
-            self.lost += len(data)
+            self.lost += size
 
     def _read_tail(self) -> bytes:
         assert self.tail is not None

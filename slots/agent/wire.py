@@ -37,6 +37,7 @@ class Orders:
     orders: tuple[Order, ...]
     stop: tuple[Stop, ...]
     is_leaving: bool = False
+    keep: frozenset[int] | None = None  # claims that wait here with their plan; None: not said
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,17 @@ def read_orders(body: dict[str, Any]) -> Orders:
         )
         orders.append(order)
     stop = tuple(Stop(count(entry, "slot"), count(entry, "generation")) for entry in body.get("stop") or () if isinstance(entry, dict))
-    return Orders(str(want(body, "version", (str, int)))[:200], tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")))
+    version = str(want(body, "version", (str, int)))[:200]
+    keep = body.get("keep")
+    kept = frozenset(claim for claim in keep if isinstance(claim, int)) if isinstance(keep, list) else None
+    return Orders(version, tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")), kept)
 
 
 def read_hello(body: dict[str, Any]) -> Hello:
     return Hello(
         str(body.get("member") or ""),
         str(body.get("pool") or ""),
-        number(body, "wait_s", 15, 1, 60),
+        number(body, "wait_s", 15, 0.1, 60),
         number(body, "grace_s", 20, 0.1, 600),
         read_limits(body.get("limits")),
         read_orders(body),
@@ -140,11 +144,11 @@ def read_limits(given: Any, base: Limits | None = None) -> Limits:
 
     return Limits(
         within("chunk_bytes", 1000, 64_000),
-        within("log_head_bytes", 1000, 1_000_000_000),
-        within("log_tail_bytes", 1000, 100_000_000),
+        within("log_head_bytes", 0, 1_000_000_000),
+        within("log_tail_bytes", 1, 100_000_000),
         within("plan_bytes", 0, 1_000_000_000),
-        within("json_bytes", 1000, 1_000_000_000),
-        within("source_bytes", 1000, 1_000_000_000),
+        within("json_bytes", 0, 1_000_000_000),
+        within("source_bytes", 0, 1_000_000_000),
     )
 
 

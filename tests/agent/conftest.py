@@ -27,11 +27,13 @@ def until(condition: Callable[[], Any], timeout: float = 20) -> Any:
 class Agent:
     """The agent as a process of its own."""
 
-    def __init__(self, url: str, folder: Path, *options: str, program: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, folder: Path, *options: str, token: str = TOKEN, program: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
         self.folder, self.url, self.options, self.program = folder, url, options, program or (sys.executable, "-m", "slots.agent")
         self.env = {**os.environ, **(env or {})}
         self.token = folder / "token"
-        self.token.write_text(TOKEN)
+        self.token.write_text(token)
         self.token.chmod(0o600)
         self.state = folder / "state"
         self.said = folder / "agent.log"
@@ -66,8 +68,8 @@ def server() -> Iterator[Server]:
 def start_agent(server: Server, tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     agents: list[Agent] = []
 
-    def start(*options: str, folder: Path = tmp_path, **more: Any) -> Agent:
-        agent = Agent(server.url, folder, "--task-user", "same", *options, **more)
+    def start(*options: str, folder: Path = tmp_path, url: str = "", **more: Any) -> Agent:
+        agent = Agent(url or server.url, folder, "--task-user", "same", *options, **more)
         agents.append(agent)
         return agent
 

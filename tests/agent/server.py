@@ -89,6 +89,7 @@ class Server(ThreadingHTTPServer):
         }
         self.grace_s = 1.0
         self.keep = True
+        self.keep_list: list[int] | None = None
         self.wait_s = 2.0
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
@@ -159,10 +160,11 @@ class Server(ThreadingHTTPServer):
 
     @property
     def version(self) -> str:
-        return hashlib.sha256(json.dumps([self.orders, self.stops]).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps([self.orders, self.stops, self.keep_list]).encode()).hexdigest()[:8]
 
     def lists(self) -> dict[str, Any]:
-        return {"version": self.version, "orders": self.orders, "stop": self.stops}
+        keep = {} if self.keep_list is None else {"keep": self.keep_list}
+        return {"version": self.version, "orders": self.orders, "stop": self.stops, **keep}
 
     def serve(self, exchange: Exchange, path: str) -> None:
         parts = path.strip("/").split("/")

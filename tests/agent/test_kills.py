@@ -120,6 +120,20 @@ def test_reported_is_not_run_again_though_the_order_comes_again(server: Server, 
     assert (agent.folder / "proof").read_text() == "ran\n"
 
 
+def test_the_folder_of_a_plan_outlives_the_agent(server: Server, agent: Agent) -> None:
+    commands = {"plan": "echo made > made", "apply": "cat made"}
+    server.order(1, 10, commands=commands)
+    planned = server.result(1, 10)
+    until(lambda: phase(agent).get("keep"))
+    agent.kill()
+    agent.start()
+    plan = {"digest": planned["digest"], "size": 0, "facts": planned["facts"], "has_file": False}
+    server.order(1, 11, "apply", commands=commands, plan=plan)
+    assert server.result(1, 11)["outcome"] == "applied"
+    assert "made\n" in server.log(1, 11)
+    until(lambda: not list((agent.state / "work").iterdir()))
+
+
 def test_a_torn_record_is_taken_as_lost(server: Server, agent: Agent) -> None:
     agent.kill()
     (agent.state / "runs").mkdir(parents=True, exist_ok=True)

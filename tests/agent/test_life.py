@@ -1,6 +1,10 @@
 """Plan, wait, apply, over real sockets and with real processes."""
 
 import signal
+import sys
+from collections.abc import Callable
+
+from slots.agent_build import SOURCE
 
 from .conftest import Agent, until
 from .server import Server
@@ -31,3 +35,37 @@ def test_a_graceful_end_lets_tasks_end(server: Server, agent: Agent) -> None:
     assert agent.process.wait(20) == 0
     assert server.results[1, 10]["outcome"] == "planned"
     assert (2, 20) not in server.started
+
+
+CLOCK = """
+import itertools, sys, time
+jumps, real = itertools.cycle([0, 86400 * 400, -86400 * 400, 3, -1e9]), time.time
+time.time = lambda: max(1.0, real() + next(jumps))
+from slots.agent.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_clocks_that_jump_change_nothing(server: Server, start_agent: Callable[..., Agent]) -> None:
+    """Only what never goes back is asked for the time: no wait, deadline or lease of the agent follows the clock on the wall."""
+    agent = start_agent(program=(sys.executable, "-c", CLOCK))
+    server.order(1, 10, commands={"plan": "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"}, timeout_s=20)
+    assert server.result(1, 10)["outcome"] == "planned"
+    assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 6))
+    assert agent.end() == 0
+    assert not [path for path in SOURCE.glob("*.py") if "time.time(" in path.read_text() or "datetime" in path.read_text()]
+
+
+def test_a_folder_that_nobody_waits_for_goes(server: Server, agent: Agent) -> None:
+    """The server names the claims that wait here; an older list than the plan is no reason."""
+    server.order(1, 10)
+    server.result(1, 10)
+    work = agent.state / "work"
+    until(lambda: "reported" in agent.log)
+    server.keep_list = [1]
+    seen = len(server.calls)
+    server.wait(lambda: server.calls[seen:].count(("GET", "orders/")) > 3)
+    assert (work / "1-10").exists()
+    server.keep_list = []
+    until(lambda: "folder of a plan removed" in agent.log, 60)
+    assert not (work / "1-10").exists()

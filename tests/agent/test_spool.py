@@ -1,7 +1,9 @@
 """The log on the agent's disk: whole up to its limit, then head and tail, in chunks that never change."""
 
+import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +92,24 @@ def test_what_was_cut_stays_cut_for_a_later_start(tmp_path: Path) -> None:
     assert text.startswith("onetwothree") and "bytes are left out here" in text
     again.close()
     assert read_all(Spool.again(tmp_path)) == text  # and a third time
+
+
+def test_a_full_disk_stops_no_task_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = filled(tmp_path, b"first\n")
+
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        spool.write(b"second\n" * 10_000)
+    spool.write(b"third\n")
+    spool.end()
+    assert spool.is_broken
+    assert spool.left_out == 70_000
+    text = read_all(spool)
+    assert text.startswith("first\n") and text.endswith("third\n")
+    assert "70,000 bytes are left out here: the agent's disk took no more" in text
 
 
 def test_secrets_are_masked_before_they_reach_the_disk(tmp_path: Path) -> None:

@@ -90,6 +90,18 @@ def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, sta
     assert agent.process.wait(20) == 0
 
 
+def test_what_waits_to_be_reported_holds_up_no_end(server: Server, start_agent: Callable[..., Agent]) -> None:
+    agent = start_agent("--exit-when-away", "1")
+    server.hooks["tasks/1/10/result/"] = lambda exchange: exchange.answer(503)
+    server.order(1, 10)
+    server.wait(lambda: ("POST", "tasks/1/10/result/") in server.calls)
+    server.hooks[""] = lambda exchange: exchange.answer(503)
+    assert agent.process.wait(20) == 0
+    server.hooks.clear()
+    agent.start()
+    assert server.result(1, 10)["outcome"] == "planned"
+
+
 def test_a_token_that_is_refused_for_long(server: Server, start_agent: Callable[..., Agent]) -> None:
     agent = start_agent("--give-up", "0.5")
     server.wait(lambda: server.hellos)

@@ -36,6 +36,8 @@ output "hidden" {
 }
 """
 
+LIMITS = {"memory_bytes": 1_000_000_000, "cpu_s": 60}
+
 
 def pack(files: dict[str, str]) -> bytes:
     buffer = io.BytesIO()
@@ -55,7 +57,7 @@ class Bench:
         self.source = server.archive(pack({"infra/main.tf": main})) | {"path": "infra"}
 
     def run(self, claim: int, generation: int, step: str = "plan", **work: Any) -> dict[str, Any]:
-        more = {"executor": "terraform", "source": self.source, "variables": {"text": "first"}, "binary": "tofu", **work}
+        more = {"executor": "terraform", "source": self.source, "variables": {"text": "first"}, "binary": "tofu", "limits": LIMITS, **work}
         self.server.order(claim, generation, step, **more)
         return self.server.result(claim, generation, 60)
 

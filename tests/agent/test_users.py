@@ -19,8 +19,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks 
 @needs_root
 def test_a_task_of_a_root_agent(server: Server, start_agent: Callable[..., Agent]) -> None:
     agent = start_agent("--task-user", "auto")
-    secret = agent.token
-    plan = f"id -u; id -G; stat -c '%U %a' . $HOME $TMPDIR; cat {secret} || echo kept out; cat /proc/{agent.process.pid}/environ || echo kept out; cat a; echo x > $BERTH_PLAN_FILE"
+    reads = [f"cat {agent.token} || echo kept out", f"cat /proc/{agent.process.pid}/environ || echo kept out", "cat a"]
+    plan = "; ".join(["id -u", "id -G", "stat -c '%U %a' . $HOME $TMPDIR", *reads, "echo x > $BERTH_PLAN_FILE"])
     server.order(1, 10, commands={"plan": plan, "apply": "id -u; cat a $BERTH_PLAN_FILE"}, source=server.archive(pack({"a": "content\n"})))
     planned = server.result(1, 10)
     lines = server.log(1, 10).splitlines()
