@@ -27,6 +27,7 @@ from project.kernel.regions import Opened, region
 from project.kernel.sql import run
 
 PEEKED = 8  # resources beside the list
+MOST = 300  # plans on the page: those that expire first
 SECTIONS = (("Expires within 3 h", timedelta(hours=3)), ("Expires within 12 h", timedelta(hours=12)), ("Later", timedelta.max))
 
 LATELY = """
@@ -94,7 +95,7 @@ def read_wanted(told: str) -> Wanted:
 
 def list_rows(identity: Identity) -> list[Row]:
     """All that this identity may see, the soonest to expire first."""
-    found = list_pending(identity.visible_pools())
+    found = list_pending(identity.visible_pools(), limit=MOST)
     claims = {claim.id: claim for claim in view_claims([pending.claim_id for pending in found])}
     queues, now = count_waiting(), timezone.now()
     rows = []
@@ -153,7 +154,8 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
     def render() -> str:
         now = timezone.now()
         rows = [row for row in list_rows(identity) if wanted.fits(row)]
-        context = {"sections": sections_of(rows, now), "now": now, "is_all": not wanted.with_()}
+        total = count_pending(identity.visible_pools())
+        context = {"sections": sections_of(rows, now), "now": now, "is_all": not wanted.with_(), "more": max(0, total - MOST)}
         return render_to_string("regions/approvals.html", context)
 
     return opened("approvals", identity, argument, render, 0.5)
@@ -173,7 +175,7 @@ def open_head(identity: Identity, argument: str) -> Opened | None:
         return render_to_string(
             "regions/approvals_head.html",
             {
-                "rows": rows,
+                "count": max(len(rows), count_pending(identity.visible_pools())) if len(rows) >= MOST else len(rows),
                 "mine": mine,
                 "holding": sum(len(row.claim.slots) for row in rows),
                 "waiting": sum({row.claim.pool: row.waiting for row in rows if row.claim.slots}.values()),

@@ -154,6 +154,7 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     )
     return {
         "claim": claim,
+        "title": claim.owner or claim.requested_by or "claim",
         "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "what": wanted_words(claim) or claim.kind,

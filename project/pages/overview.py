@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from claims.boards import Queue, bound_lately, count_claims, count_waiting, in_pools
 from claims.history import Filter, list_lines
-from claims.plans import Pending, list_pending
+from claims.plans import Pending, count_pending, list_pending
 from pools.access import ADMIN, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in
@@ -28,6 +28,7 @@ from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
 from slots.display import bar_parts, pool_class
 
 LINES = 14
+MOST_PENDING = 200  # plans that are looked at for what they destroy
 QUIET = ("acknowledge",)  # every claim has one; they stand on the page of events
 
 
@@ -150,7 +151,7 @@ def attention(identity: Identity) -> dict[str, Any]:
     queues = count_waiting()
     return {
         "places": [
-            _approvals(list_pending(identity.visible_pools()), queues),
+            _approvals(list_pending(identity.visible_pools(), limit=MOST_PENDING), count_pending(identity.visible_pools()), queues),
             _lost(pools, slots),
             _errors(),
             Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
@@ -159,7 +160,7 @@ def attention(identity: Identity) -> dict[str, Any]:
     }
 
 
-def _approvals(pending: list[Pending], queues: dict[str, Queue]) -> Place:
+def _approvals(pending: list[Pending], count: int, queues: dict[str, Queue]) -> Place:
     if not pending:
         return Place(0, "apply_pending", "approvals waiting", "No claim waits for a person")
     first = pending[0]
@@ -167,13 +168,13 @@ def _approvals(pending: list[Pending], queues: dict[str, Queue]) -> Place:
     waiting = sum(queues.get(name, Queue()).count for name in holding)
     destroying = sum(p.destroys for p in pending)
     said = [f"{first.workspace or first.claim_id} in {first.pool}"]
-    if destroying:
+    if destroying and count <= MOST_PENDING:
         said.append(f"{words.plural(destroying, 'plan destroys', 'plans destroy')} something")
     if waiting:
         said.append(f"{words.plural(waiting, 'claim waits', 'claims wait')} in {'its pool' if len(holding) == 1 else 'their pools'}")
     word = "approval waiting" if len(pending) == 1 else "approvals waiting"
     lead = "It expires in" if len(pending) == 1 else "The first expires in"
-    return Place(len(pending), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left")
+    return Place(max(count, len(pending)), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left")
 
 
 def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
