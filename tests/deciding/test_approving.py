@@ -48,7 +48,7 @@ def test_two_of_two_and_ones_own_does_not_count() -> None:
     assert yes(claim, BEN) == Decided("reserved", 2, 1)
     assert yes(claim, BEN) == Decided("reserved", 2, 1), "said twice it counts once"
     assert yes(claim, EVE) == Decided("bound", 2, 2)
-    assert [e.data["given"] for e in events("approval")] == [1, 1]
+    assert [dict(e.data or {})["given"] for e in events("approval")] == [1, 1]
     assert approvals(claim) == [(BEN, True), (EVE, True)]
 
 
