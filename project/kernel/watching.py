@@ -119,7 +119,7 @@ class Watch(Generic[Subject]):
             parameters: Mapping[str, Any] = await sync_to_async(direct_parameters, thread_sensitive=False)(self.name)
             self._connection = await psycopg.AsyncConnection.connect(**parameters)
             self._connection.add_notify_handler(lambda notification: None)  # else each would be kept for a reader who never comes
-            await self._connection.execute(f"LISTEN {CHANNEL}")  # type: ignore[arg-type]
+            await self._connection.execute(f"LISTEN {CHANNEL}")
         return self._connection
 
     async def _disconnect(self) -> None:
