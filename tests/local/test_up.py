@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_one_that_is_killed_is_started_again_within_seconds(stack: Stack) -> Non
     assert running(stack)["lab-two"] == before["lab-two"]
 
 
+def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text("kind: Pool\nname: far\nprovider: agents\nmembers: {list: [{name: theirs}]}\n")
+    assert stack.manage("apply", "-f", str(tmp_path / "far.yaml")).returncode == 0
+    made = stack.manage("member_token", "far/theirs", "--url", f"http://127.0.0.1:{stack.port}")
+    assert made.returncode == 0, made.stderr
+    fetch, keep, start = made.stderr.splitlines()[-3:]
+    subprocess.run(["sh", "-euc", f"{fetch}\n{keep}"], cwd=tmp_path, check=True)
+    agent = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)])
+    finally:
+        agent.terminate()
+        assert agent.wait(20) == 0
+    wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)])
+    stack.manage("shell", "--no-imports", "-c", "from claims.services import delete_pool; delete_pool(pool_name='far', reason='a test')")
+    wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
+
+
 def test_when_all_else_is_killed_they_stay_and_are_found_again(stack: Stack) -> None:
     before = running(stack)
     stack.stop(signal.SIGKILL)
@@ -108,7 +127,7 @@ def test_one_that_is_removed_goes_with_its_process_and_its_folder(stack: Stack) 
     assert stack.manage("shell", "--no-imports", "-c", code).returncode == 0
     wait_rows(stack, [("one", "ready", 3, 1)])
     assert wait_gone([pid], 5) == []
-    assert [folder.name for folder in folders(stack)] == [f"lab-one.{member - 1}"]
+    assert [folder.name.partition(".")[0] for folder in folders(stack)] == ["lab-one"]
 
 
 def test_the_doctor_finds_nothing(stack: Stack) -> None:
