@@ -118,7 +118,7 @@ def steps_of_task(claim: ClaimView, runs: Sequence[Ran], plans: Sequence[Decided
     if first is not None or not claim.is_waiting:
         found.append((claim.created_at, _asked(claim, first or claim.changed_at or now)))
     found += [(run.started_at, _ran(run, now)) for run in runs]
-    found += [step for plan in plans for step in _decision(claim, plan)]
+    found += [step for plan in plans for step in _decision(claim, plan, is_last=plan is plans[-1])]
     found.sort(key=lambda pair: pair[0])
     steps = [step for _, step in found]
     if len(steps) > MOST - 2:
@@ -175,7 +175,7 @@ def _ran(run: Ran, now: datetime) -> Step:
     return Step(css, said, f"{took}, {run.place}", run.started_at)
 
 
-def _decision(claim: ClaimView, plan: Decided) -> list[tuple[datetime, Step]]:
+def _decision(claim: ClaimView, plan: Decided, *, is_last: bool) -> list[tuple[datetime, Step]]:
     if claim.state in ("reserved", "parked") and plan.is_kept:
         kept = "keeps its slot, " if claim.state == "reserved" else "without a slot, "
         return [(plan.made_at, Step("apply_pending", "apply_pending", kept, plan.made_at, plan.made_at, is_current=True))]
@@ -185,6 +185,9 @@ def _decision(claim: ClaimView, plan: Decided) -> list[tuple[datetime, Step]]:
         waited = words.duration((at - plan.made_at).total_seconds())
         steps.append((plan.made_at, Step("done", "apply_pending", waited, plan.made_at)))
         steps.append((at, Step("done", "approved", f"by {plan.by}", at)))
+    elif claim.state == "ended" and is_last and claim.task == "plan_and_apply" and claim.outcome != "planned" and claim.changed_at:
+        waited = words.duration((claim.changed_at - plan.made_at).total_seconds())
+        steps.append((plan.made_at, Step("done", "apply_pending", waited, plan.made_at)))
     elif not plan.is_kept:
         steps.append((plan.made_at, Step("cancelled", "plan set aside", "stale", plan.made_at)))
     return steps

@@ -27,6 +27,7 @@ from project.kernel.errors import NotFound
 from project.kernel.regions import Opened, Subject, region
 
 LINES = 12
+CUT_OFF = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
 SETTLED = {"applied": "it was applied", "not_applied": "nothing of it was applied", "unknown": "part of it may be there"}
 NAMED = 4  # people who could say yes
 ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -161,7 +162,7 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     """What has to be said before the plan: why it waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
-    lost = claim.outcome == "lost" and last is not None and last.step == "apply"
+    lost = claim.outcome in CUT_OFF and last is not None and last.step == "apply" and last.outcome not in ("applied", "failed")
     told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
     settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
     return {"probably": probably(claim), "last": last, "lost_apply": lost, "settled": settled}
