@@ -62,6 +62,8 @@ class Board:
     external_id: str
     incarnation: int
     cells: tuple[Cell, ...] = ()
+    restarts: int = 0
+    gave_up_at: datetime | None = None  # it is not started again by itself
 
     @property
     def word(self) -> str:
@@ -201,6 +203,8 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         row.external_id,
         row.incarnation,
         tuple(cells),
+        row.restarts,
+        row.gave_up_at,
     )
 
 

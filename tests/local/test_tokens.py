@@ -123,3 +123,12 @@ def test_who_is_not_started_any_more_is_among_the_troubles(pool: Pool) -> None:
     Member.objects.filter(pk=member.pk).update(gave_up_at=member.created_at)
     said = {trouble.lead: trouble.text for trouble in list_troubles()}
     assert said["l in ours:"] == "started 5 times in vain, not started again by itself"
+
+
+def test_its_panel_says_that_nobody_tries_any_more(pool: Pool) -> None:
+    member = Member.objects.get(name="l")
+    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    Member.objects.filter(pk=member.pk).update(restarts=5, gave_up_at=member.created_at)
+    page = browser_as("admin", Pool.objects.get(name="ours")).get("/pools/ours/?member=l").content.decode()
+    assert "Started 5 times in vain" in page
+    assert f"/members/{member.pk}/restart/" in page
