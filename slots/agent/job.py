@@ -40,12 +40,13 @@ class Stop:
 
     def __init__(self) -> None:
         self.reason = ""
+        self.is_quit = False  # because the agent ends, which is nothing the server asked for
         self.event = threading.Event()
         self.ear, self.mouth = os.pipe()
 
-    def tell(self, reason: str) -> None:
+    def tell(self, reason: str, is_quit: bool = False) -> None:
         if not self.event.is_set():
-            self.reason = reason
+            self.reason, self.is_quit = reason, is_quit
             self.event.set()
             os.write(self.mouth, b".")
 

@@ -18,13 +18,14 @@ from .journal import Journal
 from .made import name_platform
 from .poller import Poller
 from .processes import end_all
-from .runner import Context, Run
-from .state import ACCEPTED, FINISHED, LOST, NOT_STARTED, REPORTED, Record, write_whole
+from .runner import NOT_HERE, Context, Run
+from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
 from .wire import Hello, Order, Orders, Stop, read_hello
 
 TICK = 1.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
+BEGIN_AGAIN = 10.0  # until an order that was refused at its begin, and still stands, is tried again
 LAST_WORDS = 30.0  # for results that wait for a server that is away, once the agent is to end
 LEFT_OVER_GRACE = 10.0
 LET_GO = 2  # further lists that do not name a folder either, until it is removed
@@ -39,6 +40,7 @@ class Agent:
         self.lost: list[Record] = []
         self.orders: Orders | None = None
         self.stopped_at: dict[Stop, float] = {}
+        self.not_begun: dict[tuple[int, int], float] = {}
         self.heard = 0  # lists of orders
         self.unwanted_since: dict[tuple[int, int], int] = {}
         self.is_ending = False
@@ -63,7 +65,7 @@ class Agent:
             if record.phase == FINISHED:
                 self._start(Run(context, record, None))
             elif record.phase != REPORTED:
-                record.status = NOT_STARTED if record.phase == ACCEPTED else LOST
+                record.status = record.fate
                 self.lost.append(record)
                 self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
         self._sweep()
@@ -168,13 +170,16 @@ class Agent:
                 return
         for run in list(self.runs.values()):
             if run.is_executing:
-                run.stop.tell("the agent was told to end at once")
+                run.stop.tell("the agent was told to end at once", is_quit=True)
 
     def _settle_lost(self, lost: list[Record]) -> None:
         for record in lost:
             if record not in self.lost:
                 continue
             self.lost.remove(record)
+            if record.phase == ACCEPTED:
+                self.context.state.forget(record)  # the server hands it out anew, perhaps under the same number
+                continue
             record.phase = REPORTED
             self.context.state.save(record)
             if record.status == LOST:
@@ -187,8 +192,10 @@ class Agent:
             run.join()
             run.stop.close()
             del self.runs[key]
-            if run.record.phase != REPORTED and not self.context.quit_now.is_set():
-                run.record.status = LOST  # the machine failed us midway: what it came to is not known
+            if run.record.status == NOT_HERE:
+                self.not_begun[key] = time.monotonic()
+            elif run.record.phase != REPORTED:
+                run.record.status = run.record.fate  # ended midway by us or by this machine: what it came to is not known
                 self.lost.append(run.record)
                 self.poller.say_hello()
 
@@ -230,7 +237,8 @@ class Agent:
 
     def _may_begin(self, order: Order) -> bool:
         """A generation that this folder knows has run, or was given up: it never begins again."""
-        if self.context.state.get(order.claim, order.generation) is not None:
+        key = order.claim, order.generation
+        if self.context.state.get(*key) is not None or time.monotonic() - self.not_begun.get(key, -BEGIN_AGAIN) < BEGIN_AGAIN:
             return False
         record = Record(order.claim, order.generation, order.step, order.slot, order.place, order.task)
         try:
@@ -258,6 +266,10 @@ class Agent:
         self.poller.end()
         if says_goodbye:
             try:
+                if self.lost:
+                    self.hello()
+                    for record in list(self.lost):
+                        self._settle_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
             except (Away, BadToken, Refused, AgentError) as error:
                 self.journal.note("no goodbye", error=error)

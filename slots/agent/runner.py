@@ -19,10 +19,12 @@ from .masking import Masker, spell
 from .reporting import Reporter
 from .shipping import Shipper
 from .spool import Spool
-from .state import FINISHED, LAUNCHING, LOST, NOT_HERE, REPORTED, Record, State
+from .state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
 from .users import TaskUsers, User
 from .wire import Limits, Order, Work, read_work
 
+LAST_WORDS = 5.0  # seconds for the log of what the agent ends itself
+NOT_HERE = "not_here"
 EXECUTORS: dict[str, dict[str, Callable[[Job, Client], Made]]] = {
     "command": {"plan": command.plan, "apply": command.apply},
     "terraform": {"plan": terraform.plan, "apply": terraform.apply},
@@ -106,8 +108,8 @@ class Run(threading.Thread):
                 self.stop.event.wait(delay)
             except (Refused, Stopped) as error:
                 context.journal.note("not begun", run=record.name, reason=error)
+                context.state.forget(record)  # nothing has run: should the order stand, it may be taken up again
                 record.phase, record.status = REPORTED, NOT_HERE
-                context.state.save(record)
                 return None
         return None
 
@@ -129,6 +131,9 @@ class Run(threading.Thread):
         finally:
             spool.end()
         folder.lock()
+        if self.stop.is_quit and made.outcome == "cancelled":
+            shipper.join(LAST_WORDS)
+            return  # no result: half of it may have happened. The loop tells what became of it
         if made.outcome not in ("planned", "no_changes"):
             made.has_plan = made.has_json = False
         record.phase, record.digest, record.has_plan, record.has_json = FINISHED, made.digest, made.has_plan, made.has_json

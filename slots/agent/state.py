@@ -17,7 +17,7 @@ from typing import Any
 from .errors import Unusable
 
 ACCEPTED, LAUNCHING, RUNNING, FINISHED, REPORTED = "accepted", "launching", "running", "finished", "reported"
-LOST, NOT_STARTED, NOT_HERE = "lost", "not_started", "not_here"
+LOST, NOT_STARTED = "lost", "not_started"
 MOST_REPORTED = 1000  # generations known to be over; the server does not come back to older ones
 MOST_KEPT = 50
 
@@ -52,8 +52,9 @@ class Record:
         return f"tasks/{self.claim}/{self.generation}/"
 
     @property
-    def is_over(self) -> bool:
-        return self.phase in (FINISHED, REPORTED)
+    def fate(self) -> str:
+        """What became of it if this agent knows no more than this. Of an apply, what came before its own program changed nothing."""
+        return NOT_STARTED if self.phase == ACCEPTED or (self.step == "apply" and self.stage != "apply") else LOST
 
 
 class State:
@@ -131,7 +132,7 @@ class State:
 
     def forget(self, record: Record) -> None:
         with self.guard:
-            (self.runs / f"{record.name}.json").unlink()
+            (self.runs / f"{record.name}.json").unlink(missing_ok=True)
             self.records.pop((record.claim, record.generation), None)
 
     def kept(self, claim: int, digest: str) -> Record | None:

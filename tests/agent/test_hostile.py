@@ -179,7 +179,7 @@ def test_the_agent_outlives_a_server_that_answers_nonsense(server: Server, agent
     assert agent.process.poll() is None
 
 
-def test_a_generation_that_is_refused_never_runs(server: Server, agent: Agent) -> None:
+def test_a_generation_that_is_refused_does_not_run(server: Server, agent: Agent) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
     server.order(1, 10, commands={"plan": f"echo ran > {agent.folder}/proof"})
     server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)

@@ -41,11 +41,25 @@ def test_accepted_and_not_begun(server: Server, agent: Agent) -> None:
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
     assert told(server) == [{"claim": 1, "generation": 10, "step": "plan", "status": "not_started"}]
+    assert server.result(1, 10)["outcome"] == "planned"  # the order still stood: nothing of it had run, so it is taken up
+    assert (agent.folder / "proof").read_text() == "ran\n"
+    assert server.started == [(1, 10)]
+
+
+def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Agent) -> None:
+    """It fetched and prepared, and applied nothing: no workspace needs a person. Under its number it is not begun again all the same."""
+    hold(server, "tasks/1/10/source/")
+    plan = {"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False}
+    server.order(1, 10, "apply", commands={"apply": "true"}, source=server.archive(b"x"), plan=plan)
+    server.wait(lambda: ("GET", "tasks/1/10/source/") in server.calls)
+    agent.kill()
+    agent.start()
+    server.wait(lambda: len(server.hellos) == 2)
+    assert told(server) == [{"claim": 1, "generation": 10, "step": "apply", "status": "not_started"}]
     until(lambda: phase(agent)["phase"] == "reported")
-    server.order(1, 11, commands={"plan": f"echo again >> {agent.folder}/proof"})
-    assert server.result(1, 11)["outcome"] == "planned"
-    assert (agent.folder / "proof").read_text() == "again\n"
-    assert (1, 10) not in server.started
+    server.order(2, 20, slot=2)
+    server.result(2, 20)
+    assert server.started == [(1, 10), (2, 20)]
 
 
 def test_running_is_lost_and_ended_and_its_log_kept(server: Server, agent: Agent) -> None:

@@ -38,6 +38,14 @@ def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Age
     assert server.result(2, 20)["outcome"] == "planned"
 
 
+def test_an_order_that_was_refused_and_still_stands_is_tried_again(server: Server, agent: Agent) -> None:
+    server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
+    server.order(1, 10)
+    server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
+    server.hooks.clear()
+    assert server.result(1, 10, 30)["outcome"] == "planned"
+
+
 def test_what_the_server_does_not_know_any_more_is_stopped(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
@@ -71,7 +79,10 @@ def test_told_twice_it_ends_its_tasks(signals: tuple[int, ...], server: Server, 
         if number == 0:
             until(lambda: "ends when its tasks have ended" in agent.log)
     assert agent.process.wait(20) == 0
-    assert server.results[1, 10]["outcome"] == "cancelled"
+    assert {"claim": 1, "generation": 10, "step": "plan", "status": "lost"} in server.hellos[-1][
+        "runs"
+    ]  # not cancelled: nobody asked for that
+    assert (1, 10) not in server.results and server.goodbyes == 1
     assert list_marked(mark(agent)) == []
 
 
