@@ -1,0 +1,75 @@
+"""The protocol of agents, as little of it as possible: what is measured is the server. Two connections: one waits for orders."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+BASE = "/api/v1/agent/"
+WAIT = 15  # seconds
+
+Heard = Callable[["SimulatedAgent", dict[str, Any]], Awaitable[None] | None]
+
+
+class AsyncLine:
+    """HTTP over one connection that stays open."""
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self.host, self.port = host, port
+        self.head = f"Host: {host}:{port}\r\nAccept: application/json\r\nAuthorization: Bearer {token}\r\n"
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        if self.reader is None or self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+        data = b"" if body is None else json.dumps(body).encode()
+        kind = "" if body is None else "Content-Type: application/json\r\n"
+        self.writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}{kind}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        at = head.find(b"content-length:")
+        if at < 0:
+            raise RuntimeError(f"an answer without a length: {head!r}")
+        size = int(head[at + 15 : head.find(b"\r", at)])
+        text = await self.reader.readexactly(size)
+        return int(head[9:12]), json.loads(text) if text else None
+
+    async def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+class SimulatedAgent:
+    """Says hello, waits for orders, and tells `heard` of each answer. What else it says goes over its second connection."""
+
+    def __init__(self, host: str, port: int, token: str, boot: str) -> None:
+        self.waiting, self.talking = AsyncLine(host, port, token), AsyncLine(host, port, token)
+        self.boot, self.version = boot, ""
+        self.talks = asyncio.Lock()
+
+    async def hello(self) -> dict[str, Any]:
+        told = await self.say("POST", "hello/", {"boot": self.boot, "version": "bench", "platform": "linux_amd64"})
+        self.version = told["version"]
+        return told
+
+    async def say(self, method: str, path: str, body: Any = None) -> Any:
+        async with self.talks:
+            status, answer = await self.talking.call(method, BASE + path, body)
+        if status >= 400:
+            raise RuntimeError(f"{method} {path}: {status} {str(answer)[:300]}")
+        return answer
+
+    async def listen(self, heard: Heard) -> None:
+        while True:
+            status, answer = await self.waiting.call("GET", f"{BASE}orders/?wait={WAIT}&have={self.version}")
+            if status != 200:
+                raise RuntimeError(f"orders: {status} {str(answer)[:300]}")
+            self.version = answer["version"]
+            told = heard(self, answer)
+            if told is not None:
+                await told
+
+    async def close(self) -> None:
+        await self.waiting.close()
+        await self.talking.close()

@@ -1,0 +1,201 @@
+"""From the click on approve to the order of the apply in the hands of the agent, over HTTP on both sides."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import User
+from django.db import connections
+
+from claims.benches.agent_line import AsyncLine, SimulatedAgent
+from claims.benches.fill import WHO
+from claims.benches.processes import controller, web_server
+from claims.models import Task
+from claims.requests import ClaimRequest
+from claims.results import TaskResult
+from claims.services import create_claim
+from claims.services.tasks import start_run, take_result
+from pools.access import APPROVER
+from pools.grants import give_grant
+from pools.models import Member
+from pools.services import create_pool
+from pools.tokens import create_token
+from project.kernel.bench import AT_MOST, Goal, Run, bench
+from slots.liveness import welcome_member
+from slots.member_tokens import issue_token
+from slots.services import activate_pool
+
+POOL = "approve"
+RATE = 50.0  # approvals a second
+PERSONS = 8  # connections that approve
+PATIENCE = 60.0  # seconds until every order of a round must have come
+
+T = TypeVar("T")
+
+
+@dataclass
+class Round:
+    """Plans that wait, when each was approved, and when its order came."""
+
+    plans: dict[int, str]  # claim -> digest
+    clicked: dict[int, float] = field(default_factory=dict)
+    answered: dict[int, float] = field(default_factory=dict)
+    ordered: dict[int, float] = field(default_factory=dict)
+    applied: set[int] = field(default_factory=set)
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@bench(
+    "approve",
+    "100 agents on the line, 300 slots: from the click on approve to the order of the apply in the agent's hands, at 50 approvals a second",
+    [Goal("p99_ms", 500.0, AT_MOST)],
+)
+def bench_approve(run: Run) -> Mapping[str, Any]:
+    agents, rounds = (10, 1) if run.is_quick else (100, 4)
+    tokens = make_agents(agents)
+    person = make_person()
+    before = run.reference.measure(run.seconds(1.0))
+    with web_server() as (host, port), controller("allocate", "allocate"), controller("finalize", "finalize"):
+        found = asyncio.run(play(host, port, tokens, person, rounds, run.log))
+    after = run.reference.measure(run.seconds(1.0))
+    late = sorted(one.ordered[claim] - one.clicked[claim] for one in found for claim in one.plans)
+    said = sorted(one.answered[claim] - one.clicked[claim] for one in found for claim in one.plans)
+    return {
+        "p99_ms": milliseconds(late, 0.99),
+        "p50_ms": milliseconds(late, 0.5),
+        "max_ms": milliseconds(late, 1.0),
+        "answer_p99_ms": milliseconds(said, 0.99),
+        "agents": agents,
+        "slots": agents * 3,
+        "approvals": len(late),
+        "per_second": RATE,
+        "r_before": round(before),
+        "r_after": round(after),
+    }
+
+
+def milliseconds(times: list[float], share: float) -> float:
+    return round(1000 * times[min(len(times) - 1, int(len(times) * share))], 1)
+
+
+def make_agents(count: int) -> list[str]:
+    """A pool in which every slot may apply; its members, each with a token."""
+    names = [f"agent-{i}" for i in range(count)]
+    config = {"name": POOL, "provider": "agents", "slots": ["any"] * 3, "members": {"max": count, "list": names}}
+    pool = create_pool(config)
+    activate_pool(pool_id=pool.pk)
+    members = list(Member.objects.filter(pool=pool).order_by("position"))
+    for member in members:
+        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+    return [issue_token(member_id=member.pk) for member in members]
+
+
+def make_person() -> str:
+    user = User(username="approver")
+    user.set_unusable_password()
+    user.save()
+    give_grant(role=APPROVER, user=user)
+    return create_token(user=user, name="bench")[1]
+
+
+def make_plans(turn: int, count: int) -> dict[int, str]:
+    """So many plans that wait, one on each slot, told by the services that agents call."""
+    found = {}
+    for i in range(count):
+        request = ClaimRequest(pools=(POOL,), kind="plan_and_apply", task="plan_and_apply", workspace=f"w{i}", requested_by=WHO)
+        claim = create_claim(request)
+        if claim.state != "bound":
+            raise RuntimeError(f"claim {claim.id} of round {turn} is {claim.state}")
+        Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command"})
+        member = Member.objects.get(pk=claim.slots[0].member_id)
+        digest = sha256(f"{claim.id}".encode()).digest()
+        start_run(claim_id=claim.id, generation=claim.generation, member=member, boot="bench")
+        planned = TaskResult("planned", 0, digest=digest, summary={"add": 1, "change": 0, "destroy": 0, "replace": 0})
+        take_result(claim_id=claim.id, generation=claim.generation, member=member, result=planned)
+        found[claim.id] = digest.hex()
+    return found
+
+
+async def beside(work: Callable[[], T]) -> T:
+    """In a thread, which takes its connection with it."""
+
+    def call() -> T:
+        try:
+            return work()
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(call)
+
+
+async def play(host: str, port: int, tokens: list[str], person: str, rounds: int, log: Callable[[str], None]) -> list[Round]:
+    agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
+    for agent in agents:
+        await agent.hello()
+    now = Round({})
+    tasks: set[asyncio.Task[None]] = set()
+
+    def heard(agent: SimulatedAgent, told: dict[str, Any]) -> None:
+        at = time.monotonic()
+        for order in told["orders"]:
+            if order["step"] == "apply" and order["claim"] in now.plans and order["claim"] not in now.ordered:
+                now.ordered[order["claim"]] = at
+                tasks.add(asyncio.create_task(apply(agent, order, now)))
+
+    listeners = [asyncio.create_task(agent.listen(heard)) for agent in agents]
+    persons: asyncio.Queue[AsyncLine] = asyncio.Queue()
+    for _ in range(PERSONS):
+        persons.put_nowait(AsyncLine(host, port, person))
+    found = []
+    for turn in range(rounds):
+        plans = await beside(lambda turn=turn: make_plans(turn, len(tokens) * 3))  # type: ignore[misc]
+        now = Round(plans)
+        await approve_all(now, persons)
+        await asyncio.wait_for(now.is_done.wait(), PATIENCE)
+        found.append(now)
+        log(f"  {turn + 1}: {len(now.ordered)} orders, the last after {max(now.ordered[c] - now.clicked[c] for c in plans):.3f} s")
+    for listener in listeners:
+        if listener.done():
+            listener.result()
+        listener.cancel()
+    while not persons.empty():
+        await persons.get_nowait().close()
+    for agent in agents:
+        await agent.close()
+    return found
+
+
+async def approve_all(now: Round, persons: asyncio.Queue[AsyncLine]) -> None:
+    """At an even pace. The click counts from when it was due, whether a connection was free or not."""
+    began = time.monotonic()
+    clicks = []
+    for n, (claim, digest) in enumerate(now.plans.items()):
+        due = began + n / RATE
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        now.clicked[claim] = due
+        clicks.append(asyncio.create_task(approve(now, persons, claim, digest)))
+    await asyncio.gather(*clicks)
+
+
+async def approve(now: Round, persons: asyncio.Queue[AsyncLine], claim: int, digest: str) -> None:
+    line = await persons.get()
+    try:
+        status, answer = await line.call("POST", f"/api/v1/claims/{claim}/approve/", {"digest": digest})
+    finally:
+        persons.put_nowait(line)
+    now.answered[claim] = time.monotonic()
+    if status != 200 or answer["step"] != "apply":  # by now it may be done
+        raise RuntimeError(f"approve: {status} {str(answer)[:300]}")
+
+
+async def apply(agent: SimulatedAgent, order: dict[str, Any], now: Round) -> None:
+    """As a real agent: it says that it starts, and then that it is done."""
+    path = f"tasks/{order['claim']}/{order['generation']}/"
+    await agent.say("POST", f"{path}started/", {"boot": agent.boot})
+    await agent.say("POST", f"{path}result/", {"outcome": "applied", "exit_code": 0})
+    now.applied.add(order["claim"])
+    if len(now.applied) == len(now.plans):
+        now.is_done.set()
