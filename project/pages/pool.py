@@ -21,12 +21,14 @@ from pools.providers.base import has_agents
 from pools.selectors import LIVE, config_of, spec_of
 from project.kernel.regions import Opened, region
 from project.pages.actions import member_actions, pool_actions
+from project.pages.scaling import is_shown as is_scaled
+from project.pages.scaling import scaling_context
 from project.pages.sparks import draw_charts
 from slots.boards import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
 from slots.display import Part, bar_parts, pool_class
 from slots.selectors import count_pools
 
-TABS = (("members", "Members"), ("queue", "Queue"), ("policy", "Policy"), ("events", "Events"))
+TABS = (("members", "Members"), ("queue", "Queue"), ("scaling", "Scaling"), ("policy", "Policy"), ("events", "Events"))
 LINES = 40
 LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
 
@@ -36,13 +38,16 @@ def show_pool(request: Any, name: str) -> HttpResponse:
     identity: Identity = request.identity
     pool = visible_pool(identity, name)
     tab = request.GET.get("tab", "members")
-    tab = tab if tab in dict(TABS) else "members"
-    context: dict[str, Any] = {"pool": pool, "tab": tab, "tabs": TABS, "show": request.GET.get("show", "")}
+    tabs = [(key, word) for key, word in TABS if key != "scaling" or is_scaled(pool)]
+    tab = tab if tab in dict(tabs) else "members"
+    context: dict[str, Any] = {"pool": pool, "tab": tab, "tabs": tabs, "show": request.GET.get("show", "")}
     if tab == "members":
         boards = list_boards(pool.pk)
         wanted = request.GET.get("member", "")
         chosen = next((board for board in boards if board.name == wanted), boards[0] if boards else None)
         context |= {"is_dense": is_dense(boards), "chosen": chosen}
+    if tab == "scaling":
+        context |= scaling_context(identity, pool, request.GET)
     return page(request, "pages/pool.html", "overview", **context)
 
 
