@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, decisions, events, pools, runs, workspaces
+from claims.api import actions, bulk, claims, decisions, events, pools, runs, sources, workspaces
 from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
@@ -51,6 +51,7 @@ urlpatterns = [
     path("claims/<id:claim_id>/force-release/", actions.ClaimForceRelease.as_view(), name="api-claim-force-release"),
     path("claims/<id:claim_id>/runs/", runs.RunList.as_view(), name="api-claim-runs"),
     path("claims/<id:claim_id>/runs/<id:generation>/log/", runs.RunLog.as_view(), name="api-claim-log"),
+    path("sources/", sources.SourceList.as_view(), name="api-sources"),
     path("events/", events.EventList.as_view(), name="api-events"),
     path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),
     path("claims/<id:claim_id>/approve/", decisions.ClaimApprove.as_view(), name="api-claim-approve"),

@@ -128,7 +128,7 @@ class Packed:
 
     def __post_init__(self) -> None:
         self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=0, compresslevel=6, filename="")
-        self._tar = tarfile.open(fileobj=self._gzip, mode="w|", format=tarfile.PAX_FORMAT)  # type: ignore[call-overload]  # noqa: SIM115
+        self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  (closed with the rest)
 
     def add_folder(self, path: str) -> None:
         if self._names.get(path) == "folder":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from claims.runs import RunRequest, read_run
 from pools.durations import format_duration
 from pools.fields import (
     Faults,
@@ -33,7 +34,7 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
 WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
 FIELDS = (
     "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member", "same_number", "selector", "workspace",
-    "task", "acknowledge_within", "heartbeat_within", "hold_for", "retry", "slot",
+    "task", "acknowledge_within", "heartbeat_within", "hold_for", "retry", "slot", "run",
 )  # fmt: skip
 
 
@@ -59,6 +60,7 @@ class ClaimRequest:
     retry: bool | None = None  # once its member is lost: stand in line again. None: a plan does, others do not
     requested_by: str = ""
     slot: int | None = None  # this one and no other
+    run: RunRequest | None = None  # what an agent does for it; None: it holds its slots, and that is all
 
     @property
     def is_serial(self) -> bool:
@@ -96,10 +98,12 @@ class ClaimRequest:
 
     def digest(self) -> bytes:
         """Of everything but the key and who asks: a key used again must bring the same."""
-        values = (
+        values: tuple[Any, ...] = (
             self.pools, self.kind, self.size, self.owner, self.priority, self.contiguous, self.on_one_member, self.same_number,
             self.selector, self.workspace, self.task, self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
         )  # fmt: skip
+        if self.run is not None:  # one without is the same as before there were any
+            values = (*values, self.run.digest())
         return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
     def spec(self, lease: Lease) -> str:
@@ -159,6 +163,7 @@ def read_claim(body: Any, *, requested_by: str, key: str | None = None) -> tuple
         retry=read_flag(given, "", "retry", faults) if given.get("retry") is not None else None,
         requested_by=requested_by,
         slot=slot,
+        run=read_run(given.get("run"), "run", task, faults),
     )
     _check_together(request, faults)
     return (None, faults.found) if faults.found else (request, [])
@@ -232,6 +237,8 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
     if request.same_number and request.on_one_member and not request.contiguous and request.size > 1:
         way_out = "Ask for contiguous numbers instead: those are always on one member."
         add("on_one_member", "The same numbers in every pool, on one member each, are not searched for.", way_out)
+    if request.run is not None:
+        _check_run(request, faults)
     if request.slot is not None:
         for name in ("contiguous", "on_one_member", "same_number", "selector"):
             if getattr(request, name):
@@ -242,3 +249,13 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
         if seconds is not None and request.hold_for is not None and seconds >= request.hold_for:
             what = f"{format_duration(seconds)} is not shorter than hold_for, {format_duration(request.hold_for)}."
             add(name, what, "It would never count: shorten it.")
+
+
+def _check_run(request: ClaimRequest, faults: Faults) -> None:
+    """An agent runs a task in one slot."""
+    if not request.task:
+        faults.add("task", "There is something to run, and it is not said what for.", f"Choose from {', '.join(TASKS)}.")
+    if request.size > 1:
+        faults.add("size", "A task runs in one slot.", "Leave it out.")
+    if len(request.pools) > 1:
+        faults.add("pools", "A task runs in one pool.", "Name that one.")

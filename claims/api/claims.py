@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from claims.answers import ClaimView
 from claims.api import shapes
-from claims.api.rules import may_see, require_all, require_to_create
+from claims.api.rules import may_see, require_all, require_run, require_to_create
 from claims.requests import parse_claim
 from claims.selectors import ClaimFilter, list_claims, view_claim
 from claims.services import create_claim
@@ -78,6 +78,7 @@ class ClaimList(LeanEndpoint):
         body = call.read()
         request = parse_claim(body, requested_by=call.identity.requester, key=read_key(call))
         require_to_create(call.identity, request)
+        require_run(request)
         claim = create_claim(request)
         response = answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
         if claim.is_replay:

@@ -6,9 +6,10 @@ from typing import Any
 
 from claims.answers import ClaimView
 from claims.requests import ClaimRequest
-from claims.routes import find_pools
+from claims.routes import find_pools, find_route
+from claims.services.working import refuse_without_run
 from pools.access import OPERATOR, Identity, require, require_named
-from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
 from project.kernel.sql import Statements
 
 SQL = Statements(Path(__file__).with_name("statements.sql"))
@@ -21,6 +22,17 @@ def require_all(identity: Identity, action: str, pool_id: int | None, names: Seq
     else:
         require(identity, action, _Ref(pool_id, names[0]))
         require_named(identity, action, names[1:])
+
+
+def require_run(request: ClaimRequest) -> None:
+    """In a pool with agents a task says what is to be run."""
+    if not request.task or request.run is not None:
+        return
+    try:
+        route = find_route(request)
+    except BerthError:  # refused, unless its key got something earlier: that is found out where it is made
+        return
+    refuse_without_run(request, route)
 
 
 def may_see(identity: Identity, claim: ClaimView) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from claims.api.run_body import RUN
 from claims.requests import FIELDS, HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_LABELS, MOST_POOLS, MOST_SLOTS, TASKS
 from claims.services.releasing import LONGEST_REASON
 from claims.states import CLAIM, OUTCOMES
@@ -58,6 +59,7 @@ CLAIM_PROPERTIES: dict[str, Json] = {
     "hold_for": DURATION | {"description": "Then it ends as expired. Left out: as the pool says."},
     "retry": {"type": "boolean", "description": "Stand in line again once its member is lost. Left out: a plan does, others do not."},
     "slot": BIGINT | {"description": "This very slot, for operators; it never waits."},
+    "run": RUN,
 }
 if missing := set(FIELDS) - set(CLAIM_PROPERTIES):
     raise AssertionError(f"the schema of a claim does not say what {missing} is")

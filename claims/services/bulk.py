@@ -31,7 +31,7 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
     answers: dict[int, Answer] = {}
     lines: dict[Any, list[int]] = defaultdict(list)
     for i, request in enumerate(requests):
-        if request.is_simple and not request.workspace and request.slot is None:
+        if request.is_simple and not request.workspace and request.slot is None and request.run is None:
             lines[request.pools, request.kind, request.rank, request.task, request.requested_by].append(i)
         else:
             answers[i] = _alone(request)

@@ -21,6 +21,7 @@ from claims.selectors import view_claim
 from claims.services.binding import bind_claim, hand_over, tell_bound
 from claims.services.demand import ask_for_capacity
 from claims.services.gathering import make_together
+from claims.services.working import Work, add_work, prepare_work
 from claims.services.workspaces import Place, enter_workspace
 from claims.statements import CLAIMS, SLOTS, TAKEN, constraint, repeat, sqlstate
 from pools.layout import default_kind
@@ -125,14 +126,15 @@ def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
             route = find_route(request, fresh=turn > 0)
+            work = prepare_work(request, route)
         except BerthError:  # refused by now, but a repeated call gets what it got then
             if (earlier := find_by_key(request)) is not None:
                 return earlier
             raise
-        if request.is_simple and not request.workspace and route.is_whole:
+        if request.is_simple and not request.workspace and request.run is None and route.is_whole:
             claim = _create_simple(request, route)
         else:
-            claim = _create_in_transaction(request, route)
+            claim = _create_in_transaction(request, route, work)
         if claim is not None:
             return claim
         if (earlier := find_by_key(request)) is not None:
@@ -154,16 +156,20 @@ def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE)
     return claim_made(request, route, row, values["spec"])
 
 
-def _create_in_transaction(request: ClaimRequest, route: Route) -> ClaimView | None:
+def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | None) -> ClaimView | None:
     with transaction.atomic():
         if not _are_current(route):
             return None
         place = enter_workspace(request)
         if request.is_simple and route.is_whole:
-            return _create_simple(request, route, place)
+            claim = _create_simple(request, route, place)
+            if claim is not None:
+                add_work(claim.id, work)
+            return claim
         row = CLAIMS.one("create", size=request.total, **columns(request, route, place))
         if row is None:
             return None
+        add_work(row.id, work)
         pools = route.found
         is_bound = place.state == "waiting" and route.is_whole and _may_bind(route, request.rank, row.id)
         if is_bound:
@@ -193,6 +199,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
     request = _with_place_of(slot_id, request)
     if (earlier := find_by_key(request)) is not None:
         return earlier
+    work = prepare_work(request, find_route(request, fresh=True))
     try:
         with transaction.atomic():
             route = find_route(request, fresh=True)
@@ -204,6 +211,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
             row = CLAIMS.one("create", size=1, **columns(request, route, place))
             if row is None:
                 raise Unavailable("The same key is in use at this moment.", way_out="Send the same call again.")
+            add_work(row.id, work)
             _check_free(SLOTS.one("lock_named", slots=[slot_id]))
             if not _may_bind(route, request.rank, row.id):
                 raise Conflict("Others wait for a slot like this one.", code="others_wait", way_out="Claim it with a higher priority.")

@@ -34,6 +34,7 @@ MAY = {
 ANYBODY = "anybody"  # who is known: what is answered depends on the roles
 EVERYWHERE = "everywhere"  # the role in all pools
 AGENT = "agent"  # nobody with a role: the token of a member
+SOMEWHERE = "somewhere"  # a claimant of any pool
 AGENT_TASK = "agent/tasks/<id:claim_id>/<id:generation>/"
 
 
@@ -150,6 +151,7 @@ ROWS = {
     "POST approvals/bulk/": Row(ANYBODY, lambda world: {"decisions": [DIGEST | {"claim": world.pending, "approve": True}]}),
     "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, EVERYWHERE, also=frozenset({APPROVER})),
     "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER, where=EVERYWHERE),
+    "POST sources/": Row(SOMEWHERE),
     "GET events/": Row(ANYBODY),
     "GET workspaces/": Row(VIEWER, where=EVERYWHERE),
     "GET workspaces/<workspace:workspace>/": Row(VIEWER, where=EVERYWHERE),
@@ -239,6 +241,9 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
     if row.role == AGENT:
         assert answer.status == 401, case
         return
+    if row.role == SOMEWHERE:  # and what they send is no archive
+        assert answer.status == (415 if role == "superuser" or role in MAY[CLAIMANT] else 403), case
+        return
     if row.role == "owner":  # what belongs to somebody else is not there; admins of all pools see it
         expected = (200, 204) if role == "superuser" or (role == ADMIN and where == "everywhere") else (404,)
         assert answer.status in expected, case
@@ -264,7 +269,7 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
         User.objects.filter(pk=user.pk).update(is_superuser=True)
         give_grant(role=APPROVER, user=user)
         for endpoint, row in ROWS.items():
-            if row.role in (ANYBODY, "owner", AGENT):
+            if row.role in (ANYBODY, "owner", AGENT, SOMEWHERE):
                 continue
             answer = call(world, endpoint, caller)
             if name == "roles" and row.role == VIEWER:

@@ -1,0 +1,76 @@
+"""Sources: archives that tasks start from, uploaded or given in the claim. Written anew on the way in, sealed, equal ones kept once.
+
+Whoever knows the digest of an archive may use it: it is as good as having its content.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from claims.archives import MOST_PACKED, Archive, pack_files, repack
+from claims.files import delete_file, save_file
+from claims.runs import RunRequest
+from project.kernel.errors import FieldError, Invalid, Unavailable
+from project.kernel.sql import Statements
+
+SOURCES = Statements(Path(__file__).with_name("sources.sql"))
+SOURCE_BYTES = MOST_PACKED
+AT_ONCE = 2  # archives that are unpacked in a process: each takes memory and a while
+PATIENCE = 10.0
+
+_turns = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSource:
+    id: int
+    digest: str  # sha256 of the archive as it is kept
+    size: int
+    files: int
+
+
+def keep_source(data: bytes, *, made_by: str) -> KeptSource:
+    """An archive from elsewhere, a tar.gz or a zip."""
+    if len(data) > SOURCE_BYTES:
+        text = f"{len(data)} bytes are too many."
+        raise Invalid(fields=[FieldError("", text, f"Send {SOURCE_BYTES} at most: leave out what the task does not need.")])
+    if not _turns.acquire(timeout=PATIENCE):
+        raise Unavailable("Others are uploading archives just now.", way_out="Send it again in a moment.")
+    try:
+        return _keep(repack(data), made_by)
+    finally:
+        _turns.release()
+
+
+def keep_files(files: Iterable[tuple[str, str]], *, made_by: str) -> KeptSource:
+    """Files that were given in the claim itself."""
+    return _keep(pack_files(files), made_by)
+
+
+def source_of(run: RunRequest, *, made_by: str) -> int | None:
+    """The row of a claim's source, made if it is new. Before the transaction that makes the claim: a file is written."""
+    if run.source.kind == "files":
+        return keep_files(run.source.files, made_by=made_by).id
+    if run.source.kind != "archive":
+        return None
+    row = SOURCES.one("find", digest=bytes.fromhex(run.source.digest))
+    if row is None:
+        way_out = "Upload it to /api/v1/sources/ first: one that nobody uses is kept for a day."
+        raise Invalid(fields=[FieldError(f"{run.where}.source.archive", "There is no archive of this digest.", way_out)])
+    return int(row.id)
+
+
+def _keep(archive: Archive, made_by: str) -> KeptSource:
+    """The file first, then the row that names it. Called outside of transactions: a file takes a while."""
+    digest = hashlib.sha256(archive.data)
+    row = SOURCES.one("find", digest=digest.digest())
+    if row is None:
+        name = save_file("source", digest.hexdigest(), archive.data)
+        size = len(archive.data)
+        row = SOURCES.one("add", digest=digest.digest(), file=name, size=size, files=archive.files, made_by=made_by)
+        assert row is not None
+        if row.file != name:
+            delete_file(name)
+    return KeptSource(row.id, digest.hexdigest(), row.size, row.files)

@@ -1,0 +1,26 @@
+-- Archives that tasks start from. Equal ones are kept once.
+
+-- find: one that is there, and is wanted just now: it will not be swept before it is used.
+UPDATE claims_source SET used_at = now() WHERE digest = %(digest)s RETURNING id, file, size, files
+
+-- add: the file is there already. Somebody else may have been faster: then that one counts.
+INSERT INTO claims_source (digest, file, size, files, made_by) VALUES (%(digest)s, %(file)s, %(size)s, %(files)s, %(made_by)s)
+ON CONFLICT (digest) DO UPDATE SET used_at = now() RETURNING id, file, size, files
+
+-- add_task: what is to be done for a claim, in the transaction that makes the claim.
+INSERT INTO claims_task (claim_id, executor, body, source_id) VALUES (%(claim)s, %(executor)s, %(body)s::jsonb, %(source)s)
+
+-- delete_unused: those that no task names, some time after they were last wanted.
+DELETE FROM claims_source WHERE id IN (
+  SELECT id FROM claims_source s WHERE used_at < now() - make_interval(secs => %(seconds)s)
+    AND NOT EXISTS (SELECT FROM claims_task WHERE source_id = s.id) ORDER BY id LIMIT {n} FOR UPDATE SKIP LOCKED)
+RETURNING id
+
+-- known_plan_files: of these names, those that a plan or a run of these claims names.
+SELECT file AS name FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT json_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT facts #>> '{files,plan}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT facts #>> '{files,json}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
+
+-- known_source_files: the same for archives.
+SELECT file AS name FROM claims_source WHERE digest = ANY (%(digests)s::bytea[])
