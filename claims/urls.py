@@ -1,12 +1,13 @@
 from django.urls import path
 
-from claims import decision_pages, inbox, plan_pages, questions, task_pages, views, workspace_pages
+from claims import decision_pages, inbox, plan_pages, questions, run_page, task_pages, views, workspace_pages
 
 assert task_pages  # registers its regions
 
 urlpatterns = [
     path("claims/", views.show_claims, name="claims"),
     path("claims/new/", questions.new, name="claim-new"),
+    path("claims/run/", run_page.run, name="claim-run"),
     path("claims/release/", questions.release_many, name="claims-release"),
     path("claims/cancel/", questions.cancel_many, name="claims-cancel"),
     path("claims/prioritise/", questions.prioritise_many, name="claims-prioritise"),

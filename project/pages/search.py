@@ -125,6 +125,8 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
     general = []
     if identity.may_anywhere("claim") and (not text or text.lower() in "new claim"):
         general.append(Hit("New claim…", reverse("claim-new"), is_question=True))
+    if identity.may_anywhere("claim") and (not text or text.lower() in "run a plan"):
+        general.append(Hit("Run a plan", reverse("claim-run")))
     if identity.may("configure", None) and (not text or text.lower() in "new pool"):
         general.append(Hit("New pool", reverse("pool-new")))
     return [*found, Found("Act", general)]

@@ -9,7 +9,7 @@ from django.utils import timezone
 from claims.answers import ClaimView
 from claims.files import save_file
 from claims.logs import Piece, add_log
-from claims.models import Claim, Run, Task
+from claims.models import Claim, Run
 from claims.requests import parse_claim
 from claims.results import TaskResult
 from claims.selectors import view_claim
@@ -37,11 +37,11 @@ def make_task_pool(name: str = "tf", members: int = 2, slots: Any = ("any", "pla
 
 def task(workspace: str = "network", pool: str = "tf", who: str = "ci", kind: str = "plan_and_apply", **body: Any) -> ClaimView:
     """Asked for; bound if a slot is free."""
-    wanted = {"pools": [pool], "task": kind, "workspace": workspace, **body}
+    commands = {"plan": "./plan.sh"} | ({"apply": "./apply.sh"} if kind == "plan_and_apply" else {})
+    run = {"executor": "command", "commands": commands}
+    wanted = {"pools": [pool], "task": kind, "workspace": workspace, "run": run, **body}
     with acting_as(who):
         made = create_claim(parse_claim(wanted, requested_by=who))
-    if not Task.objects.filter(claim_id=made.id).exists():
-        Task.objects.create(claim_id=made.id, executor="command", body={"commands": {"plan": "./plan.sh", "apply": "./apply.sh"}})
     return view_claim(made.id)
 
 
