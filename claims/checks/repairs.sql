@@ -25,3 +25,6 @@ SELECT setval('generation', greatest((SELECT max(generation) FROM slots_slot), (
 
 -- look_now: a claim that is blocked by nothing gets a timer, and the finalizer sends it on.
 UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state = 'blocked' AND due_at IS NULL RETURNING id
+
+-- look_at_pending: a plan that waits for a person gets a timer again.
+UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state IN ('reserved', 'parked') RETURNING id

@@ -1,0 +1,74 @@
+"""Tasks and what waits for people: I14 a plan that waits is looked at in time, I27 a lost apply has locked its workspace, I28 what runs is
+held."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from django.db import transaction
+
+from claims.checks.holding import REASON, REPAIRS
+from claims.services.holds import DECISIONS, lock_after_lost_apply, look_at_hold
+from project.kernel.doctor import Finding, check
+from project.kernel.events import record
+from project.kernel.sql import run
+
+UNTIMED = """
+SELECT id, state, expires_at, due_at FROM claims_claim
+WHERE state IN ('reserved', 'parked') AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
+
+# What its agent said of its end is no loss; what a person has said is settled.
+UNLOCKED = """
+SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id JOIN claims_workspace w ON w.id = c.workspace_id
+WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND r.outcome IN ('lost', 'cancelled', 'expired') AND c.state = 'ended'
+  AND NOT r.facts ? 'answer' AND NOT r.facts ? 'settled' AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
+ORDER BY c.id LIMIT 1000"""
+
+OPEN = """
+SELECT r.claim_id, r.generation, r.step, r.member, c.state, c.generation AS now FROM claims_run r LEFT JOIN claims_claim c ON c.id = r.claim_id
+WHERE r.ended_at IS NULL AND (c.id IS NULL OR c.state <> 'bound' OR c.generation <> r.generation) ORDER BY r.claim_id LIMIT 1000"""
+
+
+@check("I14", "A plan that waits for a person is looked at by its deadline", "It would wait, and keep its slot, for ever.")
+def find_untimed() -> Iterator[Finding]:
+    for row in run(UNTIMED, prepare=False):
+        when = "never" if row.due_at is None else f"at {row.due_at:%Y-%m-%d %H:%M} UTC"
+        detail = f"{row.state} until {row.expires_at:%Y-%m-%d %H:%M} UTC, to be looked at {when}"
+        yield Finding(f"claim {row.id}", detail, "--repair has it looked at now.", partial(_look_now, row.id))
+
+
+@check(
+    "I27", "The workspace of a lost apply is locked until a person has settled it", "The next apply would run on what the lost one left."
+)
+def find_unlocked() -> Iterator[Finding]:
+    for row in run(UNLOCKED, prepare=False):
+        detail = f"the apply of claim {row.id} ended as {row.outcome}, and nobody has said what became of it"
+        yield Finding(f"workspace {row.name}", detail, "--repair locks it.", partial(_lock, row.id))
+
+
+@check("I28", "What an agent runs is held by its claim", "Its end was not noted: the page of the claim says that it runs.")
+def find_open_runs() -> Iterator[Finding]:
+    for row in run(OPEN, prepare=False):
+        what = "is not there" if row.state is None else f"is {row.state}, at generation {row.now}"
+        detail = f"{row.step} of generation {row.generation} on {row.member} has not ended; its claim {what}"
+        yield Finding(
+            f"run of claim {row.claim_id}", detail, "--repair notes that it was lost.", partial(_end, row.claim_id, row.generation)
+        )
+
+
+def _look_now(claim_id: int) -> None:
+    with transaction.atomic():
+        if REPAIRS.rows("look_at_pending", claim=claim_id):
+            record("repair", claim_id=claim_id, reason=REASON)
+
+
+def _lock(claim_id: int) -> None:
+    with transaction.atomic():
+        lock_after_lost_apply(look_at_hold(claim_id), "was lost while it applied")
+        record("repair", claim_id=claim_id, reason=REASON)
+
+
+def _end(claim_id: int, generation: int) -> None:
+    with transaction.atomic():
+        values = {"outcome": "lost", "code": "repair", "reason": REASON, "exit_code": None, "facts": "{}"}
+        if DECISIONS.rows("end_run", claim=claim_id, generation=generation, **values):
+            record("repair", claim_id=claim_id, generation=generation, reason=REASON)
