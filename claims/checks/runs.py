@@ -3,6 +3,7 @@ held."""
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 
@@ -24,7 +25,8 @@ WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND r.outcome IN ('lost', 'can
 ORDER BY c.id LIMIT 1000"""
 
 OPEN = """
-SELECT r.claim_id, r.generation, r.step, r.member, c.state, c.generation AS now FROM claims_run r LEFT JOIN claims_claim c ON c.id = r.claim_id
+SELECT r.claim_id, r.generation, r.step, r.member, c.state, c.generation AS now
+FROM claims_run r LEFT JOIN claims_claim c ON c.id = r.claim_id
 WHERE r.ended_at IS NULL AND (c.id IS NULL OR c.state <> 'bound' OR c.generation <> r.generation) ORDER BY r.claim_id LIMIT 1000"""
 
 
@@ -69,6 +71,6 @@ def _lock(claim_id: int) -> None:
 
 def _end(claim_id: int, generation: int) -> None:
     with transaction.atomic():
-        values = {"outcome": "lost", "code": "repair", "reason": REASON, "exit_code": None, "facts": "{}"}
+        values: dict[str, Any] = {"outcome": "lost", "code": "repair", "reason": REASON, "exit_code": None, "facts": "{}"}
         if DECISIONS.rows("end_run", claim=claim_id, generation=generation, **values):
             record("repair", claim_id=claim_id, generation=generation, reason=REASON)
