@@ -8,7 +8,7 @@ from .client import Client
 from .errors import TaskFailed
 from .folders import digest_file
 from .job import Job
-from .made import Made, find_errors, keep_json, name_platform, read_json
+from .made import Made, find_errors, keep_json, most_raw, name_platform, read_json
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
 from .summary import changes_anything, count_drift, summarize_plan
@@ -31,8 +31,8 @@ def plan(job: Job, client: Client) -> Made:
     raw = folder.top / "shown.json"
     has_changes = not (code == 0 and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0)
     shown_digest = ""
-    if folder.take_out("plan.json", raw, max(limits.json_bytes * 8, 64_000_000), "plan as JSON", "plan_too_large") >= 0:
-        shown = read_json(raw, max(limits.json_bytes * 8, 64_000_000))
+    if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
+        shown = read_json(raw, most_raw(limits))
         shown_digest = digest_file(raw)
         raw.unlink()
         made.summary = summarize_plan(shown)

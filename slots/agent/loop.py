@@ -25,8 +25,8 @@ from .wire import Hello, Order, Orders, Stop, read_hello
 
 TICK = 1.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
-BEGIN_AGAIN = 10.0  # until an order that was refused at its begin, and still stands, is tried again
-LAST_WORDS = 30.0  # for results that wait for a server that is away, once the agent is to end
+BEGIN_AGAIN = 5.0  # until an order that was refused at its begin, and still stands, is tried again
+LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
 LEFT_OVER_GRACE = 10.0
 LET_GO = 2  # further lists that do not name a folder either, until it is removed
 

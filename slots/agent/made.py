@@ -12,6 +12,7 @@ from typing import Any
 
 from .errors import TaskFailed
 from .redaction import redact_plan
+from .wire import Limits
 
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 FRAME = " \t│╷╵"
@@ -74,6 +75,11 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TaskFailed("not_json", "What should be the plan as JSON is no JSON object.")
     return found
+
+
+def most_raw(limits: Limits) -> int:
+    """Before what repeats itself is left out; it is read into memory as a whole."""
+    return min(max(limits.json_bytes * 3, 16_000_000), 200_000_000)
 
 
 def keep_json(plan: dict[str, Any], secrets: list[bytes], path: Path, most: int) -> None:

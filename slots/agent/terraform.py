@@ -11,7 +11,7 @@ from .client import Client
 from .errors import TaskFailed
 from .folders import digest_file
 from .job import Job
-from .made import Made, find_errors, keep_json, name_platform, plain, read_json
+from .made import Made, find_errors, keep_json, most_raw, name_platform, plain, read_json
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
 from .summary import count_drift, summarize_plan
@@ -102,7 +102,7 @@ def prepare(job: Job, binary: str, origin: Origin) -> None:
 
 def show(job: Job, binary: str, saved: str) -> dict[str, Any]:
     raw = job.folder.top / "shown.json"
-    most = max(job.work.limits.json_bytes * 8, 64_000_000)  # before what repeats itself is left out
+    most = most_raw(job.work.limits)
     try:
         code = job.run([binary, "show", "-json", saved], "show", ENVIRONMENT, stdout_to=raw, most=most)
         if code != 0:

@@ -12,6 +12,7 @@ import pytest
 
 from .server import TOKEN, Server
 
+PYTHON = os.environ.get("BERTH_AGENT_PYTHON", sys.executable)  # to try all of this on an older one
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -30,7 +31,7 @@ class Agent:
     def __init__(
         self, url: str, folder: Path, *options: str, token: str = TOKEN, program: tuple[str, ...] = (), env: dict[str, str] | None = None
     ) -> None:
-        self.folder, self.url, self.options, self.program = folder, url, options, program or (sys.executable, "-m", "slots.agent")
+        self.folder, self.url, self.options, self.program = folder, url, options, program or (PYTHON, "-m", "slots.agent")
         self.env = {**os.environ, **(env or {})}
         self.token = folder / "token"
         self.token.write_text(token)

@@ -179,7 +179,7 @@ def test_the_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -
 
 def test_sweep_ends_what_a_dead_agent_left(server: Server, start_agent: Callable[..., Agent]) -> None:
     agent = start_agent()
-    server.order(1, 10, commands={"plan": "trap '' TERM; echo begun; sleep 300 & sleep 300; sleep 300"})
+    server.order(1, 10, commands={"plan": "echo begun; (setsid sleep 300 &) ; sleep 300 & sleep 300; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
     agent.options, agent.program = ("--sweep",), agent.program

@@ -56,8 +56,10 @@ def test_clocks_that_jump_change_nothing(server: Server, start_agent: Callable[.
     assert not [path for path in SOURCE.glob("*.py") if "time.time(" in path.read_text() or "datetime" in path.read_text()]
 
 
-def test_a_folder_that_nobody_waits_for_goes(server: Server, agent: Agent) -> None:
+def test_a_folder_that_nobody_waits_for_goes(server: Server, start_agent: Callable[..., Agent]) -> None:
     """The server names the claims that wait here; an older list than the plan is no reason."""
+    server.wait_s = 0.5
+    agent = start_agent()
     server.order(1, 10)
     server.result(1, 10)
     work = agent.state / "work"
