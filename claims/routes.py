@@ -70,9 +70,7 @@ def forget_routes() -> None:
 
 def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
     """Refuses what could never be served. `fresh`: what is remembered was wrong."""
-    key: Any = (request.pools[0], request.kind)
-    if not request.is_simple:
-        key = (request.pools, request.kind, request.size, request.contiguous, request.on_one_member, request.same_number, request.selector)
+    key = _key_of(request)
     if not fresh and (known := _routes.get(key)) is not None:
         return known
     route = _look_up(request)
@@ -83,6 +81,17 @@ def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
     else:
         _routes.pop(key, None)
     return route
+
+
+def recall_route(request: ClaimRequest) -> Route | None:
+    """As it was found before, all its pools there; nothing is asked."""
+    return _routes.get(_key_of(request))
+
+
+def _key_of(request: ClaimRequest) -> Any:
+    if request.is_simple:
+        return request.pools[0], request.kind
+    return request.pools, request.kind, request.size, request.contiguous, request.on_one_member, request.same_number, request.selector
 
 
 def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:

@@ -69,10 +69,12 @@ WITH line AS MATERIALIZED (
 -- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line; else
 -- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
--- No row: the key exists (read that claim), or pool or line are others by now.
+-- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
+-- more (no told: the caller was asked for before).
 WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
-    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
+    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
+    AND (%(told)s::text IS NULL OR token_told(%(token)s::varchar) = %(told)s::text) FOR KEY SHARE),
 free AS MATERIALIZED (
   SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
     SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
@@ -150,14 +152,16 @@ WITH q AS MATERIALIZED (
     SELECT id FROM pools_pool WHERE id = t.pool AND revision = t.revision AND state IN ('pending', 'active')
       AND EXISTS (SELECT FROM claims_shape WHERE id = t.shape AND digest = t.line AND lanes = t.lanes OFFSET 0)
     FOR KEY SHARE SKIP LOCKED) p),
+callers AS MATERIALIZED (
+  SELECT n FROM json_to_recordset(%(callers)s::json) AS t(n int, token varchar, told text) WHERE told IS NULL OR token_told(token) = told),
 asked AS MATERIALIZED (
   SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, t.*, row_number() OVER (PARTITION BY t.of ORDER BY t.n) AS k,
     q.id AS pool, q.shape, q.queue, q.rank
   FROM (
     SELECT * FROM json_to_recordset(%(claims)s::json) AS j(
-      n int, of bigint, owner varchar, requested_by varchar, key varchar, digest bytea, spec text, step varchar, actor varchar)
+      n int, of bigint, caller int, owner varchar, requested_by varchar, key varchar, digest bytea, spec text, step varchar, actor varchar)
     LIMIT {n}) t
-  JOIN q ON q.n = t.of),
+  JOIN q ON q.n = t.of WHERE t.caller IN (SELECT n FROM callers)),
 free AS MATERIALIZED (
   SELECT q.n AS of, f.id, f.member_id, f.number, f.lane, f.k FROM q, LATERAL (
     SELECT x.*, row_number() OVER () AS k FROM (

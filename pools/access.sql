@@ -3,16 +3,9 @@
    FROM pools_grant g
    WHERE g.user_id = u.id OR g.group_id = ANY (ARRAY(SELECT m.group_id FROM auth_user_groups m WHERE m.user_id = u.id)))
 
--- token_identity: who calls with this token, and all that decides what they may, in one look: the same text as long as nothing of it
--- changes. No row: there is no such token.
-SELECT json_build_object('token', t.id, 'token_name', t.name, 'is_revoked', t.revoked_at IS NOT NULL,
-  'is_expired', coalesce(t.expires_at <= now(), false), 'roles', t.scopes->'roles', 'pools', t.scopes->'pools',
-  'names', CASE WHEN t.scopes->'pools' <> 'null' THEN (
-    SELECT json_object_agg(p.name, p.id ORDER BY p.id) FROM pools_pool p
-    WHERE p.state <> 'gone' AND p.id = ANY (ARRAY(SELECT x::bigint FROM jsonb_array_elements_text(t.scopes->'pools') x))) END,
-  'user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told,
-  CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
-FROM pools_token t JOIN auth_user u ON u.id = t.user_id WHERE t.hash = %(hash)s
+-- token_identity: who calls with this token, and all that decides what they may, in one look. No row: there is no such token.
+SELECT token_told(t.hash) AS told, CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
+FROM pools_token t WHERE t.hash = %(hash)s
 
 -- user_identity: the same for a person who has signed in.
 SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
+from rest_framework.exceptions import APIException, MethodNotAllowed, UnsupportedMediaType
 
 from pools.access import Identity
-from pools.authentication import identify
+from pools.authentication import identify, recall_bearer
 from pools.endpoint import Endpoint, refuse_unknown_query
 from project.kernel.actor import acting_as
 from project.kernel.api import read_json
-from project.kernel.errors import TooLarge
+from project.kernel.errors import BerthError, TooLarge
 from project.kernel.problems import CONTENT_TYPE, describe
 
 JSON = "application/json"
@@ -83,12 +83,17 @@ class LeanEndpoint(Endpoint):
     def as_view(cls, **initkwargs: Any) -> Any:
         described = super().as_view(**initkwargs)
         handlers = {name.upper(): getattr(cls, name) for name in cls.methods if hasattr(cls, name)}
+        short = {name.upper(): getattr(cls, f"{name}_at_once") for name in cls.methods if hasattr(cls, f"{name}_at_once")}
         view = cls()
 
         @csrf_exempt  # a session's CSRF token is checked once it is known that a session calls
         @functools.wraps(described, updated=())
         def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
+                if (at_once := short.get(request.method or "")) is not None and (
+                    done := answer_at_once(view, at_once, request)
+                ) is not None:
+                    return done
                 handler = handlers.get("GET" if request.method == "HEAD" else request.method or "")
                 call = view.make_call(request)
                 if handler is None:
@@ -104,6 +109,20 @@ class LeanEndpoint(Endpoint):
         answer_call.cls = cls  # type: ignore[attr-defined]  # where the schema looks
         answer_call.initkwargs = initkwargs  # type: ignore[attr-defined]
         return answer_call
+
+
+def answer_at_once(view: LeanEndpoint, handler: Any, request: HttpRequest) -> HttpResponseBase | None:
+    """A way around asking who calls: the handler (`post_at_once`) acts in one statement that makes sure of it, or does nothing and answers
+    None. Then the call is answered in the usual way, refusals included: nobody is told anything who may not call any more."""
+    if request.META.get("QUERY_STRING") or (known := recall_bearer(request)) is None:
+        return None
+    identity, proof = known
+    with acting_as(identity.actor):
+        try:
+            found: HttpResponseBase | None = handler(view, Call(request, identity), proof)
+        except (BerthError, APIException):
+            return None
+    return found
 
 
 def answer(body: Any, status: int = 200, **headers: str) -> HttpResponse:

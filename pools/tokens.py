@@ -3,8 +3,10 @@
 import hashlib
 import json
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +43,17 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-_seen: OrderedDict[str, tuple[str, Identity]] = OrderedDict()  # by hash: what the database told last time, and what it meant
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the database told of a token: whoever acts on it without asking again lets the statement that acts compare (token_told)."""
+
+    hash: str
+    told: str
+
+
+_seen: OrderedDict[str, tuple[str, Identity, float]] = OrderedDict()  # by hash: what the database told, what it meant, and when
 MOST_SEEN = 1000
+REMEMBERED = 30.0  # seconds; then it is asked again in any case, which notes that the token is used
 
 
 def identify_token(secret: str) -> Identity:
@@ -53,16 +64,24 @@ def identify_token(secret: str) -> Identity:
     row = _ask(hashed)
     if row is None:
         raise UnknownToken("There is no such token.", way_out="Make one on the page Tokens.")
-    if (seen := _seen.get(hashed)) is not None and seen[0] == row.told:
-        identity = seen[1]  # nothing of it has changed: the same conclusion
-    else:
-        identity = _conclude(json.loads(row.told))
-        _seen[hashed] = (row.told, identity)
-        if len(_seen) > MOST_SEEN:
-            _seen.popitem(last=False)
+    seen = _seen.get(hashed)
+    # Nothing of it has changed: the same conclusion.
+    identity = seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
+    _seen[hashed] = (row.told, identity, time.monotonic())
+    if len(_seen) > MOST_SEEN:
+        _seen.popitem(last=False)
     if row.note_use_of:
         SQL.rows("note_use", token=row.note_use_of)
     return identity
+
+
+def recall_token(secret: str) -> tuple[Identity, Proof] | None:
+    """Who it was a moment ago. It may have been revoked since: good only for a statement that holds the proof against the present."""
+    hashed = hash_secret(secret)
+    seen = _seen.get(hashed)
+    if seen is None or time.monotonic() - seen[2] > REMEMBERED:
+        return None
+    return seen[1], Proof(hashed, seen[0])
 
 
 def _ask(hashed: str) -> Any:

@@ -11,13 +11,14 @@ from claims.api import shapes
 from claims.api.rules import may_see, require_all, require_run, require_to_create
 from claims.requests import parse_claim
 from claims.selectors import ClaimFilter, list_claims, view_claim
-from claims.services import create_claim
+from claims.services import create_at_once, create_claim
 from claims.states import OUTCOMES
 from claims.waiting import watch
 from pools.access import Identity, require
 from pools.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
 from pools.lean import Call, LeanEndpoint, answer
 from pools.selectors import get_pool
+from pools.tokens import Proof
 from project.kernel.api import LONGEST_KEY
 from project.kernel.errors import FieldError, Invalid
 
@@ -80,10 +81,19 @@ class ClaimList(LeanEndpoint):
         require_to_create(call.identity, request)
         require_run(request)
         claim = create_claim(request)
-        response = answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
+        response = show_made(call, claim)
         if claim.is_replay:
             response.headers["Idempotency-Replayed"] = "true"
         return response
+
+    def post_at_once(self, call: Call, proof: Proof) -> HttpResponse | None:
+        """The claim that is asked for most, of a caller known a moment ago: one statement in all."""
+        request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
+        if request.priority > 0 or request.slot is not None:
+            return None
+        require_to_create(call.identity, request)
+        claim = create_at_once(request, proof)
+        return None if claim is None else show_made(call, claim)
 
 
 class ClaimDetail(LeanEndpoint):
@@ -120,6 +130,10 @@ class ClaimDetail(LeanEndpoint):
         if claim.is_waiting:
             claim = view_claim(claim_id, explain=True)
         return answer(show_claim(claim))
+
+
+def show_made(call: Call, claim: ClaimView) -> HttpResponse:
+    return answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
 
 
 def show_claim(claim: ClaimView) -> dict[str, Any]:

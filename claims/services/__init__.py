@@ -5,7 +5,7 @@ Each is one short transaction that raises kernel errors, asks for no permission 
 
 from claims.services.bulk import create_claims
 from claims.services.cancelling import cancel_claim, force_release
-from claims.services.creating import claim_named_slot, create_claim
+from claims.services.creating import claim_named_slot, create_at_once, create_claim
 from claims.services.deciding import (
     approve_plan,
     decide_many,
@@ -28,6 +28,7 @@ __all__ = [
     "cancel_claim",
     "claim_named_slot",
     "confirm_stopped",
+    "create_at_once",
     "create_claim",
     "create_claims",
     "decide_many",

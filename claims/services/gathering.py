@@ -20,9 +20,10 @@ from django.db import DatabaseError, connection
 
 from claims.routes import Route
 from claims.statements import CLAIMS
+from pools.tokens import Proof
 
 MOST = 16  # in one statement: more than the threads of a web process
-AT_ONCE = 1  # statements under way in this process
+AT_ONCE = 2  # statements under way in this process: while one waits for its commit, the next ones are made
 PATIENCE = 0.03  # seconds to wait for one; it is held up by a lock then, and the others go on
 
 Row = Any
@@ -31,10 +32,10 @@ Row = Any
 class Wish:
     """One claim to be made."""
 
-    __slots__ = ("batch", "is_left", "route", "row", "turn", "values")
+    __slots__ = ("batch", "is_left", "proof", "route", "row", "turn", "values")
 
-    def __init__(self, route: Route, values: Mapping[str, Any]) -> None:
-        self.route, self.values = route, values
+    def __init__(self, route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> None:
+        self.route, self.values, self.proof = route, values, proof
         self.turn: threading.Lock | None = None  # held as long as it waits for others
         self.batch: list[Wish] = []  # those it makes when its turn has come
         self.row: Row | None = None
@@ -98,32 +99,34 @@ class Gatherer:
         return taken
 
 
-def make_together(route: Route, values: Mapping[str, Any]) -> Row | None:
-    """A simple claim, bound or waiting; None: its key exists, or what we remember of its pool is old. Outside of a transaction block a
-    claim may have company: its answer comes after the commit all the same."""
+def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
+    """A simple claim, bound or waiting; None: its key exists, or what we remember of its pool, or of the caller (proof), is old. Outside of
+    a transaction block a claim may have company: its answer comes after the commit all the same."""
     if connection.in_atomic_block:
-        return make_alone(route, values)
-    wish = Wish(route, values)
+        return make_alone(route, values, proof)
+    wish = Wish(route, values, proof)
     batch = _gatherer.enter(wish)
     if batch:
         try:
             _make(batch)
         finally:
             _gatherer.leave(batch)
-    return make_alone(route, values) if wish.is_left else wish.row
+    return make_alone(route, values, proof) if wish.is_left else wish.row
 
 
-def make_alone(route: Route, values: Mapping[str, Any]) -> Row | None:
+def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
     pool = route.pools[0]
     assert pool is not None
     return CLAIMS.one(
-        "create_and_bind", revision=pool.revision, lanes=route.lanes, pool_name=pool.name, line=route.digest, queue=pool.queue, **values
-    )
+        "create_and_bind",
+        revision=pool.revision, lanes=route.lanes, pool_name=pool.name, line=route.digest, queue=pool.queue,
+        token=None if proof is None else proof.hash, told=None if proof is None else proof.told, **values,
+    )  # fmt: skip
 
 
 def _make(batch: list[Wish]) -> None:
     if len(batch) == 1:
-        batch[0].row = make_alone(batch[0].route, batch[0].values)
+        batch[0].row = make_alone(batch[0].route, batch[0].values, batch[0].proof)
         return
     for wish in batch:
         wish.is_left = True
@@ -134,6 +137,7 @@ def _make(batch: list[Wish]) -> None:
 
 def _make_all(batch: list[Wish]) -> list[Row]:
     lines: dict[int, dict[str, Any]] = {}
+    callers: dict[Proof | None, int] = {}
     claims = []
     for n, wish in enumerate(batch):
         pool, values = wish.route.pools[0], wish.values
@@ -146,9 +150,11 @@ def _make_all(batch: list[Wish]) -> list[Row]:
             }  # fmt: skip
         line["count"] += 1
         claim = {name: values[name] for name in ("owner", "requested_by", "key", "spec", "step", "actor")}
-        claims.append({"n": n, "of": pool.id, "digest": _hex(values["digest"]), **claim})
+        caller = callers.setdefault(wish.proof, len(callers))
+        claims.append({"n": n, "of": pool.id, "caller": caller, "digest": _hex(values["digest"]), **claim})
     in_order = [lines[pool] for pool in sorted(lines)]
-    return CLAIMS.rows("create_gathered", MOST, lines=json.dumps(in_order), claims=json.dumps(claims))
+    known = [{"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told} for proof, n in callers.items()]
+    return CLAIMS.rows("create_gathered", MOST, lines=json.dumps(in_order), callers=json.dumps(known), claims=json.dumps(claims))
 
 
 def _hex(value: bytes | None) -> str | None:

@@ -65,6 +65,7 @@ def create(c: Connection, _: State, key: str | None = "same", state: str = "wait
         c, "create_and_bind",
         shape=0, line=b"shape 0", pool=0, pool_name="p0", revision=1, lanes=["any"], state=state, owner="x", requested_by="ana",
         key=key, digest=b"1", rank=100, spec="{}", workspace=None, is_serial=False, step="", queue="", actor="ana", reason="",
+        token=None, told=None,
     )  # fmt: skip
 
 
