@@ -68,9 +68,10 @@ def save_file(kind: str, name: str, data: bytes) -> str:
     return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", ContentFile(seal_pieces(data))))
 
 
-def read_file(name: str) -> bytes:
+def read_file(name: object) -> bytes:
+    """By the name that a row keeps; a model's file field says it, too."""
     try:
-        with storage().open(name) as file:
+        with storage().open(str(name)) as file:
             return unseal_pieces(file.read())
     except FileNotFoundError:
         raise NotFound(
@@ -80,10 +81,10 @@ def read_file(name: str) -> bytes:
         )
 
 
-def delete_file(name: str) -> None:
+def delete_file(name: object) -> None:
     """One that is gone already is fine."""
     if name:
-        storage().delete(name)
+        storage().delete(str(name))
 
 
 def reseal_file(name: str) -> bool:
