@@ -12,6 +12,7 @@ from project.settings import environment as env
 PROGRAM = env.ROOT / "examples" / "hello" / "hello.py"
 PAUSE = (4.0, 9.0)  # seconds between two requests
 WAITS = ("reserved", "parked")
+TRIES = 4  # to find a workspace in which nothing waits
 
 After = Callable[[float, Callable[[], None]], None]
 
@@ -24,6 +25,7 @@ class Planner:
         self.client, self.ben, self.after, self.chance = client, ben, after, chance
         self.program = PROGRAM.read_text()
         self.known: dict[int, str] = {}
+        self.places: dict[int, str] = {}  # claim -> workspace
         self.visitors: set[int] = set()
 
     def begin(self) -> None:
@@ -37,21 +39,30 @@ class Planner:
         self.after(self.chance.uniform(*PAUSE), self.arrive)
 
     def ask(self) -> None:
-        key = key_of(HARBOUR, secrets.token_hex(6))
-        work = task_of(key)
-        assert work is not None
+        key, work = self.draw()
         answer = self.client.call("POST", "claims/", work.body(self.program), key)
         if answer.is_success:
             self.take_in(answer.body, work)
         else:
             say(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
 
+    def draw(self) -> tuple[str, TaskWork]:
+        """Most of the time in a workspace in which nothing waits already; now and then two meet, and one is blocked."""
+        taken, tries = set(self.places.values()), TRIES
+        while True:
+            key = key_of(HARBOUR, secrets.token_hex(6))
+            work = task_of(key)
+            assert work is not None
+            if work.workspace not in taken or not tries:
+                return key, work
+            tries -= 1
+
     def take_in(self, claim: dict[str, Any], work: TaskWork) -> None:
         number, state = claim["id"], claim["state"]
         if self.known.get(number) == state:
             return
         begins_to_wait = state in WAITS and self.known.get(number) not in WAITS
-        self.known[number] = state
+        self.known[number], self.places[number] = state, work.workspace
         if not begins_to_wait:
             return
         if len(self.visitors) < VISITORS:
@@ -62,6 +73,7 @@ class Planner:
 
     def forget(self, claim: int) -> None:
         self.known.pop(claim, None)
+        self.places.pop(claim, None)
         self.visitors.discard(claim)
 
     def decide(self, claim: int, work: TaskWork) -> None:

@@ -142,7 +142,7 @@ class TaskWork:
     comment: str
 
     def body(self, program: str) -> dict[str, Any]:
-        commands = {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"}
+        commands = {step: f"python3 hello.py {step}" for step in (("plan", "apply") if self.task == "plan_and_apply" else ("plan",))}
         run = {"executor": "command", "commands": commands, "source": {"files": {"hello.py": program, "harbour.json": self.wanted}}}
         return {"pools": [HARBOUR], "task": self.task, "workspace": self.workspace, "owner": self.owner, "run": run}
 

@@ -18,7 +18,7 @@ from claims.models import Claim
 from claims.services import force_release
 from project.sample.client import Client, Unauthorised
 from project.sample.driver import Driver
-from project.sample.play import BY_POOL, CREWS
+from project.sample.play import BY_POOL, CREWS, HARBOUR
 from project.sample.services import load_sample, remove_sample, site_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -59,6 +59,18 @@ def test_every_request_of_every_crew_is_one_that_the_api_takes(driver: Callable[
     assert {claim.state for claim in made} <= {"bound", "waiting"}
     assert all(claim.acknowledged_at for claim in made if claim.state == "bound")
     assert {claim.requested_by for claim in made} == {"sample"}
+
+
+def test_every_task_of_the_planner_is_one_that_the_api_takes(driver: Callable[[], Driver], capsys: pytest.CaptureFixture[str]) -> None:
+    at_work = driver()
+    assert at_work.planner is not None
+    for _ in range(25):
+        at_work.planner.ask()
+    assert Claim.objects.filter(pool__name=HARBOUR).count() == 25
+    assert capsys.readouterr().out == ""
+    again = driver()
+    again.look()
+    assert again.planner is not None and again.planner.known == at_work.planner.known
 
 
 def test_after_its_restart_it_finds_what_is_its_own_and_ends_it(driver: Callable[[], Driver]) -> None:

@@ -1,0 +1,103 @@
+"""The sample as a visitor gets it: agents that plan and apply, somebody who decides, plans that are left to the visitor, a queue."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pools.providers import local
+from project.kernel.embedded import detached
+from project.kernel.embedded.process import free_port
+from project.sample.play import HARBOUR, VISITORS
+from tests.ground.stack import Stack, wait_gone
+
+WITHIN = 60.0  # seconds: the first minute counts
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    home = tmp_path_factory.mktemp("home")
+    home.chmod(0o700)
+    stack = Stack(home / "state", free_port(), BERTH_SAMPLE="1").start(120)
+    yield stack
+    assert stack.process is not None
+    if stack.process.poll() is None:
+        stack.manage("sample", "remove")
+        stack.stop()
+    for folder in (stack.home / local.FOLDER).glob("*"):
+        local.remove(folder)
+
+
+def wait_for(stack: Stack, query: str, least: int = 1) -> int:
+    """Rows change by what other processes do; nobody tells us."""
+    end = time.monotonic() + WITHIN
+    while (found := int(stack.execute(query)[0][0])) < least:
+        assert time.monotonic() < end, (query, found, stack.heard[-3000:])
+    return found
+
+
+def agents(stack: Stack) -> list[int]:
+    found = [detached.read(folder) for folder in (stack.home / local.FOLDER).glob("*")]
+    return [process.pid for process in found if process is not None and detached.is_alive(process)]
+
+
+def reserved(stack: Stack) -> set[Any]:
+    return set(stack.execute("select id, generation from claims_claim where state = 'reserved'"))
+
+
+def pages_of(stack: Stack) -> Path:
+    query = f"select spec #>> '{{task,env,HELLO_TARGET}}' from pools_pool where name = '{HARBOUR}'"
+    return Path(stack.execute(query)[0][0])
+
+
+def test_within_a_minute_something_is_applied_and_a_page_says_so(stack: Stack) -> None:
+    wait_for(stack, "select count(*) from claims_claim where outcome = 'applied'")
+    assert list(pages_of(stack).glob("*/index.html"))
+    assert stack.execute("select distinct by_user from claims_approval") == [("ben",)]
+
+
+def test_some_plans_are_left_to_the_visitor(stack: Stack) -> None:
+    wait_for(stack, "select count(*) from claims_claim where state = 'reserved'", VISITORS)
+
+
+def test_a_queue_forms_and_says_why(stack: Stack) -> None:
+    because = "select id from claims_shape where wait_reason is not null"
+    wait_for(stack, f"select count(*) from claims_claim where state = 'waiting' and shape_id in ({because})")
+
+
+def test_nothing_fails(stack: Stack) -> None:
+    failed = "select code, reason from claims_run where outcome = 'failed'"
+    assert stack.execute(failed) == []
+    assert "refuses" not in stack.heard
+
+
+def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack: Stack) -> None:
+    before, running = reserved(stack), [*stack.list_processes(), *agents(stack)]
+    assert before
+    assert stack.stop() < 5
+    assert wait_gone(running, 10) == [], "a task of the sample takes seconds, its agent ends with it"
+    stack.start()
+    wait_for(
+        stack,
+        f"select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where p.name = '{HARBOUR}' and m.state = 'ready'",
+        2,
+    )
+    decided = {
+        (row[0], row[1])
+        for row in stack.execute("select id, generation from claims_claim where approved_plan_id is not null or outcome = 'rejected'")
+    }
+    still = {number for number, _ in reserved(stack)}
+    assert {number for number, _ in before} - still <= {number for number, _ in decided}
+    assert stack.execute("select count(*) from claims_claim where outcome in ('lost', 'failed')") == [(0,)]
+
+
+def test_removing_it_takes_the_agents_along(stack: Stack) -> None:
+    running, pages = agents(stack), pages_of(stack)
+    assert len(running) == 2
+    assert stack.manage("sample", "remove").returncode == 0
+    wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
+    assert wait_gone(running, 5) == []
+    assert list((stack.home / local.FOLDER).glob("*")) == []
+    assert not pages.parent.exists()
