@@ -10,6 +10,7 @@ import re
 import secrets
 import struct
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,13 @@ def list_names(shelf: str) -> list[str]:
         return [f"{shelf}/{name}" for name in sorted(storage().listdir(shelf)[1])]
     except FileNotFoundError:
         return []
+
+
+def modified_at(name: str) -> datetime | None:
+    try:
+        return storage().get_modified_time(name)
+    except FileNotFoundError:
+        return None
 
 
 def whose(name: str) -> str:

@@ -205,9 +205,13 @@ class _Walk:
 def delete_ended_claims(days: float, chunk: int) -> int:
     """Claims end in another order than they are made, so the walk goes on behind those that live long."""
     while True:
+        before = _Walk.after
         rows = CLAIMS.rows("old_claims", chunk, after=_Walk.after, days=days)
         old = [row.id for row in rows if row.is_old]
         _Walk.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
+        if old and (logs := len(CLAIMS.rows("delete_logs", chunk, claims=old))) == chunk:
+            _Walk.after = before  # they are met again, with the rest of their logs
+            return logs
         if old:
             return len(CLAIMS.rows("delete_claims", claims=old))
         if _Walk.after == 0:

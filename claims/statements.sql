@@ -836,7 +836,8 @@ WHERE m.pool_id = %(pool)s AND (m.state = 'offline' OR m.state = 'creating' OR m
 ORDER BY m.position, m.id LIMIT {n}
 
 -- holders: who holds slots of these lanes, for how long, and until when at most; the longest first.
-SELECT c.id, c.state, c.step, extract(epoch FROM now() - c.bound_at)::float8 AS age, (c.spec->>'hold')::float8 AS hold
+SELECT c.id, c.state, c.step, extract(epoch FROM now() - c.bound_at)::float8 AS age, (c.spec->>'hold')::float8 AS hold,
+  extract(epoch FROM now() - c.reserved_at)::float8 AS waited
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id JOIN claims_claim c ON c.id = s.claim_id
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND s.is_open AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state IN ('held', 'reserved')
   AND m.labels @> %(labels)s::jsonb
@@ -998,9 +999,18 @@ SELECT id FROM pools_pool WHERE state = 'deleting' ORDER BY id
 
 -- old_claims: the next claims in the order of their ids, and which of them have been over for so long that they may go.
 SELECT id, created_at < now() - make_interval(secs => %(days)s * 86400) AS is_past,
-  state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s * 86400) AND NOT EXISTS (SELECT FROM claims_plan WHERE claim_id = c.id) AS is_old
+  state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s * 86400)
+    AND NOT EXISTS (SELECT FROM claims_workspace WHERE id = c.workspace_id AND lost_claim_id = c.id) AS is_old
 FROM claims_claim c WHERE id > %(after)s ORDER BY id LIMIT {n}
 
--- delete_claims: with the heartbeats of their holders.
-WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[]))
+-- delete_logs: of claims that go: before the claims, and some at a time, since a log may have many pieces.
+DELETE FROM claims_logchunk WHERE (claim_id, generation, seq) IN (
+  SELECT claim_id, generation, seq FROM claims_logchunk WHERE claim_id = ANY (%(claims)s::bigint[]) LIMIT {n}) RETURNING claim_id
+
+-- delete_claims: with the heartbeats of their holders, and what their tasks left behind. Their files are orphans from here on, and swept.
+WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[])),
+t AS (DELETE FROM claims_task WHERE claim_id = ANY (%(claims)s::bigint[])),
+r AS (DELETE FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])),
+p AS (DELETE FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[]) RETURNING id),
+a AS (DELETE FROM claims_approval WHERE plan_id IN (SELECT id FROM p))
 DELETE FROM claims_claim WHERE id = ANY (%(claims)s::bigint[]) AND state = 'ended' RETURNING id
