@@ -175,6 +175,9 @@ class _Reader:
     def read_holders(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str) -> Scene:
         rows = self.holders(pool.id, lanes, labels)
         ids = list(dict.fromkeys(row.id for row in rows))
+        kept = sorted((row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0))
+        if kept:
+            scene = replace(scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0)
         scene = replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
         if scene.code in ("not_contiguous", "not_together"):
             name = "longest_free_run" if scene.code == "not_contiguous" else "most_on_one"
@@ -265,6 +268,8 @@ def _facts_of(scene: Scene) -> dict[str, Any]:
     }  # fmt: skip
     if scene.code in ("not_contiguous", "not_together"):
         facts |= {"longest": scene.longest, "longest_on": scene.longest_on}
+    if scene.undecided:
+        facts |= {"undecided": list(scene.undecided), "kept_s": round(scene.kept, 1)}
     if scene.paused_until is not None:
         facts["paused_until"] = scene.paused_until.isoformat()
     return facts
@@ -290,6 +295,7 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _Reader) -> None:
             holder_word="apply_pending" if word in ("reserved", "parked") else word or "",
             back_off=row.due_in,
             ahead=row.ahead if claim.is_serial else 0,
+            lost_claim=row.lost_claim_id,
         )
         band = _estimate_blocked(code, row, reader)
         start = (band.start, band.end) if band.start is not None and band.end is not None else None

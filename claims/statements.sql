@@ -862,7 +862,8 @@ SELECT member_id, count(*)::int AS length FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
 -- blocked_by: what a blocked claim waits for: the lock of its workspace, the serial claim under way there, the end of a back-off.
-SELECT c.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason, extract(epoch FROM c.due_at - now())::float8 AS due_in,
+SELECT c.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason, w.lost_claim_id,
+  extract(epoch FROM c.due_at - now())::float8 AS due_in,
   o.id AS holder, o.state AS holder_state, o.step AS holder_step, o.pool_id AS holder_pool,
   extract(epoch FROM now() - o.bound_at)::float8 AS holder_age,
   (SELECT count(*) FROM claims_claim b WHERE b.workspace_id = c.workspace_id AND b.state = 'blocked' AND (b.rank, b.id) < (c.rank, c.id))::int AS ahead

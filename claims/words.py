@@ -13,6 +13,7 @@ from claims.policy import Refusal, Wanted, words_for
 
 PLAIN_LANES = ("slot", "node", "port")
 MOST_NAMED = 3
+SHOWN_FROM = 60.0  # seconds that a slot was kept for a decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Scene:
     pause_reason: str = ""
     refusal: Refusal | None = None
     blockers: tuple[int, ...] = field(default=())
+    undecided: tuple[int, ...] = ()  # claims whose slots are kept while people decide, the longest first
+    kept: float = 0.0  # seconds that the first of them has been
 
 
 class Said(NamedTuple):
@@ -101,7 +104,7 @@ def _say_unwilling(s: Scene) -> Said:
 
 def _say_full(s: Scene) -> Said:
     p = s.places
-    parts = [(p.held, "held"), (p.reserved, "reserved"), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
+    parts = [(p.held, "held"), (p.reserved, _reserved(s)), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
     shares = ", ".join(f"{n} {word}" for n, word in parts if n)
     if p.total == 0:
         return Said(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [f"A member is added to {s.pool}"]))
@@ -110,6 +113,13 @@ def _say_full(s: Scene) -> Said:
     else:
         text = f"{'The only' if p.total == 1 else f'All {p.total}'} {noun(s, p.total)} {'is' if p.total == 1 else 'are'} taken: {shares}"
     return Said(text, _ways(s))
+
+
+def _reserved(s: Scene) -> str:
+    """And what that costs."""
+    if s.kept < SHOWN_FROM:
+        return "reserved"
+    return f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {words_for(s.kept)})"
 
 
 def _say_not_enough(s: Scene) -> Said:
@@ -177,10 +187,19 @@ def _ways(s: Scene) -> list[str]:
         some = f"{lacking} of {s.holders} claims end" if lacking < s.holders else f"All {s.holders} claims end"
         ways.append(f"One of {s.holders} claims ends" if lacking <= 1 else some)
     if s.places.reserved:
-        ways.append("The approval is decided" if s.places.reserved == 1 else f"One of {s.places.reserved} approvals is decided")
+        ways.append(decisions(s))
     if s.places.draining:
         ways.append("The slot that drains is clean" if s.places.draining == 1 else f"One of {s.places.draining} draining slots is clean")
     return ways
+
+
+def decisions(s: Scene) -> str:
+    """A yes does not make room, but its apply ends by itself; a no does at once."""
+    if s.undecided and len(s.undecided) == s.places.reserved <= MOST_NAMED:
+        named = [str(claim) for claim in s.undecided]
+        which = f"Claim {named[0]}" if len(named) == 1 else f"Claim {', '.join(named[:-1])} or {named[-1]}"
+        return f"{which} is approved or rejected"
+    return "The approval is decided" if s.places.reserved == 1 else f"One of {s.places.reserved} approvals is decided"
 
 
 def _openings(s: Scene) -> list[str]:
@@ -202,16 +221,19 @@ def say_blocked(
     holder_word: str,
     back_off: float | None,
     ahead: int,
+    lost_claim: int | None = None,  # whose apply was lost
 ) -> tuple[str, Said]:
     """Code and words for a claim that stands in no line. It adds no demand."""
     if is_locked:
         why = f": {lock_reason}" if lock_reason else ""
-        return "workspace_locked", Said(f"Workspace {workspace} is locked by {locked_by}{why}", [f"{workspace} is unlocked"])
+        way = f"{workspace} is unlocked" if lost_claim is None else f"Somebody says what became of claim {lost_claim}"
+        return "workspace_locked", Said(f"Workspace {workspace} is locked by {locked_by}{why}", [way])
     if holder is not None:
         text = f"Workspace {workspace} is busy with claim {holder}, {holder_word}"
         if ahead:
             text += f", and {count(ahead, 'claim is', 'claims are')} ahead"
-        return "workspace_busy", Said(text, [f"Claim {holder} ends"])
+        way = f"Claim {holder} is approved or rejected" if holder_word == "apply_pending" else f"Claim {holder} ends"
+        return "workspace_busy", Said(text, [way])
     if back_off is not None and back_off > 0:
         return "back_off", Said(f"It is tried again in {words_for(back_off)}", ["The time passes"])
     return "unblocking", Said("Nothing blocks it any more", ["It stands in line within a second"])

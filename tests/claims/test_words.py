@@ -60,6 +60,21 @@ SAYINGS: list[tuple[Scene, str, list[str]]] = [
         ["The maximum of members goes from 4 to 5", "9 of 193 claims end"],
     ),
     (
+        replace(FULL, undecided=(88, 89, 90, 91), kept=11_100.0),
+        "All 11 any slots are taken: 3 held, 8 reserved (the longest for 3 h 5 min)",
+        ["The maximum of members goes from 12 to 13", "One of 11 claims ends", "One of 8 approvals is decided"],
+    ),
+    (
+        replace(FULL, places=Places(total=2, held=1, reserved=1), undecided=(88,), kept=600.0, holders=2),
+        "All 2 any slots are taken: 1 held, 1 reserved (for 10 min)",
+        ["The maximum of members goes from 12 to 13", "One of 2 claims ends", "Claim 88 is approved or rejected"],
+    ),
+    (
+        replace(FULL, places=Places(total=3, held=1, reserved=2), undecided=(88, 97), kept=6.0, holders=3),
+        "All 3 any slots are taken: 1 held, 2 reserved",
+        ["The maximum of members goes from 12 to 13", "One of 3 claims ends", "Claim 88 or 97 is approved or rejected"],
+    ),
+    (
         Scene("env", "next", places=Places(total=2, open=1), strict=88),
         "Claim 88 has waited over 10 min, nobody passes it any more",
         ["Claim 88 starts, or is cancelled"],
@@ -91,6 +106,8 @@ def test_blocked_says_by_whom() -> None:
         "workspace_locked", "Workspace net is locked by ben: state is broken", ["net is unlocked"],
     )  # fmt: skip
     assert blocked(holder=7, holder_word="applying") == ("workspace_busy", "Workspace net is busy with claim 7, applying", ["Claim 7 ends"])
+    assert blocked(holder=7, holder_word="apply_pending")[2] == ["Claim 7 is approved or rejected"]
+    assert blocked(is_locked=True, locked_by="finalize", lost_claim=7)[2] == ["Somebody says what became of claim 7"]
     assert blocked(holder=7, holder_word="running", ahead=2)[1].endswith("and 2 claims are ahead")
     assert blocked(back_off=40.0)[:2] == ("back_off", "It is tried again in 40 s")
     assert blocked()[0] == "unblocking"

@@ -2,8 +2,10 @@
 
 import pytest
 
+from claims.answers import ClaimView, Wait
 from claims.controllers import Allocator
 from claims.finalization import look_at_due_claims, lose_claims
+from claims.selectors import view_claim
 from claims.services import lock_workspace, unlock_workspace
 from claims.services.deciding import move_reserved, plan_again
 from pools.models import Member
@@ -42,6 +44,12 @@ pytestmark = pytest.mark.usefixtures("tables")
 def where(claim: object) -> str:
     found = again(claim).slots  # type: ignore[arg-type]
     return found[0].member if found else ""
+
+
+def again_explained(claim: ClaimView) -> Wait:
+    found = view_claim(claim.id, explain=True).wait
+    assert found is not None
+    return found
 
 
 def step() -> None:
@@ -122,6 +130,21 @@ def test_a_pool_that_gives_places_up_does_not_take_them_again() -> None:
     assert not row(claim).is_seeking
     step()
     assert again(claim).state == "parked"
+
+
+def test_who_waits_beside_it_is_told_what_would_help_and_what_it_costs() -> None:
+    agents(members=1)
+    claim, beside, behind = planned(), task(workspace="other"), task()
+    pass_time(claim, 7200)
+    full, busy = again_explained(beside), again_explained(behind)
+    assert full.text == "The only any slot is taken: 1 reserved (for 2 h)"
+    assert f"Claim {claim.id} is approved or rejected" in full.unblock
+    assert (full.facts["undecided"], full.facts["kept_s"] >= 7200) == ([claim.id], True)
+    assert (busy.code, busy.unblock, busy.start_note) == (
+        "workspace_busy",
+        [f"Claim {claim.id} is approved or rejected"],
+        "depends on a person",
+    )
 
 
 # -- A13: near the plan -----------------------------------------------------------------------------------------------------------------
