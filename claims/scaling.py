@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.db import DatabaseError, transaction
@@ -101,6 +102,9 @@ def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, Decision]:
 
 def settle(subject: Subject, decision: Decision) -> Decision:
     """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of this pool nor of the others."""
+    is_quiet = not decision.delta and not subject.row.is_pin_over and not subject.row.is_pause_over
+    if is_quiet and frozen_until_of(subject) == subject.row.frozen_until:
+        return decision  # most of the time
     try:
         with transaction.atomic():
             follow_freeze(subject)
@@ -157,9 +161,13 @@ def remove_members(pool: Pool, decision: Decision) -> Decision:
     return replace(decision, delta=0, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=tuple(spared))
 
 
+def frozen_until_of(subject: Subject) -> datetime | None:
+    return subject.frozen_until if subject.snapshot.limits.frozen else None
+
+
 def follow_freeze(subject: Subject) -> None:
     """The pool is closed as long as a window is open and nobody has lifted it, and opened again after it."""
-    until = subject.frozen_until if subject.snapshot.limits.frozen else None
+    until = frozen_until_of(subject)
     if until == subject.row.frozen_until:
         return
     pool = Pool.objects.get(pk=subject.id)

@@ -1,5 +1,5 @@
 """Benches of allocation, of the API and of live pages: `manage.py bench`. Each runs what users run, on a scratch database."""
 
-from claims.benches import allocation, approve, http, live, wake
+from claims.benches import agents, allocation, approve, http, live, scale, wake
 
-__all__ = ["allocation", "approve", "http", "live", "wake"]
+__all__ = ["agents", "allocation", "approve", "http", "live", "scale", "wake"]

@@ -32,7 +32,7 @@ def fill_pools(prefix: str, count: int, slots_each: int, *, held: float = 0.0, q
     pools = [create_pool({"kind": "Pool", "name": n, "slots": SLOTS_A_MEMBER, "members": {"max": members}}).pk for n in names]
     Pool.objects.filter(pk__in=pools).update(queue=queue)
     heads = [create_claim(ClaimRequest(pools=(name,), owner=WHO, requested_by=WHO, key=f"head:{name}")).id for name in names]
-    with patient(), _without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
+    with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
         cursor.execute(MEMBERS, [pools, members - 1])
         cursor.execute(SLOTS, [SLOTS_A_MEMBER - 1, pools, SLOTS_A_MEMBER, slots_each])
         if held:
@@ -52,7 +52,7 @@ def add_waiting(heads: Sequence[int], count: int) -> None:
 
 
 @contextmanager
-def _without_triggers(*tables: str) -> Iterator[None]:
+def without_triggers(*tables: str) -> Iterator[None]:
     with connection.cursor() as cursor:
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")

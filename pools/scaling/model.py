@@ -3,7 +3,6 @@ over a recorded moment as well as over the present one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +22,7 @@ class Member(NamedTuple):
     reserved: int = 0
     draining: int = 0
     cost: int = 0  # dearer ones go later
-    created: datetime = datetime.min
+    created: float = 0.0  # seconds since 1970, to the microsecond
     quiet_for: float = 0.0  # seconds since anything happened in its slots
     is_leaving: bool = False
     is_cordoned: bool = False

@@ -75,7 +75,7 @@ def reason_against(member: Member, last: Member | None) -> str:
         return "wholly idle" if last is None else "idle: one that is not there goes first"
     if member.cost != last.cost:
         return f"deletion cost {member.cost}"
-    older = (last.created - member.created).total_seconds()
+    older = last.created - member.created
     return f"wholly idle, {span(older)} older" if older >= 1 else "wholly idle, a little older"
 
 

@@ -25,6 +25,8 @@ GOALS = {
     "wake": {"p50_ms", "p99_ms"},
     "live": {"p99_ms"},
     "churn": {"ratio"},
+    "agents": {"cpu_share", "log_mb_per_min"},
+    "scale": {"cycle_s", "growth", "waiting_ratio"},
 }
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
 

@@ -1,17 +1,17 @@
 """Snapshots in few words."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from pools.scaling import Limits, Line, Member, Snapshot
 
-NOW = datetime(2026, 3, 12, 14, 0, tzinfo=UTC)
+NOW = datetime(2026, 3, 12, 14, 0, tzinfo=UTC).timestamp()
 EACH = 3
 
 
 def member(number: int = 1, running: int = 0, reserved: int = 0, **more: Any) -> Member:
     """The higher its number, the newer."""
-    values: dict[str, Any] = {"state": "ready", "slots": EACH, "created": NOW + timedelta(minutes=number), "quiet_for": 3600.0}
+    values: dict[str, Any] = {"state": "ready", "slots": EACH, "created": NOW + 60.0 * number, "quiet_for": 3600.0}
     return Member(number, f"m{number}", **(values | {"running": running, "reserved": reserved} | more))
 
 

@@ -1,7 +1,6 @@
 """What holds for any snapshot: nobody busy goes, the limits hold, and the same demand is never answered up and down in turn."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +33,7 @@ def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
                 reserved,
                 draining,
                 draw(st.integers(-1, 1)),
-                NOW + timedelta(seconds=draw(st.integers(0, 3))),
+                NOW + draw(st.integers(0, 3)),
                 draw(st.sampled_from((0.0, 1e5))),
                 draw(st.booleans()) and not number,
                 draw(st.integers(0, 9)) == 0,
@@ -109,7 +108,7 @@ def after(s: Snapshot, decision: Decision) -> Snapshot:
     there = [m for m in s.members if m.id not in gone]
     each = sum(s.each.values())
     for i in range(max(0, decision.delta)):
-        there.append(Member(1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + timedelta(days=1), quiet_for=1e5))
+        there.append(Member(1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + 86400, quiet_for=1e5))
     free = {lane: s.free.get(lane, 0) + count * max(0, decision.delta) for lane, count in s.each.items()}
     settled = [m._replace(state="ready") if m.state == "creating" else m for m in there]
     return replace(s, members=tuple(settled), free=free, since_up=None, since_down=None, seen=0.0)
