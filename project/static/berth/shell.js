@@ -92,14 +92,16 @@
       if (why) {
         button.setAttribute("aria-disabled", "true");
         button.dataset.why = why;
-        whys.push(`${button.dataset.word || button.textContent}: ${why[0].toLowerCase()}${why.slice(1)}`);
+        whys.push([button.dataset.word || button.textContent, `${why[0].toLowerCase()}${why.slice(1)}`]);
       } else {
         button.removeAttribute("aria-disabled");
         delete button.dataset.why;
       }
     }
     const said = form && $("[data-whys]", form);
-    if (said && said.textContent !== whys.join(" ")) said.textContent = whys.join(" ");
+    const isSame = whys.length > 1 && whys.every(([, why]) => why === whys[0][1]); // said once
+    const words = isSame ? `${whys.map(([word]) => word).join(" and ")}: ${whys[0][1]}` : whys.map((pair) => pair.join(": ")).join(" ");
+    if (said && said.textContent !== words) said.textContent = words;
   };
   const guardAll = (root) => {
     for (const form of root.querySelectorAll("form")) guard(form);

@@ -17,6 +17,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from project.kernel.embedded import backup, process
+from project.kernel.signals import first_user_made
 from project.settings import environment as env
 
 FIRST_USER = "admin"
@@ -76,6 +77,7 @@ class Command(BaseCommand):
             user: AbstractUser = model(username=FIRST_USER, is_staff=True, is_superuser=True)
             user.set_password(password)
             user.save()
+            first_user_made.send(sender=Command, user=user)
         return True
 
 
