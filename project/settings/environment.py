@@ -10,7 +10,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-HOT = {"lock_timeout": "2s", "statement_timeout": "5s", "idle_in_transaction_session_timeout": "10s", "enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
+HOT = {
+    "lock_timeout": "2s",
+    "statement_timeout": "5s",
+    "idle_in_transaction_session_timeout": "10s",
+    "enable_seqscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 PATIENT = {"lock_timeout": "5s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
