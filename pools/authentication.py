@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import AnonymousUser
+from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -73,6 +76,14 @@ def identify_session(request: HttpRequest) -> Identity | None:
     if identity is not None:
         count(request, ("user", identity.user_id))
     return identity
+
+
+def guard_caller(request: HttpRequest) -> None:
+    """Before a large body is read: somebody known sends it. What they may is looked at with the body."""
+    if identify_bearer(request) is None:
+        key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+        if not key or SESSION_KEY not in SessionStore(key):
+            raise NotAuthenticated
 
 
 def count(request: HttpRequest, caller: object) -> None:

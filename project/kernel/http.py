@@ -21,10 +21,11 @@ from typing import Any
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.http.response import HttpResponseBase
+from django.http.response import HttpResponse, HttpResponseBase
 from django.urls import set_script_prefix
+from django.utils.module_loading import import_string
 
-from .problems import CONTENT_TYPE, problem
+from .problems import CONTENT_TYPE, describe, problem
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -32,6 +33,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 CHUNK = 64 * 1024
+LARGE = 1_000_000  # bytes of a body that is only read of somebody who is known, where a guard says so
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +51,21 @@ class Http(ASGIHandler):
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
         self.limits = sorted(settings.BERTH_BODY_LIMITS.items(), key=lambda pair: -len(pair[0]))
+        self.guards = settings.BERTH_BODY_GUARDS
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+        prefix, limit = self.limit(scope)
+        guard = self.guards.get(prefix)
+        if guard is not None and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
+            await refuse_unread(send, refused, list_headers(refused))
+            return
         try:
-            body = await read(receive, self.limit(scope))
+            body = await read(receive, limit)
         except TooLarge:
-            await refuse_large(scope, send)
+            await refuse_large(send)
             return
         except Gone:
             return
@@ -81,12 +89,28 @@ class Http(ASGIHandler):
             await asyncio.get_running_loop().run_in_executor(self.quick, response.close)
 
     async def look(self, scope: Scope, body: bytes) -> Any:
-        # A context of its own, so that nothing one request sets is seen by the next on the same thread.
-        return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, self.answer, scope, body)
+        return await self.in_thread(self.answer, scope, body)
 
-    def limit(self, scope: Scope) -> int:
+    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # A context of its own, so that nothing one request sets is seen by the next on the same thread.
+        return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, function, *arguments)
+
+    def limit(self, scope: Scope) -> tuple[str, int]:
         path: str = scope["path"]
-        return next(size for prefix, size in self.limits if path.startswith(prefix))
+        return next(pair for pair in self.limits if path.startswith(pair[0]))
+
+    def ask_guard(self, scope: Scope, guard: str) -> Any:
+        """Whoever is not known is refused before a large body is read; the request looks again, with all of its checks."""
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        request, refused = self.create_request(scope, io.BytesIO(b""))
+        if request is None:
+            return refused
+        try:
+            import_string(guard)(request)
+        except Exception as error:
+            body, headers = describe(error)
+            return HttpResponse(json.dumps(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers)
+        return None
 
     def answer(self, scope: Scope, body: bytes) -> Any:
         set_script_prefix(get_script_prefix(scope))
@@ -129,12 +153,23 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
         await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
-async def refuse_large(scope: Scope, send: Send) -> None:
+async def refuse_large(send: Send) -> None:
     """The rest is not read; the connection ends."""
     body = problem(413, "too_large", "This body is larger than what is accepted here.")
-    headers = [(b"content-type", CONTENT_TYPE.encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())])
+
+
+async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": response.content})
+
+
+def is_large(scope: Scope) -> bool:
+    """Or it is not said how large it is."""
+    if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        return False
+    length = dict(scope["headers"]).get(b"content-length", b"")
+    return not length.isdigit() or int(length) > LARGE
 
 
 def list_headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
