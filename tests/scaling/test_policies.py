@@ -347,3 +347,16 @@ def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something(
     members: list[Member] = [member(i, 1, state="offline") for i in range(1, 6)]
     for policy in (S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)):
         assert decide(snapshot(*members), policy).chosen == ()
+
+
+def test_what_is_counted_in_one_walk_is_what_each_member_says():
+    states = [
+        {"state": state, flag: True}
+        for state in ("ready", "creating", "offline", "deleting")
+        for flag in ("is_leaving", "is_cordoned", "is_lost", "is_owned")
+    ]
+    members = [member(i, i % 2, i % 3 % 2, draining=i % 5 % 2, **more) for i, more in enumerate(states)]
+    s = snapshot(*members)
+    assert s.total == sum(m.usable for m in members)
+    assert s.there == tuple(m for m in members if m.is_there)
+    assert s.sums.going == sum(m.is_going for m in members)
