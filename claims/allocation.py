@@ -164,9 +164,10 @@ def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:
 def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) -> PoolFacts | None:
     """A pool has appeared under the name the line waits for, or the one it waited in is gone."""
     if before is not None:
-        while len(CLAIMS.rows("disown", ADOPTED, shape=line.shape, pool=before.id)) == ADOPTED:
+        while len(CLAIMS.rows("disown", ADOPTED, shape=line.shape, pool=before.id, actor=current_actor())) == ADOPTED:
             pass
         line.pool_id = None
+        hint("events")
     if after is None or after.state == "deleting":
         return None
     lease = after.spec.lease
@@ -175,6 +176,8 @@ def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) 
     values: dict[str, Any] = {"shape": line.shape, "pool": after.id, "lease": text, "actor": current_actor()}
     while len(CLAIMS.rows("adopt", ADOPTED, **values)) == ADOPTED:
         pass
+    if not line.kind:
+        CLAIMS.rows("name_kind", shape=line.shape, kind=kind_in([after], ""))
     line.pool_id = after.id
     line.is_free = True  # worth a try
     hint("events")

@@ -27,6 +27,8 @@ def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
         return {"plan": "running", "apply": "applying"}.get(step, "bound")
     if state in ("reserved", "parked"):
         return "apply_pending"
+    if outcome == "silent":
+        return "unacknowledged"  # nobody answered for it either way
     return "done" if outcome in FINE else outcome
 
 
@@ -54,6 +56,7 @@ def match_of(name: str) -> Match:
 
 
 MATCHES = {
+    "unacknowledged": Match(("ended",), outcomes=("unacknowledged", "silent")),
     "waiting": Match(("waiting", "blocked")),
     "blocked": Match(("blocked",)),
     "bound": Match(("bound",), steps=("",)),

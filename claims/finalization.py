@@ -157,7 +157,7 @@ _DUE: dict[str, Callable[[Any], None]] = {
     "waiting": _look_at_waiting,
     "ended": _look_at_waiting,
 }
-_VERBS = {"unacknowledged": "unacknowledged", "expired": "expire", "lost": "lose"}
+_VERBS = {"unacknowledged": "unacknowledged", "silent": "silent", "expired": "expire", "lost": "lose"}
 
 
 @chore("workspaces", every=2.0)

@@ -32,6 +32,7 @@ PROBLEM_VERBS = (
     "lose",
     "lost",
     "expire",
+    "silent",
     "unacknowledged",
     "give_up",
     "retire",

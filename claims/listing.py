@@ -179,7 +179,7 @@ def waiting_groups(identity: Identity, query: Query) -> list[Group]:
     for name in names:
         claims = queue_of_pool(name, limit=ONE_POOL if wanted else EACH)
         pool = pools.get(name)
-        rows = [make_row(identity, claim) for claim in claims]
+        rows = [make_row(identity, claim) for claim in claims if may_see(identity, claim)]
         found.append(
             Group(name, pool is not None, rows, queues[name], slots.get(pool.pk) if pool else None, bool(pool and pool.paused_until))
         )

@@ -10,7 +10,7 @@ from project.kernel.events import EventRow
 
 CONTROLLERS = frozenset({"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"})
 AGENT = "agent:"  # what the actor of an agent begins with
-PROBLEMS = frozenset({"lost", "failed", "offline", "unacknowledged", "expired", "error", "retired"})
+PROBLEMS = frozenset({"lost", "failed", "offline", "unacknowledged", "silent", "expired", "error", "retired"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ CLAIM_WORDS = {
     "lose": "lost",
     "lost": "lost",
     "unacknowledged": "not acknowledged in time",
+    "silent": "ended, its holder was silent",
+    "disown": "its pool is gone",
     "acknowledge": "acknowledged",
     "finish": "finished",
     "requeue": "back in line",

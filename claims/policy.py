@@ -236,7 +236,7 @@ class Timed:
 class Look:
     """What becomes of it. `outcome` empty: it goes on, and is looked at again in `again` seconds (None: never)."""
 
-    outcome: Literal["", "unacknowledged", "expired", "lost"]
+    outcome: Literal["", "unacknowledged", "silent", "expired", "lost"]
     again: float | None
     reason: str = ""
 
@@ -249,7 +249,7 @@ def look_at(timed: Timed) -> Look:
         return Look("unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}")
     silent = timed.held if timed.silent is None else timed.silent
     if timed.heartbeat is not None and silent >= timed.heartbeat:
-        return Look("expired", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
+        return Look("silent", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
     ahead = []
     if timed.hold is not None:
         ahead.append(timed.hold - timed.held)

@@ -687,8 +687,8 @@ SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AN
 UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
 WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
 
--- lines: every line in which somebody waits and that has work: a slot it accepts is free, or it was not looked at for a while, or its
--- head has waited so long that nobody may pass it. Hops from line to line, whatever their length.
+-- lines: every line in which somebody waits and that has work: a slot it accepts is free, or it was not looked at for a while or since
+-- its pool was changed, or its head has waited so long that nobody may pass it. Hops from line to line, whatever their length.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
   UNION ALL
@@ -703,6 +703,7 @@ CROSS JOIN LATERAL (
   SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free) f
 WHERE l.shape_id IS NOT NULL AND (
   f.is_free OR head.pool_id IS NULL OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
+  OR sh.tried_at < (SELECT changed_at FROM pools_pool WHERE id = head.pool_id)
   OR NOT sh.is_simple AND head.created_at < now() - make_interval(secs => %(strict)s))
 
 -- note_lines: why these lines wait, one write each. Whoever else notes them now says the same.
@@ -968,10 +969,19 @@ e AS (
 SELECT id FROM c
 
 -- disown: the pool of a line is gone; its claims wait for a new one of this name.
-UPDATE claims_claim SET pool_id = NULL, changed_at = now() FROM (
+WITH line AS (
   SELECT id FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' AND pool_id = %(pool)s ORDER BY rank, id LIMIT {n}
-  FOR NO KEY UPDATE SKIP LOCKED) line
-WHERE claims_claim.id = line.id RETURNING claims_claim.id
+  FOR NO KEY UPDATE SKIP LOCKED),
+c AS (
+  UPDATE claims_claim SET pool_id = NULL, changed_at = now() FROM line WHERE claims_claim.id = line.id
+  RETURNING claims_claim.id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
+  SELECT 'disown', %(pool)s, id, generation, 'waiting', 'waiting', %(actor)s, 'its pool is gone, it waits for another of this name' FROM c)
+SELECT id FROM c
+
+-- name_kind: a line that named no kind when its pool was not there has the pool's only one.
+UPDATE claims_shape SET kind = %(kind)s WHERE id = %(shape)s AND kind = ''
 
 -- pools_by_id: what the allocator must know of the pools of some lines, by id and by name.
 SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools_pool WHERE id = ANY (%(pools)s::bigint[])

@@ -51,4 +51,5 @@ OUTCOMES = {
     "rejected": "a person said no",
     "cancelled": "called off before it was served, or forced",
     "unacknowledged": "nobody answered for it in time",
+    "silent": "its holder was not heard of any more",
 }

@@ -109,7 +109,8 @@ def open_queue(identity: Identity, argument: str) -> Opened | None:
     _, scope = scope_of(identity)
 
     def render() -> str:
-        rows = [make_row(identity, claim) for claim in queue_of_pool(argument, limit=QUEUE)]
+        # A claim beside other pools names them: who may not read these finds it counted, no more.
+        rows = [make_row(identity, claim) for claim in queue_of_pool(argument, limit=QUEUE) if may_see(identity, claim)]
         context = {"rows": rows, "pool": pool, "now": timezone.now(), "more": max(0, _count(argument) - len(rows))}
         return render_to_string("regions/pool_queue.html", context)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from pools.access import INCLUDES, ROLES, SQL, Identity, Scope, read_identity
@@ -146,8 +147,9 @@ def revoke_token(token_id: int, *, reason: str = "") -> Token:
         if token is None:
             raise NotFound("There is no such token.")
         if token.revoked_at is None:
-            token.revoked_at = timezone.now()
+            token.revoked_at = Now()
             token.save(update_fields=["revoked_at"])
+            token.refresh_from_db(fields=["revoked_at"])
             record("revoke_token", reason=reason, data=about(token))
     return token
 

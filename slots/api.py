@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils import timezone
+from django.db.models.functions import Now
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -189,11 +189,11 @@ class SlotHeldBy(Endpoint):
     )
     def get(self, request: Request, slot_id: int) -> Response:
         """By the log of events, as far as it reaches back."""
-        slot = Slot.objects.select_related("pool").filter(pk=slot_id).first()
+        slot = Slot.objects.select_related("pool").annotate(now=Now()).filter(pk=slot_id).first()
         if slot is None:
             raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the list of slots.")
         require(self.identity, "read", slot.pool)
-        at = read_moment(request, "at") or timezone.now()
+        at = read_moment(request, "at") or slot.now  # events are told by the clock of the database
         held = who_held(slot_id, at)
         known = {"claim_id": None, "generation": None, "since": None, "verb": None, "actor": None}
         if held is not None:

@@ -8,6 +8,7 @@ from pools.layout import slots_of
 from pools.models import Member
 from pools.providers.local import agents_home, member_of, remove
 from pools.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
+from project.kernel.checks import operation_limits
 from project.kernel.doctor import Finding, check
 from project.kernel.operations import ProviderError
 from project.kernel.sql import run
@@ -17,6 +18,14 @@ from slots.services import align_member
 
 TIMER_LIMIT = 60.0
 LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes long
+
+
+def list_operation_limits() -> dict[int, float]:
+    """How long an operation of a pool may stay open: as long as its slots may drain, which is how long the pool lets the outside take."""
+    return {pool.pk: max(TIMER_LIMIT, spec_of(pool).drain_limit) for pool in list_pools() if pool.queue}
+
+
+operation_limits.append(list_operation_limits)
 
 WRONGLY_OPEN = """
 SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, count(*) FILTER (WHERE NOT s.is_open) AS closed

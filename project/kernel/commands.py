@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from .errors import BerthError, Invalid
+from .errors import BerthError, FieldError, Invalid
 from .manifests import Outcome
 from .runtime import Controller, run
 
@@ -48,11 +48,17 @@ def explain(error: BerthError) -> str:
     return "\n".join([f"{len(lines)} faults, nothing was changed:" if len(lines) > 1 else "Nothing was changed:", *lines])
 
 
-def read_source(path: str) -> str:
-    try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}")
+def read_sources(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts and their names. All files that can't be read are told at once."""
+    found, faults = [], []
+    for path in paths:
+        try:
+            found.append((sys.stdin.read() if path == "-" else Path(path).read_text(), path))
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(FieldError(path, f"It cannot be read: {error}"))
+    if faults:
+        raise Invalid(fields=faults)
+    return found
 
 
 def describe_changes(outcomes: Sequence[Outcome]) -> list[str]:

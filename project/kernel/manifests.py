@@ -67,20 +67,16 @@ def list_kinds() -> list[ManifestKind]:
 
 
 def read_documents(text: str, source: str) -> list[Document]:
-    """What a file says, checked as far as no kind is asked; raises Invalid with a field error for each fault."""
-    if len(text) > LARGEST:
-        raise Invalid(f"{source} is larger than {LARGEST} characters.")
+    """What a file says; raises Invalid with a field error for each fault."""
+    return read_files([(text, source)])
+
+
+def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
+    """The same of several files, as if they were one: (text, name). The faults of all of them are told at once."""
     faults: list[FieldError] = []
     found: list[Document] = []
-    try:
-        for node in yaml.compose_all(text, Loader=_Loader):
-            if node is not None:
-                place = f"{source}:{node.start_mark.line + 1}"
-                value = _construct(node)
-                document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
-                found += [document] if document else []
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise Invalid(f"{source} is not YAML as it should be: {error}", way_out="Mend the file there.")
+    for text, source in files:
+        found += _read_file(text, source, faults)
     seen: dict[tuple[str, str], str] = {}
     for d in found:
         first = seen.setdefault((d.kind.name, d.name), d.place)
@@ -93,6 +89,23 @@ def read_documents(text: str, source: str) -> list[Document]:
     if faults:
         raise Invalid(fields=faults)
     return sorted(found, key=lambda d: (d.kind.order, d.kind.name, d.name))  # every run locks rows in one order
+
+
+def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Document]:
+    found: list[Document] = []
+    if len(text) > LARGEST:
+        faults.append(FieldError(source, f"It is larger than {LARGEST} characters."))
+        return found
+    try:
+        for node in yaml.compose_all(text, Loader=_Loader):
+            if node is not None:
+                place = f"{source}:{node.start_mark.line + 1}"
+                value = _construct(node)
+                document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
+                found += [document] if document else []
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        faults.append(FieldError(source, f"It is not YAML as it should be: {error}", "Mend the file there."))
+    return found
 
 
 def diff_documents(documents: Iterable[Document]) -> list[Outcome]:

@@ -79,7 +79,7 @@ def test_heartbeats_keep_it_and_silence_ends_it() -> None:
     assert 55 < float(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0]) <= 60
     elapse(claim, 61)
     look_at_due_claims()
-    assert (again(claim).outcome, Event.objects.get(verb="expire").reason[:10]) == ("expired", "silent for")
+    assert (again(claim).outcome, Event.objects.get(verb="silent").reason[:10]) == ("silent", "silent for")
     with pytest.raises(Conflict, match="has ended already"):
         keep_claim(claim_id=claim.id, generation=claim.generation)
 

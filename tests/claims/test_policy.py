@@ -154,7 +154,7 @@ LOOKS: list[tuple[str, Timed, Look]] = [
         Timed(61, 61, True, hold=60, heartbeat=10),
         Look("expired", None, "held for 1 min 1 s, the limit is 1 min"),
     ),
-    ("never heard: since it was bound", Timed(20, None, True, heartbeat=15), Look("expired", None, "silent for 20 s, the limit is 15 s")),
+    ("never heard: since it was bound", Timed(20, None, True, heartbeat=15), Look("silent", None, "silent for 20 s, the limit is 15 s")),
     ("heard", Timed(100, 5, True, heartbeat=15, hold=200), Look("", 10)),
     ("the nearest limit", Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200), Look("", 2)),
 ]

@@ -144,6 +144,25 @@ def test_a_fault_anywhere_changes_nothing(shelf, file):
     assert shelf.things == {}
 
 
+def test_the_faults_of_all_files_are_told_at_once(shelf, tmp_path):
+    texts = {
+        "one": "kind: shelf\nname: a\nbooks: 3\n",
+        "two": "kind: shelf\nname: b\nbooks: -2\n",
+        "three": "a: [\n",
+        "four": "kind: shelf\nname: a\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(CommandError) as caught:
+        call_command("apply", *[word for name in texts for word in ("-f", str(tmp_path / name))])
+    said = str(caught.value)
+    assert "4 faults" in said
+    assert all(words in said for words in ("is odd", "is negative", "three: It is not YAML", "a second time; the first is at"))
+    assert shelf.things == {}
+    with pytest.raises(CommandError, match=r"2 faults(.|\n)*none: It cannot be read(.|\n)*nothing: It cannot be read"):
+        call_command("apply", "-f", str(tmp_path / "none"), "-f", str(tmp_path / "one"), "-f", str(tmp_path / "nothing"))
+
+
 def test_a_refusal_in_the_middle_undoes_what_came_before_it(shelf, file):
     shelf.refuses.add("b")
     with pytest.raises(Refused):

@@ -235,6 +235,22 @@ def test_the_queue_says_why_and_what_would_start_it() -> None:
     assert "What would start it" in get(client, f"/claims/{Claim.objects.get(owner='next-one').pk}/")
 
 
+def test_a_claim_beside_other_pools_is_not_shown_to_who_may_not_read_these() -> None:
+    """Its row names them. Who reads one of its pools finds it counted."""
+    make_pool(members=1, slots=1)
+    make_pool("secret", members=1, slots=1)
+    claim()
+    claim(owner="mine")
+    claim(pools=["env", "secret"], owner="theirs")
+    eve = browser_of(person("eve", "viewer", pool=Pool.objects.get(name="env")))
+    for client, is_shown in ((browser_of(chief()), True), (eve, False)):
+        for path in ("/claims/", "/pools/env/?tab=queue"):
+            text = get(client, path)
+            assert "mine" in text
+            assert ("theirs" in text) == is_shown
+            assert is_shown or "secret" not in text
+
+
 def test_a_claim_is_made_and_a_slot_is_claimed_by_name() -> None:
     make_pool()
     client = browser_of(chief())

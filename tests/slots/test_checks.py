@@ -8,7 +8,7 @@ from django.db import connection
 from pools.models import Heartbeat, Member, Pool
 from pools.services import create_pool
 from project.kernel.doctor import Finding
-from slots.checks import find_not_looked_at, find_old_timers, find_too_many, find_wrong_places, find_wrongly_open
+from slots.checks import find_not_looked_at, find_old_timers, find_too_many, find_wrong_places, find_wrongly_open, list_operation_limits
 from slots.controllers import look_at_pool
 from slots.models import Slot
 from slots.retention import delete_gone_members
@@ -111,3 +111,13 @@ def test_a_static_pool_is_looked_at_too() -> None:
     pool.refresh_from_db()
     assert pool.observed_at is not None
     assert Member.objects.get().state == "ready"
+
+
+def test_operations_may_stay_open_as_long_as_slots_may_drain() -> None:
+    """I18: a pool that gives the outside two hours is not reported after ten minutes; one without anything outside has no limit."""
+    slow, quick, plain = (
+        create_pool({"name": name, "slots": 1, "members": {"max": 1}, "drain": {"limit": limit}})
+        for name, limit in (("slow", "2h"), ("quick", "1s"), ("plain", "1h"))
+    )
+    Pool.objects.filter(pk__in=[slow.pk, quick.pk]).update(queue="default")
+    assert list_operation_limits() == {slow.pk: 7200, quick.pk: 60}

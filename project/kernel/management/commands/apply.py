@@ -4,9 +4,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 
 from project.kernel.actor import acting_as
-from project.kernel.commands import describe_changes, explain, read_source, shell_actor
+from project.kernel.commands import describe_changes, explain, read_sources, shell_actor
 from project.kernel.errors import BerthError
-from project.kernel.manifests import apply_documents, diff_documents, read_documents
+from project.kernel.manifests import apply_documents, diff_documents, read_files
 
 
 class Command(BaseCommand):
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         autodiscover_modules("manifests")
         try:
             with acting_as(shell_actor()):
-                documents = [d for path in options["file"] for d in read_documents(read_source(path), path)]
+                documents = read_files(read_sources(options["file"]))
                 outcomes = diff_documents(documents) if options["dry_run"] else apply_documents(documents, options["reason"])
         except BerthError as error:
             raise CommandError(explain(error))

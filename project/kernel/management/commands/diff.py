@@ -4,9 +4,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 
-from project.kernel.commands import describe_changes, explain, read_source
+from project.kernel.commands import describe_changes, explain, read_sources
 from project.kernel.errors import BerthError
-from project.kernel.manifests import diff_documents, read_documents
+from project.kernel.manifests import diff_documents, read_files
 
 
 class Command(BaseCommand):
@@ -18,7 +18,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         autodiscover_modules("manifests")
         try:
-            outcomes = diff_documents([d for path in options["file"] for d in read_documents(read_source(path), path)])
+            outcomes = diff_documents(read_files(read_sources(options["file"])))
         except BerthError as error:
             raise CommandError(explain(error), returncode=2)
         for line in describe_changes(outcomes):
