@@ -87,6 +87,7 @@ UPDATE claims_claim SET is_seeking = true, due_at = now() WHERE id = %(claim)s A
 
 -- seekers: parked claims that are to have a slot again, in the order of their turns, and where they were before.
 SELECT c.id, c.pool_id, c.generation, c.rank, sh.lanes, sh.pools,
+  EXISTS (SELECT FROM slots_slot WHERE pool_id = c.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free,
   (SELECT member_id FROM claims_plan WHERE claim_id = c.id AND NOT is_stale) AS member_id
 FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
 WHERE c.is_seeking AND c.size = 1 ORDER BY c.rank, c.id LIMIT {n}
@@ -94,7 +95,9 @@ WHERE c.is_seeking AND c.size = 1 ORDER BY c.rank, c.id LIMIT {n}
 -- applies_in_line: approved claims that wait for a slot, and where their plan was made.
 SELECT c.id, c.pool_id, sh.lanes, p.queue, pl.member_id
 FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN pools_pool p ON p.id = c.pool_id JOIN claims_plan pl ON pl.id = c.approved_plan_id
-WHERE c.state = 'waiting' AND c.step = 'apply' AND c.size = 1 AND pl.member_id IS NOT NULL ORDER BY c.rank, c.id LIMIT {n}
+WHERE c.state = 'waiting' AND c.step = 'apply' AND c.size = 1 AND EXISTS (
+    SELECT FROM slots_slot WHERE member_id = pl.member_id AND lane = ANY (sh.lanes) AND pool_id = c.pool_id AND state = 'idle' AND is_open OFFSET 0)
+ORDER BY c.rank, c.id LIMIT {n}
 
 -- approved_wait: whether somebody who was approved stands in line for one of these lanes: he goes before those who only keep a place.
 SELECT EXISTS (

@@ -127,7 +127,6 @@ def _look_at_pending(row: Any) -> None:
 
 def _expire(row: Any) -> None:
     if row.state == "parked":
-        DECISIONS.rows("stale_plans", claim=row.id)
         end_unheld(row.id, "expired", "expire", "nobody decided in time")
         return
     rows = CLAIMS.rows("expire", claim=row.id)

@@ -316,7 +316,8 @@ WITH c AS (
     changed_at = now()
   FROM (SELECT id, state AS before FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE) o
   WHERE claims_claim.id = o.id AND claims_claim.state IN ('waiting', 'blocked', 'parked')
-  RETURNING claims_claim.id, pool_id, generation, o.before, workspace_id),
+  RETURNING claims_claim.id, pool_id, generation, o.before, workspace_id, step),
+p AS (UPDATE claims_plan SET is_stale = true FROM c WHERE c.step <> '' AND claims_plan.claim_id = c.id AND NOT is_stale),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, before, after, actor, reason)
   SELECT %(verb)s, pool_id, id, generation, before, %(outcome)s, %(actor)s, %(reason)s FROM c)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from django.db import transaction
 
-from claims.services.releasing import DRAIN, Ending, give_back, lock_claim, tell_freed
+from claims.services.holds import let_go, look_at_hold
+from claims.services.releasing import DRAIN, Ending, tell_freed
 from project.kernel.actor import current_actor
 from project.kernel.doctor import Finding, check
 from project.kernel.events import record
@@ -145,9 +146,9 @@ def _drop_holder(claim: int) -> None:
 
 def _end_broken(claim_id: int) -> None:
     with transaction.atomic():
-        claim = lock_claim(claim_id)
-        record("repair", claim_id=claim_id, generation=claim.generation, before=claim.state, after="ended", reason=REASON)
-        give_back(claim_id, claim.generation, Ending(outcome="lost", verb="repair", reason=REASON))
+        held = look_at_hold(claim_id)
+        record("repair", claim_id=claim_id, generation=held.claim.generation, before=held.claim.state, after="ended", reason=REASON)
+        let_go(held, Ending(outcome="lost", verb="repair", reason=REASON), words="was lost while it applied")
 
 
 def _raise_generation() -> None:

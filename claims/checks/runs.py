@@ -17,11 +17,12 @@ UNTIMED = """
 SELECT id, state, expires_at, due_at FROM claims_claim
 WHERE state IN ('reserved', 'parked') AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
 
-# What its agent said of its end is no loss; what a person has said is settled.
+# What a person has said of it is settled. A run that was never begun has no boot.
 UNLOCKED = """
 SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id JOIN claims_workspace w ON w.id = c.workspace_id
-WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND r.outcome IN ('lost', 'cancelled', 'expired') AND c.state = 'ended'
-  AND NOT r.facts ? 'answer' AND NOT r.facts ? 'settled' AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
+WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND c.state = 'ended'
+  AND (r.outcome IN ('lost', 'cancelled', 'expired') OR r.code IN ('killed', 'timeout', 'out_of_memory'))
+  AND r.boot <> '' AND NOT r.facts ? 'settled' AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
 ORDER BY c.id LIMIT 1000"""
 
 OPEN = """

@@ -53,7 +53,7 @@ def reserve_parked() -> int:
     found = 0
     wanting: set[int] = set()
     for row in DECISIONS.rows("seekers", AT_A_TIME):
-        if repeat(partial(_reserve_again, row)):
+        if row.is_free and repeat(partial(_reserve_again, row)):
             found += 1
         else:
             wanting.add(row.pool_id)

@@ -14,7 +14,7 @@ from django.db import transaction
 from claims.answers import ClaimView
 from claims.results import OF_APPLY, OF_PLAN, TaskResult
 from claims.selectors import view_claim
-from claims.services.holds import DECISIONS, NEVER_RAN, approval_of, end_run, look_at_hold, lose_hold
+from claims.services.holds import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.services.releasing import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from pools.models import Member
@@ -27,6 +27,8 @@ from slots.services import clean_slot
 LONGEST_PLACE, LONGEST_BOOT = 40, 40
 SERIAL = "plan_and_apply"
 VERBS = {"applied": "applied", "planned": "finish", "no_changes": "finish", "failed": "failed", "cancelled": "cancel"}
+# An apply that ended so did not come to its own end: nobody knows how far it came.
+CUT_OFF = frozenset({"killed", "timeout", "out_of_memory"})
 ENDS_AS = {"applied": "applied", "planned": "planned", "no_changes": "planned", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -121,7 +123,9 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
 def _take_result(claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled | None:
     """None: it is not the holder any more."""
     with transaction.atomic():
-        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # before the claim: it may have to go back into its line
+        # Before the claim, which may have to go back into its line. What may have to lock it asks for more than a look.
+        is_cut_off = result.outcome == "cancelled" or result.code in CUT_OFF
+        workspace = CLAIMS.one("lock_workspace_of" if is_cut_off else "share_workspace_of", claim=claim_id)
         claim = lock_claim(claim_id)
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
@@ -132,6 +136,8 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
         _check_result(claim, run, result)
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
         settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
+        if is_cut_off and claim.step == "apply" and run is not None:
+            lock_after_lost_apply(Held(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])
         _end_run_as_told(claim, holder, run, member, result, settled)
         hint("events")
         return settled

@@ -100,10 +100,33 @@ def test_a_plan_locks_nothing(way: str) -> None:
 
 
 def test_its_own_end_locks_nothing() -> None:
-    agents(members=3)
-    for outcome in ("applied", "failed", "cancelled"):
-        tell(applying(workspace=outcome), result(outcome))
+    agents(members=2)
+    for outcome in ("applied", "failed"):
+        tell(applying(workspace=outcome), result(outcome, code="" if outcome == "applied" else "exit_code"))
         assert workspace(outcome).locked_at is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [("cancelled", "killed"), ("cancelled", ""), ("failed", "killed"), ("failed", "timeout"), ("failed", "out_of_memory")],
+)
+def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(outcome: str, code: str) -> None:
+    agents()
+    claim, after = applying(), task()
+    tell(claim, result(outcome, code=code, reason="by SIGKILL"))
+    found = workspace()
+    assert (again(claim).outcome, found.lost_claim_id) == (outcome, claim.id)
+    assert found.lock_reason.startswith(f"claim {claim.id} was cut off while it applied: ")
+    assert (again(after).state, states()) == ("blocked", {"idle": 2})
+
+
+def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_began() -> None:
+    agents()
+    tell(begin(task()), result("failed", code="timeout"))
+    claim = planned(workspace="b")
+    yes(claim)
+    tell(claim, result("failed", code="killed"))
+    assert (workspace().locked_at, workspace("b").locked_at) == (None, None)
 
 
 def test_a_person_says_what_became_of_it() -> None:
