@@ -276,6 +276,27 @@ def test_times_are_the_browsers_with_the_zone_named(browser: Any, site: str, sig
     context.close()
 
 
+def test_many_new_rows_at_once_come_in_order(page: Any, sign_in: SignIn, ana: User) -> None:
+    """Rows with white space between them, of which some are new, some gone and some elsewhere."""
+    make_pool()
+    sign_in(page, ana)
+    open_live(page, "/")
+    lists = [["a", "b"], ["f", "e", "d", "c", "a", "b"], ["b", "g", "a"], [], ["z"], ["y", "x", "w", "v", "z"], ["v", "w", "x", "y", "z"]]
+    shown = page.evaluate(
+        """(lists) => {
+          const list = document.createElement("ul");
+          list.setAttribute("data-list", "");
+          document.body.append(list);
+          return lists.map((keys) => {
+            berth.morph(list, keys.map((key) => `<li data-key="${key}">${key}</li>\n`).join(""));
+            return [...list.children].map((row) => row.textContent);
+          });
+        }""",
+        lists,
+    )
+    assert shown == lists
+
+
 PAGES = (
     "/", "/pools/env/", "/pools/dense/", "/pools/env/?tab=queue", "/pools/env/?tab=policy", "/pools/env/?tab=events", "/pools/new/",
     "/pools/new/?as=file", "/pools/env/edit/", "/claims/", "/claims/?q=", "/claims/{waiting}/", "/claims/{held}/", "/events/",

@@ -45,17 +45,23 @@
     let changed = false;
     const byKey = new Map();
     for (const child of from.children) if (keyOf(child)) byKey.set(keyOf(child), child);
+    const later = new Set([...to.children].map(keyOf).filter(Boolean));
     let at = from.firstChild;
     for (const wanted of [...to.childNodes]) {
       const key = keyOf(wanted);
       let found = key ? byKey.get(key) : null;
       if (found && !same(found, wanted)) found = null;
       if (!found && !key) {
-        while (at && (keyOf(at) || !same(at, wanted))) {
-          at = drop(at, to);
+        // The next of its kind. What lies between goes, except what is wanted further down: then this one comes forward.
+        let next = at;
+        while (next && (keyOf(next) || !same(next, wanted))) next = next.nextSibling;
+        while (next && at !== next && !later.has(keyOf(at))) {
+          const stale = at;
+          at = at.nextSibling;
+          stale.remove();
           changed = true;
         }
-        found = at;
+        found = next;
       }
       if (!found) {
         from.insertBefore(mark(wanted.cloneNode(true), from), at);
@@ -70,21 +76,12 @@
       }
     }
     while (at) {
-      at = drop(at, to, true);
+      const stale = at;
+      at = at.nextSibling;
+      stale.remove();
       changed = true;
     }
     return changed;
-  };
-
-  // A keyed child that is wanted further down stays for then; everything else goes.
-  const drop = (child, to, always = false) => {
-    const next = child.nextSibling, key = keyOf(child);
-    if (!always && key && [...to.children].some((c) => keyOf(c) === key)) {
-      child.parentNode.append(child);
-      return next;
-    }
-    child.remove();
-    return next;
   };
 
   const mark = (added, list) => {
