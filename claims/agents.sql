@@ -53,5 +53,8 @@ FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coal
 SELECT id, digest, summary::text AS summary, facts::text AS facts, file, size, member_id, generation FROM claims_plan
 WHERE claim_id = %(claim)s AND (id = %(plan)s OR %(plan)s::bigint IS NULL AND NOT is_stale)
 
+-- open_runs: what a member has begun and not ended.
+SELECT claim_id, generation FROM claims_run WHERE member_id = %(member)s AND ended_at IS NULL
+
 -- slots_of_member: which of these slots are its own.
 SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s

@@ -11,7 +11,7 @@ from pools.access import require_anywhere
 from pools.endpoint import describe
 from pools.lean import Call, LeanEndpoint, answer
 
-TYPES = ("application/gzip", "application/x-gzip", "application/zip", "application/octet-stream")
+TYPES = ("application/octet-stream", "application/gzip", "application/x-gzip", "application/zip")
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 
 
@@ -22,7 +22,7 @@ class SourceAnswer(serializers.Serializer[Any]):
 
 
 class SourceList(LeanEndpoint):
-    @describe("Upload a source", {201: SourceAnswer}, body=dict.fromkeys(TYPES, BINARY), problems=(422,), name="upload_source", tag=TAG)
+    @describe("Upload a source", {201: SourceAnswer}, body={TYPES[0]: BINARY}, problems=(422,), name="upload_source", tag=TAG)
     def post(self, call: Call) -> HttpResponse:
         """A tar.gz or a zip, as the body. It is written anew: no owners, no times, nothing that leads out of it. One that no claim names
         is gone after a day."""

@@ -143,6 +143,14 @@ def test_what_it_lost_while_away_is_lost(agent: Agent, pool: Pool) -> None:
     assert run.outcome == "lost" and run.ended_at
 
 
+def test_what_it_tells_of_claims_that_are_gone_or_not_its_own_is_left_aside(agent: Agent) -> None:
+    theirs = make_claim(make_agents("other"))
+    pairs = [(2**63 - 1, 1), (theirs.id, theirs.generation)]
+    runs = [{"claim": claim, "generation": generation, "status": "lost"} for claim, generation in pairs]
+    assert agent.post("hello/", HELLO | {"runs": runs}).status == 200
+    assert Run.objects.get(claim_id=theirs.id).ended_at is None
+
+
 def test_goodbye_takes_it_offline_at_once(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool)
     assert agent.post("goodbye/", {}).body == {}

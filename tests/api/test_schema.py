@@ -21,10 +21,14 @@ from schemathesis.checks import (
 from pools.access import ROLES
 from pools.grants import give_grant
 from pools.tokens import create_token
+from slots.member_tokens import issue_token
+from tests.agents_api.conftest import make_agents, make_claim
 from tests.api.world import World
 
 SECRET: dict[str, str] = {}
 IDS: dict[str, Any] = {}
+AGENT_IDS: dict[str, Any] = {}
+AGENT = "/api/v1/agent/"
 CONFORM = [
     not_a_server_error,
     status_code_conformance,
@@ -39,11 +43,12 @@ schema = schemathesis.openapi.from_wsgi("/api/schema/?format=json", get_wsgi_app
 
 @schema.hook
 def map_path_parameters(context: Any, path_parameters: Any) -> Any:
-    """Half of the time what is there."""
+    """Half of the time what is there; for an agent, what is on its member."""
+    known = AGENT_IDS if context.operation.path.startswith(AGENT) else IDS
     if path_parameters:
         for name, value in path_parameters.items():
-            if name in IDS and hash(str(value)) % 2:
-                path_parameters[name] = IDS[name]
+            if name in known and hash(str(value)) % 2:
+                path_parameters[name] = known[name]
     return path_parameters
 
 
@@ -64,6 +69,10 @@ def somebody(world: World, one_connection: None) -> None:
     for role in ROLES:
         give_grant(role=role, user=user)
     SECRET["is"] = create_token(user=user, name="schema")[1]
+    pool = make_agents("schema-agents")
+    claim = make_claim(pool, "plan_and_apply")
+    SECRET["agent"] = issue_token(member_id=claim.slots[0].member_id)
+    AGENT_IDS.update(claim_id=claim.id, generation=claim.generation)
     IDS.update(
         claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token, grant_id=world.grant, pool_name="one",
         workspace="team/net", secret_name="PASSWORD", generation=world.generation,
@@ -75,5 +84,6 @@ def somebody(world: World, one_connection: None) -> None:
 @pytest.mark.usefixtures("somebody")
 def test_answers_are_those_of_the_schema(case: Any) -> None:
     with transaction.atomic():
-        case.call_and_validate(headers={"Authorization": f"Bearer {SECRET['is']}"}, checks=CONFORM)
+        secret = SECRET["agent" if case.operation.path.startswith(AGENT) else "is"]
+        case.call_and_validate(headers={"Authorization": f"Bearer {secret}"}, checks=CONFORM)
         transaction.set_rollback(True)

@@ -43,7 +43,7 @@ class AgentHello(AgentEndpoint):
         runs = read_runs(given.get("runs"), faults)
         faults.raise_if_any()
         beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=about | ({"pid": pid} if pid else {}))
-        lose_runs(call.member, about["boot"], runs)
+        lose_runs(call.member, about["boot"], still_open(agent.member_id, runs))
         orders = read_orders(agent.member_id)
         told = {
             "member": agent.member, "member_id": agent.member_id, "pool": agent.pool, "incarnation": agent.incarnation,
@@ -163,6 +163,12 @@ def read_runs(value: Any, faults: Faults) -> list[dict[str, Any]]:
         run = {name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
         found.append(run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")})
     return found
+
+
+def still_open(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of what it tells, what is not over: claims that have gone since, or were never its own, are no reason to send it away."""
+    known = {(row.claim_id, row.generation) for row in AGENTS.rows("open_runs", member=member_id)} if runs else set()
+    return [run for run in runs if (run["claim"], run["generation"]) in known]
 
 
 def read_slots(body: Any) -> list[tuple[int, int]]:
