@@ -19,7 +19,7 @@ from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
-APART = ["allocate", "finalize", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
+APART = ["allocate", "finalize", "scale", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
 # Threads, because the work is waiting for providers; quiet, because one machine has one worker and everybody knows it.
 WORKER = ["-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "project.celery", "worker"]
 WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "--hostname", "worker@berth"]
