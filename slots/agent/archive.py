@@ -13,7 +13,7 @@ from .errors import TaskFailed
 MOST_FILES = 50_000
 MOST_BYTES = 512_000_000
 FREE_BYTES = 20_000_000  # a small archive may unpack to this whatever its ratio
-HIGHEST_RATIO = 200
+HIGHEST_RATIO = 400  # the server looks closer, and may have packed it anew
 LONGEST_NAME = 1024
 DEEPEST = 64
 PIECE = 1 << 16

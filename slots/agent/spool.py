@@ -5,6 +5,7 @@ Everything is there until the server has taken the result, so that a network cut
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import struct
@@ -45,6 +46,7 @@ class Spool:
         self.head_bytes = head_bytes
         self.tail_bytes = tail_bytes
         self.masker = masker or Masker([])
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.lock = threading.Lock()
         self.more = threading.Event()
         self.is_broken = False
@@ -73,12 +75,12 @@ class Spool:
     def write(self, data: bytes) -> None:
         """Output of the task."""
         with self.lock:
-            self._keep(self.masker.feed(data))
+            self._keep(self._as_text(self.masker.feed(data)))
 
     def say(self, text: str) -> None:
         """A line of the agent's own, between the task's."""
         with self.lock:
-            held = self.masker.end()
+            held = self._as_text(self.masker.end(), final=True)
             is_fresh = (held or self._last_byte()) in (b"", b"\n") or held.endswith(b"\n")
             self._keep(held + self._mask_own(f"{'' if is_fresh else chr(10)}\x1b[2m{text}\x1b[0m\n"))
 
@@ -87,7 +89,7 @@ class Spool:
         with self.lock:
             if self.is_ended:
                 return
-            self._keep(self.masker.end())
+            self._keep(self._as_text(self.masker.end(), final=True))
             if self.tail is not None or self.lost:
                 kept = self._read_tail() if self.tail is not None else b""
                 self.gap = self.through_tail - len(kept)
@@ -106,6 +108,13 @@ class Spool:
     def _mask_own(self, text: str) -> bytes:
         masker = Masker(self.masker.secrets)
         return masker.feed(text.encode("utf-8", "replace")) + masker.end()
+
+    def _as_text(self, data: bytes, final: bool = False) -> bytes:
+        """As it will be sent, before it is counted: what is no text grows threefold when it is replaced."""
+        text = self.decoder.decode(data, final)
+        if final:
+            self.decoder.reset()
+        return text.replace("\0", REPLACED).encode()
 
     def _keep(self, data: bytes) -> None:
         if not data or self.is_ended:

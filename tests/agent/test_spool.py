@@ -47,10 +47,17 @@ def test_a_character_is_not_cut_while_more_may_come(tmp_path: Path) -> None:
 
 
 def test_invalid_bytes_and_nul_are_replaced_within_the_limit(tmp_path: Path) -> None:
-    spool = filled(tmp_path, b"\xff\x00" * 2000)
+    spool = filled(tmp_path, b"\xff\x00" * 2000, head=12_000)
     spool.end()
     assert read_all(spool) == "\ufffd" * 4000
     assert 30 <= fit(b"\xff" * 100, 100, True)[0] <= 33
+
+
+def test_what_is_no_text_counts_as_it_is_sent(tmp_path: Path) -> None:
+    spool = filled(tmp_path, *[os.urandom(4096)] * 50)
+    spool.end()
+    assert len(read_all(spool).encode()) < 11_200
+    assert spool.left_out > 200_000
 
 
 def test_head_and_tail_and_a_word_between(tmp_path: Path) -> None:
