@@ -2,11 +2,13 @@
 
 import pytest
 from django.core.management import call_command
+from django.utils.module_loading import autodiscover_modules
 
 from claims.services import cancel_claim
 from project.kernel.doctor import Finding, list_checks
 from tests.deciding.kit import ANA, agents, applying, begin, planned, result, row, run_of, sql, states, task, tell, workspace, yes
 
+autodiscover_modules("checks")
 pytestmark = pytest.mark.usefixtures("tables")
 
 
@@ -25,7 +27,10 @@ def test_a_healthy_database_has_no_findings() -> None:
     begin(task(workspace="b"))
     applying(workspace="c")
     cancel_claim(claim_id=applying(workspace="d").id)
-    tell(applying(workspace="e"), result("failed"))
+    tell(applying(workspace="e"), result("failed", code="timeout"))
+    never = planned(workspace="g")
+    yes(never)
+    tell(never, result("failed", code="killed"))
     yes(planned(workspace="f"), ANA)
     for name in ("I13", "I14", "I27", "I28"):
         assert find(name) == []
