@@ -106,6 +106,8 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
 
 
 def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
+    if DECISIONS.one("holder_of", claim=claim_id, generation=generation) is None:
+        return False  # over, or gone: nothing is to be locked for that
     with transaction.atomic():
         held = look_at_hold(claim_id)
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
