@@ -30,8 +30,8 @@ operation_limits.append(list_operation_limits)
 WRONGLY_OPEN = """
 SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, count(*) FILTER (WHERE NOT s.is_open) AS closed
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
-WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
-                    AND s.state <> 'retired')
+WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready'
+                    AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
 PLACES = "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s AND state <> 'retired'"
@@ -43,9 +43,12 @@ SELECT m.id, m.name, p.name AS pool, m.state, count(*) FILTER (WHERE s.is_open) 
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id JOIN slots_slot s ON s.member_id = m.id
 WHERE m.state IN ('deleting', 'gone') AND (s.is_open OR s.state NOT IN ('idle', 'retired')) GROUP BY m.id, p.id ORDER BY m.id LIMIT 1000"""
 
+# A scaled pool may be given fewer than it has: who is busy stays until it is idle, and nobody new comes.
 TOO_MANY = """
 SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id
-WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members ORDER BY p.name"""
+WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members
+  AND (p.spec->'scaling' IS NULL OR max(m.created_at) > p.changed_at)
+ORDER BY p.name"""
 
 OLD_TIMERS = """
 SELECT what, id, age FROM (

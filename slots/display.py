@@ -48,9 +48,11 @@ def member_class(state: str, *, is_cordoned: bool, is_leaving: bool, is_lost: bo
 MEMBER_WORDS = {"unhealthy": "offline", "draining": "leaving"}
 
 
-def pool_class(state: str, *, paused_until: datetime | None, now: datetime) -> str:
+def pool_class(state: str, *, paused_until: datetime | None, now: datetime, frozen_until: datetime | None = None) -> str:
     if state == "active" and paused_until is not None and paused_until > now:
         return "paused"
+    if state == "active" and frozen_until is not None:
+        return "frozen"
     return "deleting" if state == "gone" else state
 
 

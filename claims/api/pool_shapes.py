@@ -101,6 +101,36 @@ TASK: Json = body(
     env={"type": "object", "additionalProperties": {"type": "string"}},
     git=body(hosts={"type": "array", "items": {"type": "string"}}),
 ) | {"description": "What a task may take, where members are agents."}
+CLOCK: Json = {"type": "string", "pattern": r"^\d{1,2}:\d{2}$", "example": "22:00"}
+WINDOW: dict[str, Json] = {
+    "from": CLOCK,
+    "to": CLOCK,
+    "zone": {"type": "string", "example": "Europe/Berlin", "description": "Left out: UTC."},
+    "days": {
+        "oneOf": [{"type": "string", "example": "mon-fri"}, {"type": "array", "items": {"type": "string"}}],
+        "description": "On which it begins. Left out: on each.",
+    },
+    "name": {"type": "string", "maxLength": 63},
+}
+LIMIT: Json = {"type": "integer", "minimum": 0}
+SCALING: Json = {
+    "description": "How the number of members follows demand, where the provider makes them. Options are those of the policy.",
+    "oneOf": [
+        {"type": "string", "example": "on_demand"},
+        {
+            "type": "object",
+            "required": ["policy"],
+            "properties": {
+                "policy": {"type": "string", "description": "fixed, utilisation, warm, on_demand, or one of your own.", "example": "warm"},
+                "cooldown": body(up=DURATION, down=DURATION),
+                "step": {"type": "object", "description": "Members a decision, up and down: a number, or all."},
+                "schedule": {"type": "array", "items": body(("from", "to"), **WINDOW, min=LIMIT, max=LIMIT)},
+                "freeze": {"type": "array", "items": body(("from", "to"), **WINDOW)},
+            },
+            "additionalProperties": True,
+        },
+    ],
+}
 CONFIG_PROPERTIES: dict[str, Json] = {
     "kind": {"type": "string", "enum": ["Pool"]},
     "name": POOL_NAME,
@@ -141,6 +171,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "drain": body(limit=DURATION),
     "approval": APPROVAL,
     "task": TASK,
+    "scaling": SCALING,
 }
 CONFIG_BODY: Json = body(("name",), **CONFIG_PROPERTIES)
 PUT_BODY: Json = body((), **CONFIG_PROPERTIES)

@@ -96,7 +96,7 @@ def open_cells(identity: Identity, argument: str) -> Opened | None:
 def head(identity: Identity, pool: Pool) -> dict[str, Any]:
     spec = spec_of(pool)
     return {
-        "css": pool_class(pool.state, paused_until=pool.paused_until, now=timezone.now()),
+        "css": pool_class(pool.state, paused_until=pool.paused_until, now=timezone.now(), frozen_until=pool.frozen_until),
         "group": spec.group or "Pools",
         "spec": spec,
         "layout": layout_words(pool),

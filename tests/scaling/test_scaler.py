@@ -14,12 +14,15 @@ from django.utils import timezone
 from claims.controllers import Scaler
 from claims.scaling import dry_run, scale_pools
 from claims.services.demand import ask_for_capacity
+from pools.forms import keep_unshown
 from pools.models import Decision, Member, Pool
 from pools.scaling import Pace, Snapshot, Wish
+from pools.selectors import config_of, get_pool
 from pools.services import create_pool, update_pool
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event, Operation
 from project.kernel.operations import ProviderError, perform_due
+from slots.checks import find_too_many
 from slots.controllers import look_at_pool
 from slots.models import Slot
 from slots.services import cordon_member, pause_pool
@@ -396,3 +399,23 @@ def test_the_loop_looks_at_all_pools_and_first_at_those_that_ask() -> None:
     Pool.objects.filter(pk=pools[1].pk).update(min_members=2)
     assert not scaler.step()
     assert [Member.objects.filter(pool=pool).count() for pool in pools] == [1, 1, 2], "the round is not due yet"
+
+
+def test_the_doctor_minds_too_many_that_came_and_not_too_many_that_may_stay() -> None:
+    pool = make(low=3)
+    scale(pool)
+    claims = [ask() for _ in range(6)]
+    update_pool("lab", config(high=1))
+    scale(pool)
+    assert len(names(pool)) == 3 and not any(claim.is_waiting for claim in claims)
+    assert list(find_too_many()) == []
+    Member.objects.filter(pool=pool).update(created_at=timezone.now() + timedelta(seconds=1))
+    assert [finding.subject for finding in find_too_many()] == ["pool lab"]
+
+
+def test_the_form_of_a_pool_keeps_what_it_does_not_show() -> None:
+    make(low=1, policy="warm", max_idle=2)
+    before = config_of(get_pool("lab"))
+    assert before["scaling"]["max_idle"] == 2
+    assert "list" not in before["members"], "members that follow demand are not declared"
+    assert keep_unshown({"name": "lab"}, before)["scaling"] == before["scaling"]

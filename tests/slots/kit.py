@@ -11,8 +11,8 @@ from tests.model.kit import CLAIMS
 
 WILLING = """
 SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
-WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
-                    AND s.state <> 'retired')"""
+WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready'
+                    AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')"""
 
 
 def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, int, int]:
