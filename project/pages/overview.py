@@ -238,7 +238,7 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     longest = max([queue.count for queue in queues.values()], default=0)
     groups: dict[str, list[Row]] = {}
     for pool in pools:
-        css = pool_class(pool.state, paused_until=pool.paused_until, now=now)
+        css = pool_class(pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until)
         row = Row(pool, css, slots[pool.pk], members[pool.pk], queues.get(pool.name, Queue()), sparks.get(pool.pk), longest)
         groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
     missing = []
