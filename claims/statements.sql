@@ -528,6 +528,18 @@ o AS (
   FROM c, moved JOIN pools_pool p ON p.id = pool_id WHERE moved.state <> 'retired' AND p.queue <> '')
 SELECT new.id, c.generation FROM new, c
 
+-- lost_places: which of its slots a claim has on a member that is lost, and what took their place must satisfy.
+SELECT s.ordinal, s.pool_id, c.size, sh.pools, sh.kind, sh.terms::text AS terms
+FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id CROSS JOIN LATERAL (
+  SELECT ordinal, pool_id FROM slots_slot WHERE claim_id = c.id AND member_id = %(member)s OFFSET 0) s
+WHERE c.id = %(claim)s ORDER BY s.ordinal
+
+-- earlier_claim: of the free slots of a lane, the one that the owner of this claim held last, by the claim he held it with.
+SELECT s.last_claim_id AS id FROM claims_claim c CROSS JOIN LATERAL (
+  SELECT last_claim_id, generation FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open OFFSET 0) s
+CROSS JOIN LATERAL (SELECT owner, requested_by FROM claims_claim WHERE id = s.last_claim_id OFFSET 0) o
+WHERE c.id = %(claim)s AND c.owner <> '' AND o.owner = c.owner AND o.requested_by = c.requested_by ORDER BY s.generation DESC LIMIT 1
+
 -- prioritise: another rank while it waits; the approved ones (rank 0) stay where they are.
 WITH c AS (
   UPDATE claims_claim SET rank = %(rank)s, changed_at = now()

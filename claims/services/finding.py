@@ -6,6 +6,7 @@ waited for. Fewer than asked for: None, and nothing is held back but for the loc
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from claims.policy import Wanted
@@ -31,6 +32,12 @@ def find_slots(wanted: Wanted, pools: Sequence[PoolFacts], kind: str, claim: int
     return None if found is None else [ids[i] for i in range(wanted.size) for ids in found]
 
 
+def find_instead(wanted: Wanted, pool: PoolFacts, kind: str, count: int, claim: int) -> list[int] | None:
+    """So many more for a claim that has lost some of its slots and keeps the others."""
+    labels = json.dumps(dict(wanted.selector))
+    return _in_one_pool(replace(wanted, size=count), pool, pool.lanes_for(kind), labels, claim)
+
+
 def _in_one_pool(wanted: Wanted, pool: PoolFacts, lanes: list[str], labels: str, claim: int) -> list[int] | None:
     size = wanted.size
     if size > 1 and wanted.contiguous:
@@ -40,7 +47,9 @@ def _in_one_pool(wanted: Wanted, pool: PoolFacts, lanes: list[str], labels: str,
     found: list[int] = []
     for lane in lanes:
         if size == 1 and wanted.selector and lane == NODE:
-            rows = SLOTS.rows("find_node", pool=pool.id, lane=lane, claim=claim, labels=labels, earlier_claims=[])
+            earlier = CLAIMS.value("earlier_claim", pool=pool.id, lane=lane, claim=claim)
+            before = [] if earlier is None else [earlier]
+            rows = SLOTS.rows("find_node", pool=pool.id, lane=lane, claim=claim, labels=labels, earlier_claims=before)
         elif wanted.selector:
             rows = SLOTS.rows("find_labelled", size - len(found), pool=pool.id, lane=lane, labels=labels)
         else:

@@ -25,7 +25,7 @@ def test_the_heartbeat_of_a_claim_counts_though_it_was_shrunk_since() -> None:
     assert again(claim).state == "bound"
     elapse(claim, 20)
     look_at_due_claims()
-    assert again(claim).outcome == "expired"
+    assert again(claim).outcome == "silent"
 
 
 def test_a_heartbeat_before_the_bind_counts_for_nothing() -> None:
