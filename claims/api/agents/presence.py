@@ -56,7 +56,7 @@ class AgentHello(AgentEndpoint):
 class AgentOrders(AgentEndpoint):
     @describe(
         "Orders of an agent",
-        {200: shapes.OrdersAnswer},
+        {200: shapes.AgentOrdersAnswer},
         query=[
             in_query("wait", "Answer when they change, or after so many seconds.", WAIT),
             in_query(

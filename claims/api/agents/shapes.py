@@ -73,7 +73,7 @@ class Nothing(Shape):
     """An empty object."""
 
 
-class OrderAnswer(Shape):
+class AgentOrderAnswer(Shape):
     claim = serializers.IntegerField()
     generation = serializers.IntegerField()
     step = serializers.ChoiceField(("plan", "apply"))
@@ -82,15 +82,15 @@ class OrderAnswer(Shape):
     task = serializers.CharField()
 
 
-class StopAnswer(Shape):
+class AgentStopAnswer(Shape):
     slot = serializers.IntegerField()
     generation = serializers.IntegerField()
 
 
-class OrdersAnswer(Shape):
+class AgentOrdersAnswer(Shape):
     version = serializers.CharField(help_text="Send it as `have`.")
-    orders = OrderAnswer(many=True, help_text="What is to run. A generation that runs and is in no list is to be ended.")
-    stop = StopAnswer(many=True, help_text="What is to be ended under that generation; then say stopped.")
+    orders = AgentOrderAnswer(many=True, help_text="What is to run. A generation that runs and is in no list is to be ended.")
+    stop = AgentStopAnswer(many=True, help_text="What is to be ended under that generation; then say stopped.")
     keep = serializers.ListField(child=serializers.IntegerField(), help_text="Claims that wait with their plan: keep their work directory.")
     is_leaving = serializers.BooleanField(help_text="Nothing new comes, and the member goes once it is empty.")
 
@@ -104,7 +104,7 @@ class AgentLimits(Shape):
     source_bytes = serializers.IntegerField()
 
 
-class HelloAnswer(OrdersAnswer):
+class HelloAnswer(AgentOrdersAnswer):
     member = serializers.CharField()
     member_id = serializers.IntegerField()
     pool = serializers.CharField()
