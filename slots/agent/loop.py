@@ -17,13 +17,15 @@ from .folders import remove
 from .journal import Journal
 from .made import name_platform
 from .poller import Poller
-from .processes import end_all
+from .processes import collect_orphans, end_all
 from .runner import NOT_HERE, Context, Run
 from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
 from .wire import Hello, Order, Orders, Stop, read_hello
 
 TICK = 1.0
+MOST_AT_ONCE = 100  # tasks, whatever a server says
+COLLECT_EVERY = 30.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
 BEGIN_AGAIN = 5.0  # until an order that was refused at its begin, and still stands, is tried again
 LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
@@ -42,6 +44,8 @@ class Agent:
         self.stopped_at: dict[Stop, float] = {}
         self.not_begun: dict[tuple[int, int], float] = {}
         self.heard = 0  # lists of orders
+        self.dead: set[int] = set()
+        self.collected_at = time.monotonic()
         self.unwanted_since: dict[tuple[int, int], int] = {}
         self.is_ending = False
         self.is_away_since: float | None = time.monotonic()
@@ -131,6 +135,7 @@ class Agent:
             self._reap()
             self._reconcile()
             self._let_go()
+            self._collect()
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
                 if not self.runs or (self.is_away_since is not None and time.monotonic() - ended_at > LAST_WORDS):
@@ -211,6 +216,8 @@ class Agent:
                 run.stop.tell("the server ended it" if stop in stops else "the server does not know it any more")
         busy = {run.record.slot for run in self.runs.values() if run.is_executing}
         for key, order in wanted.items():
+            if len(busy) >= MOST_AT_ONCE:
+                break
             if not self.is_ending and order.slot not in busy and key not in self.runs and self._may_begin(order):
                 busy.add(order.slot)
         self._say_stopped([stop for stop in stops if not self._runs_in(stop)])
@@ -229,6 +236,11 @@ class Agent:
                 self.context.state.save(record)
                 remove(self.context.base / record.name)
                 self.journal.note("folder of a plan removed", run=record.name)
+
+    def _collect(self) -> None:
+        if os.getpid() == 1 and time.monotonic() - self.collected_at > COLLECT_EVERY:
+            self.collected_at = time.monotonic()
+            self.dead = collect_orphans({run.record.pid for run in self.runs.values()}, self.dead)
 
     def _runs_in(self, stop: Stop) -> bool:
         return any(

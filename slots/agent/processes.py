@@ -74,6 +74,24 @@ def list_group(group: int) -> list[int]:
     return found
 
 
+def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
+    """Where this process is the container's first, what tasks left becomes its child: the dead ones are taken off the list of processes.
+
+    Only those seen dead before, and never one that a run waits for. Returns the dead ones of now.
+    """
+    dead = set()
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
+            fields = stat[stat.rindex(b")") + 2 :].split()
+            if fields[0] == b"Z" and int(fields[1]) == os.getpid():
+                dead.add(int(entry.name))
+    for pid in (dead & seen) - own:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return dead
+
+
 def is_group_there(group: int) -> bool:
     try:
         os.killpg(group, 0)

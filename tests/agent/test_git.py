@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slots.agent.errors import TaskFailed
-from slots.agent.git import check_path, check_ref, check_url
+from slots.agent.git import ENVIRONMENT, HELPER, check_path, check_ref, check_url
 
 from .conftest import Agent
 from .server import Server
@@ -93,6 +93,18 @@ def test_good_refs(ref: str) -> None:
 def test_bad_refs(ref: str) -> None:
     with pytest.raises(TaskFailed):
         check_ref(ref)
+
+
+def test_a_password_comes_from_the_secrets_only() -> None:
+    def ask(**secrets: str) -> str:
+        env = {**os.environ, **ENVIRONMENT, **secrets}
+        command = ["git", "-c", f"credential.helper={HELPER}", "credential", "fill"]
+        text = "protocol=https\nhost=git.example\n\n"
+        return subprocess.run(command, input=text, env=env, capture_output=True, text=True, check=False).stdout
+
+    assert "password=hunter2\n" in ask(GIT_PASSWORD="hunter2") and "username=git\n" in ask(GIT_PASSWORD="hunter2")
+    assert "username=bot\n" in ask(GIT_PASSWORD="hunter2", GIT_USERNAME="bot")
+    assert "password" not in ask()
 
 
 def test_paths() -> None:

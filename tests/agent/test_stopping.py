@@ -1,12 +1,13 @@
 """The server, or the one who runs the agent, ends tasks."""
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
 import pytest
 
-from slots.agent.processes import list_marked
+from slots.agent.processes import collect_orphans, list_marked
 
 from .conftest import Agent, until
 from .server import Server
@@ -111,6 +112,17 @@ def test_what_waits_to_be_reported_holds_up_no_end(server: Server, start_agent: 
     server.hooks.clear()
     agent.start()
     assert server.result(1, 10)["outcome"] == "planned"
+
+
+def test_the_first_process_of_a_container_collects_what_tasks_left() -> None:
+    child = subprocess.Popen(["true"])
+    waited = subprocess.Popen(["true"])
+    until(lambda: {child.pid, waited.pid} <= collect_orphans({waited.pid}, set()))
+    dead = collect_orphans({waited.pid}, set())
+    collect_orphans({waited.pid}, dead)
+    assert child.pid not in collect_orphans({waited.pid}, set())
+    assert waited.wait(5) == 0
+    child.returncode = 0  # collected
 
 
 def test_a_token_that_is_refused_for_long(server: Server, start_agent: Callable[..., Agent]) -> None:
