@@ -323,7 +323,7 @@ def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: s
         "/workspaces/",
         "/workspaces/network/",
     ]
-    for path in [*paths, f"/claims/{waiting.id}/approve/", "/pools/tf/", "/"]:
+    for path in [*paths, f"/claims/{waiting.id}/approve/", "/claims/run/", "/pools/tf/", "/pools/tf/?tab=policy", "/"]:
         page.goto(path)
         page.locator(LIVE).wait_for()
         found += faults(page)
@@ -335,11 +335,24 @@ def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: s
         found += faults(page)
         page.keyboard.press("Escape")
         page.locator("#dialog[open]").wait_for(state="detached")
+    page.goto("/claims/run/")
+    for name in ("files", "archive", "git"):
+        page.locator(f"[name=source][value={name}]").check()
+        found += faults(page)
+    wrong = page.context.new_page()  # a browser writes the 422 into its console
+    wrong.goto("/claims/run/")
+    wrong.locator("[name=source][value=files]").check()
+    wrong.get_by_role("button", name="Run it").click()
+    wrong.locator("#faults").wait_for()
+    found += faults(wrong)
+    wrong.close()
     page.set_viewport_size({"width": 390, "height": 844})
-    for path in paths:
+    for path in [*paths, "/claims/run/"]:
         page.goto(path)
         page.locator(LIVE).wait_for()
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")  # where the button that leads to the decision covers nothing
+        page.evaluate(
+            "document.querySelector('.jump') && scrollTo(0, document.body.scrollHeight)"
+        )  # where the button that leads to the decision covers nothing
         found += faults(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     assert not found, "\n".join(found)
