@@ -37,11 +37,6 @@ members: {{list: [{{name: one}}, {{name: two}}, {{name: three}}]}}
 liveness: {{heartbeat: 30s, lost: 1m}}
 task: {{env: {{HELLO_TARGET: {target}, HELLO_PACE: "0.15"}}}}
 """
-APPROVES = """
-from django.contrib.auth.models import User
-from pools.grants import give_grant
-give_grant(role="approver", user=User.objects.get(username="admin"))
-"""
 
 
 @pytest.fixture
@@ -58,7 +53,6 @@ def stack(tmp_path: Path, target: Path) -> Iterator[Stack]:
     stack = Stack(tmp_path / "state", free_port(), BERTH_APART="1").start(120)
     (tmp_path / "pools.yaml").write_text(POOL.format(target=target))
     assert stack.manage("apply", "-f", str(tmp_path / "pools.yaml")).returncode == 0
-    assert stack.manage("shell", "--no-imports", "-c", APPROVES).returncode == 0
     yield stack
     stack.stop()
     for folder in (stack.home / local.FOLDER).glob("*"):
