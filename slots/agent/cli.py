@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 
 from .client import Client
 from .errors import Unusable
-from .folders import base_elsewhere, choose_base, remove
+from .folders import base_elsewhere, choose_base, is_open, remove
 from .journal import Journal
 from .loop import Agent
 from .processes import end_all
@@ -78,6 +78,8 @@ def start(options: Any) -> int:
             raise Unusable("Give the address of the Berth server in --url.")
         client = Client(options.url, token_reader(options.token_file), options.ca_file)
         users = TaskUsers(options.task_user)
+        if users.is_separate:
+            check_shut(Path(options.token_file).absolute())
         state.lock()
         base = choose_base(state.folder, options.work, users.is_separate)
         if not users.is_separate:
@@ -97,6 +99,13 @@ def sweep(state: State) -> int:
     state.lock()
     is_clean = end_all(None, f".{state.identify()}", SWEEP_GRACE)
     return 0 if remove(base_elsewhere(state.folder)) and is_clean else 1
+
+
+def check_shut(token: Path) -> None:
+    """Tasks run as others so that they do not get the token: then it must not lie open to them."""
+    is_readable = bool(token.stat().st_mode & 0o004) and all(is_open(folder) for folder in token.resolve().parents)
+    if is_readable:
+        raise Unusable(f"Every user of this machine can read the token file {token}, tasks too. Close it: chmod 600 {token}")
 
 
 def token_reader(path: str) -> Callable[[], str]:

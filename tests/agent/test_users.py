@@ -1,6 +1,8 @@
 """Where the agent is root, tasks run as others, who can reach neither its token nor each other."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +70,22 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 def test_users_that_cannot_be(option: str) -> None:
     with pytest.raises(Unusable):
         TaskUsers(option)
+
+
+@needs_root
+def test_a_token_that_lies_open_is_refused(server: Server, start_agent: Callable[..., Agent]) -> None:
+    folder = Path(tempfile.mkdtemp())  # unlike pytest's own, below folders that everybody may enter
+    try:
+        folder.chmod(0o755)
+        agent = start_agent("--task-user", "auto", folder=folder)
+        server.wait(lambda: server.hellos)
+        agent.end()
+        agent.token.chmod(0o644)
+        agent.start()
+        assert agent.process.wait(20) == 2
+        assert "chmod 600" in agent.log
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_numbers_are_taken_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
