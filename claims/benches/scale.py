@@ -71,7 +71,8 @@ def cycle(ids: Sequence[int]) -> float:
 def wait(run: Run, ids: Sequence[int], few: Sequence[int]) -> list[float]:
     """Seconds that a cycle takes longer with claims that wait in one of the pools, which is full and at its most.
 
-    Cycles over few pools, with and without them in turn: what they cost does not depend on the others, and a short cycle shows it sooner."""
+    Cycles over few pools, with and without them in turn: what they cost does not depend on the others, and a short cycle shows it sooner.
+    """
     count = 50 if run.is_quick else WAITING
     pool = Pool.objects.get(pk=ids[0])
     head = create_claim(ClaimRequest(pools=(pool.name,), kind="plan", owner="bench", requested_by="bench", key="head"))
