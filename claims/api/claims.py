@@ -13,7 +13,7 @@ from claims.requests import parse_claim
 from claims.selectors import ClaimFilter, list_claims, view_claim
 from claims.services import create_at_once, create_claim
 from claims.states import OUTCOMES
-from claims.waiting import watch
+from claims.waiting import wait_for_claim
 from pools.access import Identity, require
 from pools.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
 from pools.lean import Call, LeanEndpoint, answer
@@ -125,7 +125,7 @@ class ClaimDetail(LeanEndpoint):
         require_all(call.identity, "read", claim.pool_id, claim.pools)
         if left > 0 and claim.state not in states and claim.state != "ended":
             response = answer(show_claim(claim))
-            response.again = lambda: watch().wait_for(claim_id, states, left)  # type: ignore[attr-defined]  # see project.kernel.http
+            response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]  # see project.kernel.http
             return response
         if claim.is_waiting:
             claim = view_claim(claim_id, explain=True)

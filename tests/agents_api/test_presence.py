@@ -8,6 +8,7 @@ from django.db import connection
 from claims.models import Run, Task
 from claims.orders import Ears, read_orders
 from claims.services import cancel_claim
+from pools import limits
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.models import Event
 from slots.models import Slot
@@ -184,6 +185,20 @@ def test_only_members_tokens_open_it(agent: Agent, caller: Callers) -> None:
     Member.objects.filter(pk=agent.member.pk).update(incarnation=2)
     answer = agent.get("orders/")
     assert (answer.status, answer.body["code"]) == (401, "bad_token") and "incarnation 1" in answer.body["detail"]
+
+
+def test_who_calls_too_often_is_refused_before_the_database_is_asked(agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.BERTH_REQUESTS_PER_MINUTE, settings.BERTH_STRANGERS_PER_MINUTE = 3, 2
+    monkeypatch.setattr(limits, "_buckets", None)
+    monkeypatch.setattr(limits, "_strangers", None)
+    other = agent_of(make_agents("other").members.get())
+    assert [agent.get("orders/").status for _ in range(5)] == [200, 200, 200, 429, 429]
+    assert other.get("orders/").status == 200, "the others do not notice"
+    unknown = [Caller(f"berthm_{agent.member.pk}_{n:043}").get("agent/orders/") for n in range(4)]
+    assert [(a.status, a.body["code"]) for a in unknown] == [(401, "bad_token")] * 2 + [(429, "too_many_unknown")] * 2
+    monkeypatch.setattr("claims.api.agents.endpoint.identify_member", lambda secret: pytest.fail("the database was asked"))
+    assert agent.get("orders/").status == 429 and Caller(f"berthm_7_{'y' * 43}").get("agent/orders/").status == 429
+    assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1
 
 
 def test_a_gone_member_is_told_so(agent: Agent) -> None:

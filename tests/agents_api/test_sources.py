@@ -18,6 +18,7 @@ from claims.models import Claim, Source, Task
 from pools.models import Pool
 from pools.services import update_pool
 from project.kernel.errors import Refused
+from slots.models import Slot
 from tests.agents_api.conftest import Agent
 from tests.api.conftest import Caller, Callers
 from tests.api.kit import make_pool
@@ -247,6 +248,17 @@ def test_where_it_may_run_is_looked_at_before_anything_is_held(pool: Pool, calle
     bulk = who.post("claims/bulk/", {"claims": [body for body, _, _ in cases] + [{**task, "run": plan}] * 2}).body["results"]
     assert [item["status"] for item in bulk] == [400] * len(cases) + [201, 201]
     assert Claim.objects.count() == Task.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_a_named_slot_may_have_something_to_run(pool: Pool, caller: Callers, agent: Agent) -> None:
+    slot = Slot.objects.filter(pool=pool, lane="any").get()
+    body = {"slot": slot.pk, "task": "plan", "run": {"executor": "command", "commands": {"plan": "x"}, "source": {"files": {"a": "b"}}}}
+    made = caller("operator", pool).post("claims/", body)
+    assert made.status == 201, made.body
+    (order,) = agent.get("orders/").body["orders"]
+    assert (order["claim"], order["slot"]) == (made.body["id"], slot.pk)
+    assert agent.get(f"tasks/{order['claim']}/{order['generation']}/").body["source"]["kind"] == "archive"
 
 
 @pytest.mark.django_db

@@ -74,12 +74,10 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(self.http.quick, connections.close_all)
         self.http.quick.shutdown()
         task = watch()._task
-        if task is not None:
-            # Cut off half-way, its connection would keep the database from being dropped.
-            while not task.done() and watch()._connection is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        # Cut off half-way, its connection would keep the database from being dropped.
+        while task is not None and not task.done() and watch()._connection is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await watch().close()
 
 
 @pytest_asyncio.fixture
@@ -93,7 +91,7 @@ async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Se
 
 
 async def until_watched(count: int) -> None:
-    while len(watch()._waiting) < count:  # noqa: ASYNC110  (there is nothing to be told by)
+    while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110  (there is nothing to be told by)
         await asyncio.sleep(0.005)
 
 
