@@ -148,8 +148,8 @@ POOL_WORDS = {
     "delete": "is being deleted",
     "gone": "has gone",
     "close": "closes",
-    "set_secret": "has a secret set",
-    "delete_secret": "has a secret deleted",
+    "set_secret": "secret set",
+    "delete_secret": "secret deleted",
 }
 OTHER_WORDS = {
     "grant": "role granted",
