@@ -148,8 +148,6 @@ POOL_WORDS = {
     "delete": "is being deleted",
     "gone": "has gone",
     "close": "closes",
-    "set_secret": "secret set",
-    "delete_secret": "secret deleted",
 }
 OTHER_WORDS = {
     "grant": "role granted",
@@ -164,11 +162,22 @@ OTHER_WORDS = {
     "sign_out": "signed out",
     "lock": "workspace locked",
     "unlock": "workspace unlocked",
+    "set_secret": "secret set",
+    "delete_secret": "secret deleted",
 }
 OVERRIDES = frozenset(
     {"cancel", "prioritise", "force_release", "approve", "approval", "reject", "extend", "plan_again", "settle", "park", "move", "requeue"}
 )
-STATE_CLASS = {"held": "bound", "retired": "lost", "leaving": "draining", "gone": "deleting", "paused": "paused", "ended": "done"}
+STATE_CLASS = {
+    "blocked": "waiting",
+    "parked": "apply_pending",
+    "held": "bound",
+    "retired": "lost",
+    "leaving": "draining",
+    "gone": "deleting",
+    "paused": "paused",
+    "ended": "done",
+}
 GLYPHS = {
     "create": "creating",
     "add": "creating",
@@ -298,7 +307,7 @@ def _other(row: EventRow, names: Names) -> list[Part]:
         verb = (SLOT_WORDS if row.slot_id else MEMBER_WORDS).get(row.verb, row.verb.replace("_", " "))
         return [place or Part(name, href, is_strong=True), Part(f" {verb}")]
     data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
-    subject = data.get("user") or data.get("group") or data.get("workspace") or ""
+    subject = data.get("user") or data.get("group") or data.get("workspace") or data.get("secret") or ""
     if row.verb in ("sign_in", "sign_out"):
         return [Part(row.actor, is_strong=True), Part(f" {OTHER_WORDS[row.verb]}")]
     if row.verb in OTHER_WORDS:
