@@ -21,6 +21,18 @@ class AsyncLine:
         self.writer: asyncio.StreamWriter | None = None
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Once more on a new connection, if the server has just closed this one because nothing was said for a while."""
+        is_new = self.reader is None
+        try:
+            return await self._call(method, path, body)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            if is_new or getattr(error, "partial", b""):
+                raise
+            await self.close()
+            self.reader = self.writer = None
+            return await self._call(method, path, body)
+
+    async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         if self.reader is None or self.writer is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         data = b"" if body is None else json.dumps(body).encode()
