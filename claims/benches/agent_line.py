@@ -26,7 +26,7 @@ class AsyncLine:
         try:
             return await self._call(method, path, body)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            if is_new or getattr(error, "partial", b""):
+            if is_new or (isinstance(error, asyncio.IncompleteReadError) and error.partial):
                 raise
             await self.close()
             self.reader = self.writer = None
