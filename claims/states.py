@@ -22,10 +22,10 @@ CLAIM = Machine(
             "waiting > bound: allocate, API",
             "bound > reserved, parked: agent | the plan is in; the pool holds the slot or releases it",
             "reserved > parked: finalize | held too long, or its member was lost",
-            "reserved > bound: approver | apply in the slot that waited",
-            "parked > waiting: approver | goes first",
+            "reserved > bound: approver, operator | apply in the slot that waited, or plan again there",
+            "parked > waiting: approver, operator | goes first; or plans again at its own place",
             "parked > reserved: allocate | a slot is reserved again; its deadline stays",
-            "bound > waiting, blocked: finalize, agent | lost or failed, to be tried again; never an apply",
+            "bound > waiting, blocked: finalize, agent | lost or failed, to be tried again; never an apply that has begun",
             "waiting, blocked, bound, reserved, parked > ended: holder, finalize, operator | its slots are let go in the same statement",
         ]
     ),
