@@ -33,8 +33,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if stack.process.poll() is None:
         stack.stop()
     for folder in folders(stack):
-        if process := detached.read(folder):
-            detached.end(process, 1)
+        local.remove(folder)
 
 
 def folders(stack: Stack) -> list[Path]:
