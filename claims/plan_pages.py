@@ -116,9 +116,8 @@ def warning_of(risky: list[Change]) -> tuple[str, list[str], int, str] | None:
         return None
     counts = count_changes(risky)
     said = [words.plural(n, word) for n, word in ((counts.destroy, "destruction"), (counts.replace, "replacement")) if n]
-    is_are = "is" if len(risky) == 1 else "are"
     then = "destroyed" if not counts.replace else "destroyed and made anew" if not counts.destroy else "destroyed or made anew"
-    return " and ".join(said), [change.address for change in risky[:3]], max(0, len(risky) - 3), f"{is_are} {then}"
+    return " and ".join(said), [change.address for change in risky[:3]], max(0, len(risky) - 3), then
 
 
 def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0, opened: int = 0, embedded: int = OPENED) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.template.loader import render_to_string
@@ -153,6 +154,7 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "what": wanted_words(claim) or claim.kind,
         "has_work": True,
+        "says_owner": bool(claim.owner) and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
         "commit": str(plan.facts.get("commit") or "") if plan else "",
         "steps": steps_of_task(claim, runs, decided(claim), now, behind(identity, claim)),
         "actions": task_actions(identity, claim),
@@ -336,6 +338,10 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     ]
     if claim.is_waiting:
         made.insert(0, ("Prioritise…", "prioritise", own, False))
+    if ended:
+        query = urlencode({"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task})
+        anew = {"word": "Run anew", "href": f"/claims/run/?{query}", "why": own, "is_dangerous": False, "is_page": True}
+        return [anew]
     return [
         {"word": word, "href": f"/claims/{claim.id}/{action}/", "why": why, "is_dangerous": danger, "is_page": False}
         for word, action, why, danger in made
