@@ -1,6 +1,7 @@
 """Yes and no: by whom, of what, how many; and what the other one is told."""
 
 import pytest
+from django.db import IntegrityError
 
 from claims.services import lock_workspace, unlock_workspace
 from claims.services.deciding import Decided, Verdict, approve_plan, decide_many, reject_plan
@@ -188,3 +189,11 @@ def test_comments_have_an_end() -> None:
         reject_plan(claim_id=claim.id, digest=hexed(), by=BEN, comment="x" * 501)
     with pytest.raises(Invalid):
         decide_many([Verdict(1, "", True, BEN)] * 501)
+
+
+def test_no_apply_without_a_recorded_yes() -> None:
+    """R2: whoever writes past the services is refused by the database."""
+    agents()
+    task()
+    with pytest.raises(IntegrityError, match="claim_apply_approved"):
+        sql("UPDATE claims_claim SET step = 'apply'")
