@@ -36,9 +36,12 @@ def bench_scale(run: Run) -> Mapping[str, Any]:
     cycle(ids)  # the first writes a decision for each pool, the others count it again
     whole: list[float] = []
     growth: list[float] = []
+    own: list[float] = []
     for turn in range(run.slices(ROUNDS, 1)):  # few pools as often as many, before and after, so that what else runs weighs on both
         before = [cycle(ids[:few]) for _ in range(pools // few // 2)]
+        busy = time.process_time()
         whole.append(cycle(ids))
+        own.append(time.process_time() - busy)
         after = [cycle(ids[:few]) for _ in range(pools // few // 2)]
         each = statistics.mean(before + after) / few
         growth.append(whole[-1] / pools / each)
@@ -48,6 +51,7 @@ def bench_scale(run: Run) -> Mapping[str, Any]:
     return {
         "cycle_s": round(cycle_s, 3),
         "cycles_s": [round(seconds, 3) for seconds in whole],
+        "own_cpu_s": round(statistics.median(own), 3),  # of this process; the rest is the server's, or waiting for a processor
         "ms_a_pool": round(1000 * cycle_s / pools, 3),
         "growth": round(statistics.median(growth), 3),
         "waiting_ratio": round(1 + statistics.median(more) / cycle_s, 3),

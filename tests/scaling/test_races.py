@@ -101,7 +101,7 @@ def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(m
 
 
 def test_a_person_and_a_scaler_together_stay_within_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """add_members locks the pool and waits for the scaler; without the scaler's lock there were four of three."""
+    """add_members locks the pool and waits for the scaler; without the scaler's lock it did not wait, and counted too few."""
     pool = make(low=2, high=3)
     gate = Gate().before(monkeypatch, "claims.scaling.add_member_rows")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
