@@ -1,0 +1,131 @@
+"""The terraform executor against a program that behaves as it is told: what it is called with, and how it may fail."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Agent
+from .server import Server
+from .test_tofu import pack
+
+FAKE = """#!/bin/sh
+echo "$TF_IN_AUTOMATION $*" >> "%(calls)s"
+case "$1" in
+  version) echo 'a warning'; echo '{"terraform_version": "9.9.9", "platform": "plan9_mips"}' ;;
+  init) %(init)s ;;
+  plan) for word; do case "$word" in -out=*) echo saved > "${word#-out=}" ;; esac; done; cat *.auto.tfvars.json 2>/dev/null; %(plan)s ;;
+  show) %(show)s ;;
+  apply) %(apply)s ;;
+esac
+"""
+CHANGE = {"resource_changes": [{"address": "a.b", "change": {"actions": ["delete", "create"]}}]}
+LOCKED = "echo 'Error: Error acquiring the state lock'; exit 1"
+CRASHED = "printf 'panic: runtime error\\n\\033[31mError: \\033[0mPlugin did not respond\\n'; exit 1"
+
+
+class Fake:
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.folder, self.calls_file = server, folder, folder / "calls"
+        self.program = folder / "terraform"
+
+    def behave(self, **parts: str) -> None:
+        usual = {"init": "true", "plan": "exit 2", "show": f"echo '{json.dumps(CHANGE)}'", "apply": "true", "calls": str(self.calls_file)}
+        self.program.write_text(FAKE % {**usual, **parts})
+        self.program.chmod(0o755)
+
+    def run(self, claim: int = 1, generation: int = 10, step: str = "plan", **work: Any) -> dict[str, Any]:
+        self.server.order(claim, generation, step, **{"executor": "terraform", "binary": "terraform", **work})
+        return self.server.result(claim, generation)
+
+    @property
+    def calls(self) -> list[str]:
+        return self.calls_file.read_text().splitlines()
+
+
+@pytest.fixture
+def fake(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> Fake:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    start_agent(env={"PATH": f"{folder}:{os.environ['PATH']}", "TF_CLI_ARGS": "-destroy", "TF_LOG": "TRACE"})
+    fake = Fake(server, folder)
+    fake.behave()
+    return fake
+
+
+def test_what_it_is_called_with(fake: Fake, server: Server) -> None:
+    planned = fake.run(variables={"region": "eu", "count": 3})
+    assert planned["summary"] == {"add": 0, "change": 0, "destroy": 0, "replace": 1}
+    assert planned["facts"]["version"] == "9.9.9" and planned["facts"]["platform"] == "plan9_mips"
+    words = [call.split()[:2] for call in fake.calls]
+    assert words == [["1", "version"], ["1", "init"], ["1", "plan"], ["1", "show"]]
+    assert fake.calls[1] == "1 init -input=false"
+    assert "-detailed-exitcode" in fake.calls[2] and "-input=false" in fake.calls[2] and "-no-color" not in " ".join(fake.calls)
+    assert '{"region": "eu", "count": 3}' in server.log(1, 10)
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    assert fake.run(1, 11, "apply", plan=plan)["outcome"] == "applied"
+    assert [call.split()[1] for call in fake.calls[4:]] == ["version", "apply"]  # in the folder of its plan: no second init
+    assert fake.calls[-1].endswith("/out/plan")
+
+
+def test_a_lock_file_of_the_source_is_followed(fake: Fake, server: Server) -> None:
+    planned = fake.run(source=server.archive(pack({".terraform.lock.hcl": "# locked\n"})))
+    assert fake.calls[1] == "1 init -input=false -lockfile=readonly"
+    assert len(planned["facts"]["lock_digest"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({"init": "echo 'Error: no such backend'; exit 1"}, "init_failed"),
+        ({"init": LOCKED}, "state_locked"),
+        ({"plan": "echo 'Error: wrong'; exit 1"}, "exit_code"),
+        ({"plan": LOCKED}, "state_locked"),
+        ({"plan": CRASHED}, "provider_crash"),
+        ({"plan": "kill -SEGV $$"}, "killed"),
+        ({"plan": 'for word; do case "$word" in -out=*) rm "${word#-out=}" ;; esac; done; exit 2'}, "exit_code"),
+        ({"plan": "exec sleep 300"}, "timeout"),
+        ({"show": "echo nothing"}, "not_json"),
+        ({"show": "echo '[]'"}, "not_json"),
+        ({"show": "echo 'Error: bad plan' >&2; exit 1"}, "exit_code"),
+        ({"show": "yes | head -c 40000000"}, "plan_too_large"),
+        (
+            {"plan": 'for word; do case "$word" in -out=*) head -c 1000001 /dev/zero > "${word#-out=}" ;; esac; done; exit 2'},
+            "plan_too_large",
+        ),
+        ({"plan": "echo 'Error: write: no space left on device'; exit 1"}, "disk_full"),
+    ],
+)
+def test_how_a_plan_fails(parts: dict[str, str], code: str, fake: Fake, server: Server) -> None:
+    fake.behave(**parts)
+    result = fake.run(timeout_s=2 if code == "timeout" else 60)
+    assert (result["outcome"], result["code"]) == ("failed", code), result
+    assert result["reason"] and "\x1b" not in result["reason"]
+    assert not server.plans
+
+
+@pytest.mark.parametrize(("part", "code"), [(LOCKED, "state_locked"), (CRASHED, "provider_crash"), ("exit 1", "exit_code")])
+def test_how_an_apply_fails(part: str, code: str, fake: Fake) -> None:
+    planned = fake.run()
+    fake.behave(apply=part)
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan)
+    assert (result["outcome"], result["code"]) == ("failed", code)
+
+
+@pytest.mark.parametrize("binary", ["no-such", "../terraform", "a b", "-x", "/no/such"])
+def test_binaries_that_are_not_there(binary: str, fake: Fake) -> None:
+    result = fake.run(binary=binary)
+    assert (result["outcome"], result["code"]) == ("failed", "command_not_found")
+
+
+def test_a_sensitive_value_is_not_in_what_is_uploaded(fake: Fake, server: Server) -> None:
+    after = {"password": "hunter2", "url": "https://u:named-secret@h"}
+    change = {"actions": ["create"], "before": None, "after": after, "after_sensitive": {"password": True}}
+    fake.behave(show=f"echo '{json.dumps({'resource_changes': [{'address': 'a.b', 'change': change}]})}'")
+    fake.run(secrets={"KEY": "named-secret"})
+    text = json.dumps(server.jsons[1, 10])
+    assert "hunter2" not in text and "named-secret" not in text and "https://u:***@h" in text
