@@ -97,8 +97,15 @@ BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in each web process; bulk counts as one
 # Bytes of a body, by the longest prefix. What is larger than the API's is only read of somebody who is known (BERTH_BODY_GUARDS).
-BERTH_BODY_LIMITS = {"/": 1_000_000, "/api/v1/": 4_000_000, "/api/v1/sources/": 32_000_000, "/api/v1/agent/tasks/": 260_000_000}
+BERTH_BODY_LIMITS = {
+    "/": 1_000_000,
+    "/claims/run/": 33_000_000,  # an archive in a form
+    "/api/v1/": 4_000_000,
+    "/api/v1/sources/": 32_000_000,
+    "/api/v1/agent/tasks/": 260_000_000,
+}
 BERTH_BODY_GUARDS = {
+    "/claims/run/": "pools.authentication.guard_caller",
     "/api/v1/sources/": "pools.authentication.guard_caller",
     "/api/v1/agent/tasks/": "claims.api.agents.endpoint.identify_agent",
 }

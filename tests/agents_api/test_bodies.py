@@ -43,7 +43,7 @@ async def call(http: Http, method: str, path: str, size: int, *, is_said: bool =
     if is_said:
         told["content-length"] = str(size)
     scope = {
-        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": f"/api/v1/{path}", "raw_path": b"",
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path if path.startswith("/") else f"/api/v1/{path}", "raw_path": b"",
         "root_path": "", "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         "headers": [(name.encode(), value.encode()) for name, value in told.items()],
     }  # fmt: skip
@@ -105,5 +105,7 @@ async def test_who_is_known_sends_what_was_agreed(http: Http) -> None:
     assert (status, body["code"]) == (413, "too_large"), "its pool takes less"
     status, body, taken = await call(http, "PUT", where, 300 * MB, authorization=f"Bearer {agent}", berth_digest="ab" * 32)
     assert status == 413 and taken < 261 * MB
+    status, body, taken = await call(http, "POST", "/claims/run/", 20 * MB)
+    assert (status, taken) == (401, 0), "the form in the browser, of nobody"
     status, body, taken = await call(http, "POST", "claims/", 5 * MB, authorization=f"Bearer {user}")
     assert status == 413 and taken < 5 * MB
