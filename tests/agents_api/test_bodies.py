@@ -39,11 +39,12 @@ class Sender:
 
 async def call(http: Http, method: str, path: str, size: int, *, is_said: bool = True, **headers: str) -> tuple[int, Any, int]:
     sender = Sender(size)
+    where = path if path.startswith("/") else f"/api/v1/{path}"
     told = {"host": "localhost", "content-type": "application/octet-stream", **{k.replace("_", "-"): v for k, v in headers.items()}}
     if is_said:
         told["content-length"] = str(size)
     scope = {
-        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path if path.startswith("/") else f"/api/v1/{path}", "raw_path": b"",
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": where, "raw_path": b"",
         "root_path": "", "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         "headers": [(name.encode(), value.encode()) for name, value in told.items()],
     }  # fmt: skip
