@@ -30,7 +30,7 @@ SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) 
 -- member through slot_place, never a walk over all slots.
 SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.draining, m.deletion_cost, extract(epoch FROM m.created_at)::float8 AS created,
   extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,
-  m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.spec_digest <> '' AND false AS is_outdated, m.is_owned
+  m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.is_owned
 FROM pools_member m CROSS JOIN LATERAL (
   SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS slots, (count(*) FILTER (WHERE state = 'held'))::int AS running,
     (count(*) FILTER (WHERE state = 'reserved'))::int AS reserved, (count(*) FILTER (WHERE state = 'draining'))::int AS draining,

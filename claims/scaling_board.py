@@ -42,12 +42,6 @@ class Card:
     more_spared: int = 0
 
     @property
-    def tone(self) -> str:
-        return {"grow": "ready", "shrink": "deleting", "blocked": "failed", "failed": "failed", "paused": "paused", "frozen": "frozen"}.get(
-            self.verdict, ""
-        )
-
-    @property
     def share(self) -> str:
         return "" if self.gauge is None else f"{self.gauge['value']:.1f} %"
 

@@ -27,7 +27,6 @@ class Member(NamedTuple):
     is_leaving: bool = False
     is_cordoned: bool = False
     is_lost: bool = False
-    is_outdated: bool = False
     is_owned: bool = True  # we created it, so we may delete it
 
     @property
@@ -125,7 +124,7 @@ class Snapshot:
         there: list[Member] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
-            _, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _ = member
+            _, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _ = member
             running += runs
             reserved += reserves
             draining += drains

@@ -91,7 +91,7 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     assert "+1 blocked" in first.inner_text() or "4 of 4 members exist" in first.inner_text()
     assert page.locator("aside .do li").count() == 3
     page.locator("details.dec").nth(1).locator("summary").click()
-    page.wait_for_timeout(300)
+    page.wait_for_selector("details.dec[open] >> nth=1")
     shoot(page, f"scaling-{theme}")
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
@@ -101,7 +101,7 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     assert "With these, now: +1." in page.locator("#dry-run").inner_text()
     assert Decision.objects.filter(pool=pool).count() and Pool.objects.get(pk=pool.pk).max_members == 4
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_timeout(300)
+    page.wait_for_function("document.querySelector('.uplots canvas').clientWidth < 390")
     shoot(page, f"scaling-{theme}-390")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -38,7 +38,6 @@ def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
                 draw(st.booleans()) and not number,
                 draw(st.integers(0, 9)) == 0,
                 draw(st.integers(0, 9)) == 0,
-                False,
                 draw(st.integers(0, 9)) > 0,
             )
         )
