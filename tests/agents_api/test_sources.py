@@ -124,6 +124,7 @@ def test_nothing_is_written_behind_a_link() -> None:
         zip_of(("../x", b"x")),
         zip_of(),
     ],
+    ids=[str(n) for n in range(11)],  # what is packed holds the time: each worker would call it otherwise
 )
 def test_what_is_no_whole_archive_is_refused(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
