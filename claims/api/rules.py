@@ -7,7 +7,7 @@ from typing import Any
 from claims.answers import ClaimView
 from claims.requests import ClaimRequest
 from claims.routes import find_pools, find_route
-from claims.services.working import refuse_without_run
+from claims.services.working import is_run_missing, refuse_without_run
 from pools.access import OPERATOR, Identity, require, require_named
 from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
 from project.kernel.sql import Statements
@@ -29,10 +29,12 @@ def require_run(request: ClaimRequest) -> None:
     if not request.task or request.run is not None:
         return
     try:
-        route = find_route(request)
+        if is_run_missing(request, find_route(request)):
+            refuse_without_run(request, find_route(request, fresh=True))
+    except Invalid:
+        raise
     except BerthError:  # refused, unless its key got something earlier: that is found out where it is made
         return
-    refuse_without_run(request, route)
 
 
 def may_see(identity: Identity, claim: ClaimView) -> bool:

@@ -145,7 +145,8 @@ def tell_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> 
 def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
-            route = find_route(request, fresh=turn > 0)
+            # What is to be run is refused by what its pool allows, and no statement looks at that again.
+            route = find_route(request, fresh=turn > 0 or request.run is not None)
             work = prepare_work(request, route)
         except BerthError:  # refused by now, but a repeated call gets what it got then
             if (earlier := find_by_key(request)) is not None:

@@ -55,10 +55,14 @@ def list_source_faults(run: RunRequest, pool: PoolFacts) -> list[FieldError]:
     return [FieldError(f"{run.where}.source.git.url", f"Pool {pool.name} does not fetch from {run.source.host}.", way_out)]
 
 
+def is_run_missing(request: ClaimRequest, route: Route) -> bool:
+    pool = route.pools[0]
+    return bool(request.run is None and request.task and pool is not None and has_agents(pool.provider))
+
+
 def refuse_without_run(request: ClaimRequest, route: Route) -> None:
     """A task that nobody describes would hold an agent's slot, and the agent would wait for it. Asked where people and programs come in:
     whoever holds a slot for another reason names no task."""
-    pool = route.pools[0]
-    if request.run is None and request.task and pool is not None and has_agents(pool.provider):
-        text = f"Pool {pool.name} has agents, and it is not said what they are to run."
+    if is_run_missing(request, route):
+        text = f"Pool {route.names[0]} has agents, and it is not said what they are to run."
         raise Invalid(fields=[FieldError("run", text, 'Send run: {executor: command, commands: {plan: "..."}}.')])

@@ -21,6 +21,7 @@ from .database import connect_direct
 logger = logging.getLogger(__name__)
 
 CHANNEL = "berth"
+Ear = Callable[[], None]
 TOPICS = ("claims", "slots", "operations", "pools", "events")
 INTERVAL = 0.1  # seconds between two hints of one topic
 PAUSE_LONGEST = 5.0  # after the database refused
@@ -110,6 +111,7 @@ class Sender:
 
 
 _sender = Sender()
+_ears: set[Ear] = set()  # of this process: what it has changed itself it need not hear of by NOTIFY first
 
 
 def hint(*topics: str) -> None:
@@ -119,8 +121,19 @@ def hint(*topics: str) -> None:
 
     def send() -> None:  # no partial: Django asks a hook that failed for its name
         _sender.add(topics)
+        for ear in tuple(_ears):
+            ear()
 
     transaction.on_commit(send, robust=True)
+
+
+def listen_here(ear: Ear) -> None:
+    """Called with every hint of this process, from whatever thread; it does next to nothing and never raises."""
+    _ears.add(ear)
+
+
+def ignore_here(ear: Ear) -> None:
+    _ears.discard(ear)
 
 
 def flush(timeout: float = 1.0) -> bool:

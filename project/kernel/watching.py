@@ -16,7 +16,7 @@ import psycopg
 from asgiref.sync import sync_to_async
 
 from .database import direct_parameters
-from .hints import CHANNEL
+from .hints import CHANNEL, ignore_here, listen_here
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,13 @@ class Watch(Generic[Subject]):
         await self._disconnect()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def hear() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(self._wake.set)
+
+        listen_here(hear)
         try:
             while await self._is_wanted():
                 try:
@@ -86,13 +93,15 @@ class Watch(Generic[Subject]):
                     await self._disconnect()
                     await asyncio.sleep(self.poll)
         finally:
+            ignore_here(hear)
             await self._disconnect()
 
     async def _is_wanted(self) -> bool:
-        if not self._waiting:
+        end = asyncio.get_running_loop().time() + LINGER
+        while not self._waiting and (left := end - asyncio.get_running_loop().time()) > 0:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), LINGER)
+                await asyncio.wait_for(self._wake.wait(), left)
         return bool(self._waiting)
 
     async def _look(self) -> None:
