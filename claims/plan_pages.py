@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -206,7 +207,8 @@ def show_raw(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
     plan = plan_for(request.identity, claim_id, plan_id)
     data = read_file(str(plan.json_file))
     if len(data) < PRETTY:
-        data = json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
+        with suppress(ValueError, RecursionError):  # as it came, then
+            data = json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
     answer = HttpResponse(data, content_type="application/json; charset=utf-8")
     answer["Content-Disposition"] = f'inline; filename="plan-{claim_id}-{plan.generation}.json"'
     answer["X-Content-Type-Options"] = "nosniff"

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from claims.plandiff import Line, diff_values
@@ -40,6 +41,7 @@ REASONS = {
     "read_because_check_nested": "part of a check",
 }
 NUMBERS = re.compile(r"(\d+)")
+MOST = 200_000  # resources of one plan
 
 
 class NotAPlan(ValueError):
@@ -154,7 +156,9 @@ def read_plan(data: bytes) -> PlanTree:
         raise NotAPlan("It is not JSON.") from None
     if not isinstance(told, dict) or not isinstance(told.get("resource_changes", []), list):
         raise NotAPlan("It is JSON, but not of a plan.")
-    numbers = iter(range(1_000_000))
+    if len(told.get("resource_changes") or ()) > MOST:
+        raise NotAPlan(f"It names more than {MOST:,} resources.")
+    numbers = count()
     changes = [c for entry in _entries(told.get("resource_changes")) if (c := _change(entry, next(numbers))) is not None]
     drift = [c for entry in _entries(told.get("resource_drift")) if (c := _change(entry, next(numbers))) is not None]
     outputs = [c for c in (_output(name, entry, next(numbers)) for name, entry in _items(told.get("output_changes"))) if c is not None]

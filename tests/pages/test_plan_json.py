@@ -116,6 +116,11 @@ def test_long_values_and_huge_resources_are_cut_and_say_so() -> None:
     assert lines[-1] == "    # 4600 more lines, in the raw plan"
 
 
+def test_a_plan_of_millions_of_nothings_is_refused() -> None:
+    with pytest.raises(NotAPlan, match="200,000"):
+        read_plan(b'{"resource_changes":[' + b"{}," * 200_001 + b"{}]}")
+
+
 @pytest.mark.parametrize("text", [b"", b"no json", b"[]", b'"x"', b'{"resource_changes": 5}', b"[" * 100_000])
 def test_what_is_no_plan_is_refused(text: bytes) -> None:
     with pytest.raises(NotAPlan):

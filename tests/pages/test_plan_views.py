@@ -15,7 +15,7 @@ from claims.steps import Decided, Ran, steps_of_task
 from project.kernel.actor import acting_as
 from project.kernel.models import Event
 from tests.pages.kit import chief, person
-from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, say, task
+from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
 from tests.pages.test_views import DIALOG, browser_of, get, off, post
 
 pytestmark = pytest.mark.django_db
@@ -304,6 +304,16 @@ def test_a_plan_without_json_and_one_that_is_none_lead_to_the_log() -> None:
     client = browser_of(chief())
     assert "stands in the log of its plan" in get(client, f"/claims/{planned('a').id}/")
     assert "It is JSON, but not of a plan." in get(client, f"/claims/{planned('b', plan=['nonsense']).id}/")
+
+
+def test_what_an_agent_names_is_text_wherever_it_stands() -> None:
+    make_task_pool()
+    evil = "<script>alert(1)</script>"
+    waiting = planned("a", plan={"resource_changes": [resource(f"x.{evil}", "create", after={evil: evil})]}, facts={"commit": evil})
+    client = browser_of(chief())
+    for path in (f"/claims/{waiting.id}/", "/approvals/", f"/approvals/{waiting.id}/", "/workspaces/a/"):
+        assert evil not in get(client, path), path
+    assert "&lt;script&gt;alert(1)" in get(client, f"/claims/{waiting.id}/")
 
 
 def test_a_failed_task_says_why() -> None:

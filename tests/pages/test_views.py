@@ -25,6 +25,8 @@ PAGES = (
     "/pools/env/?tab=policy",
     "/pools/env/?tab=events",
     "/claims/",
+    "/approvals/",
+    "/workspaces/",
     "/events/",
     "/tokens/",
 )
