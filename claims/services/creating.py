@@ -46,7 +46,7 @@ def create_claim(request: ClaimRequest) -> ClaimView:
 def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
     """The same in one statement that makes sure of the caller, too: for a simple one whose line is known, so that nothing else is asked or
     written. None: nothing was done, for whatever reason; ask who calls, then create."""
-    is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task
+    is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task and request.run is None
     route = recall_route(request) if is_plain else None
     if route is None:
         return None
