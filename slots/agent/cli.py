@@ -78,6 +78,7 @@ def start(options: Any) -> int:
             raise Unusable("Give the address of the Berth server in --url.")
         client = Client(options.url, token_reader(options.token_file), options.ca_file)
         users = TaskUsers(options.task_user)
+        users.check()
         if users.is_separate:
             check_shut(Path(options.token_file).absolute())
         state.lock()

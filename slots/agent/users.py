@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 import threading
 from typing import NamedTuple
 
 from .errors import Unusable
 
 FIRST, LAST = 64_200, 65_199  # below 65,536, so that they exist in containers with their own range of users
+BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
 AUTO, SAME = "auto", "same"
 
 
@@ -46,6 +49,24 @@ class TaskUsers:
             number = next(number for number in range(FIRST, LAST + 1) if number not in self.taken and not is_known(number))
             self.taken.add(number)
         return User(number, number)
+
+    def check(self) -> None:
+        """Not every container lets root become somebody else, or knows these numbers."""
+        user = self.take()
+        if user is None:
+            return
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", "-c", BECOME, str(user.uid), str(user.gid)], stderr=subprocess.PIPE, timeout=20, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unusable(f"Tasks cannot run as another user here: {error}.") from error
+        finally:
+            self.give_back(user)
+        if done.returncode:
+            why = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            text = f"Tasks cannot run as user {user.uid} here ({''.join(why)[:200]})."
+            raise Unusable(f"{text} Allow it (SETUID, SETGID, CHOWN), or say --task-user same: they could read the agent's token then.")
 
     def give_back(self, user: User | None) -> None:
         if user is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slots.agent import users
 from slots.agent.errors import Unusable
 from slots.agent.users import FIRST, LAST, TaskUsers
 
@@ -66,6 +67,15 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 
 
 @needs_root
+def test_a_machine_that_lets_nobody_become_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    TaskUsers("auto").check()
+    monkeypatch.setattr(users, "BECOME", "raise PermissionError(1, 'Operation not permitted')")
+    with pytest.raises(Unusable, match="--task-user same"):
+        TaskUsers("auto").check()
+    TaskUsers("same").check()
+
+
+@needs_root
 @pytest.mark.parametrize("option", ["root", "0", "no-such-user", "1000:staff", "1000:0"])
 def test_users_that_cannot_be(option: str) -> None:
     with pytest.raises(Unusable):
@@ -90,11 +100,11 @@ def test_a_token_that_lies_open_is_refused(server: Server, start_agent: Callable
 
 def test_numbers_are_taken_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    users = TaskUsers("auto")
-    first, second = users.take(), users.take()
+    taken = TaskUsers("auto")
+    first, second = taken.take(), taken.take()
     assert first and second and first.uid != second.uid
-    users.give_back(first)
-    assert users.take() == first
+    taken.give_back(first)
+    assert taken.take() == first
 
 
 def test_an_agent_that_is_not_root_has_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
