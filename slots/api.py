@@ -262,6 +262,8 @@ def show_member(member: Member) -> dict[str, Any]:
         "labels": member.labels,
         "external_id": member.external_id,
         "incarnation": member.incarnation,
+        "restarts": member.restarts,
+        "gave_up_at": member.gave_up_at,
         "own": member.spec,
         "drain_until": member.drain_until,
         "created_at": member.created_at,

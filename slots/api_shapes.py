@@ -80,6 +80,8 @@ class MemberAnswer(Shape):
     note = serializers.CharField(allow_blank=True, help_text="Why it is cordoned or leaves.")
     labels = serializers.DictField(child=serializers.CharField())
     external_id = serializers.CharField(allow_blank=True)
+    restarts = serializers.IntegerField(help_text="In a row; forgotten once it has been well for ten minutes.")
+    gave_up_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is not started again by itself.")
     incarnation = serializers.IntegerField()
     own = serializers.DictField(help_text="What was declared for this member alone.")
     drain_until = serializers.DateTimeField(allow_null=True)
