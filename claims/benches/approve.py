@@ -67,6 +67,7 @@ def bench_approve(run: Run) -> Mapping[str, Any]:
         "p99_ms": milliseconds(late, 0.99),
         "p50_ms": milliseconds(late, 0.5),
         "max_ms": milliseconds(late, 1.0),
+        "rounds_p99_ms": [milliseconds(sorted(one.ordered[c] - one.clicked[c] for c in one.plans), 0.99) for one in found],
         "answer_p99_ms": milliseconds(said, 0.99),
         "agents": agents,
         "slots": agents * 3,
