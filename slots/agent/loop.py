@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from .errors import AgentError, Away, BadToken, Refused
-from .folders import remove
+from .folders import base_elsewhere, remove
 from .journal import Journal
 from .made import name_platform
 from .poller import Poller
@@ -288,6 +288,9 @@ class Agent:
         for run in list(self.runs.values()):
             run.join(2)
         self.context.client.close()
+        if self.context.base == base_elsewhere(self.context.state.folder):
+            with contextlib.suppress(OSError):  # unless a plan waits there
+                self.context.base.rmdir()
         why = "refused" if code else "asked" if self.is_ending else "away"
         with contextlib.suppress(OSError):  # for whoever started us: an end on purpose is no crash
             write_whole(self.context.state.folder / "ended.json", json.dumps({"why": why, "pid": os.getpid()}).encode())
