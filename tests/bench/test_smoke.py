@@ -26,6 +26,7 @@ GOALS = {
     "live": {"p99_ms"},
     "churn": {"ratio"},
     "agents": {"cpu_share", "log_mb_per_min"},
+    "approve": {"p99_ms"},
     "scale": {"cycle_s", "growth", "waiting_ratio"},
 }
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
