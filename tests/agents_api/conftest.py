@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from claims.answers import ClaimView
 from claims.models import Run, Task
@@ -89,10 +90,10 @@ _numbers = itertools.count()
 
 def make_claim(pool: Pool, task: str = "plan", *, is_started: bool = True, **work: Any) -> ClaimView:
     """A claim with a task, bound, its run begun."""
-    claim = create_claim(
-        ClaimRequest(pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana")
-    )
-    Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command", "body": {"commands": {"plan": "make plan"}}, **work})
+    wanted = ClaimRequest(pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana")
+    with transaction.atomic():  # together, as where a claim says what it runs: who waits for orders sees both or none
+        claim = create_claim(wanted)
+        Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command", "body": {"commands": {"plan": "make plan"}}, **work})
     if is_started and claim.slots:
         slot = claim.slots[0]
         Run.objects.create(
