@@ -301,7 +301,8 @@ def approve_many(request: Any) -> HttpResponse:
 
     return many(
         request, plain, left, act, title=f"Approve {words.plural(len(plain), 'plan')}", verb=f"Approve {words.plural(len(plain), 'plan')}",
-        intro="None of them destroys anything. Those with enough approvals apply at once.", then=("applying", "approved"), past="approved", last="Plan",
+        intro="None of them destroys anything. Those with enough approvals apply at once.",
+        then=("applying", "approved"), past="approved", last="Plan",
         reason="optional", reason_hint="A comment: seen by the owners and kept in the log",
     )  # fmt: skip
 
@@ -315,7 +316,8 @@ def reject_many(request: Any) -> HttpResponse:
 
     return many(
         request, fit, left, act, title=f"Reject {words.plural(len(fit), 'plan')}", verb=f"Reject {words.plural(len(fit), 'plan')}",
-        intro="Nothing of them is applied. The claims end, and their slots are free.", then=("rejected", "rejected"), past="rejected", last="Plan",
+        intro="Nothing of them is applied. The claims end, and their slots are free.",
+        then=("rejected", "rejected"), past="rejected", last="Plan",
         reason="needed", reason_hint="Seen by the owners and kept in the log", is_dangerous=True,
     )  # fmt: skip
 

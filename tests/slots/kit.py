@@ -38,7 +38,8 @@ def give_back(claim: int, generation: int, *, lost_member: int | None = None) ->
     return CLAIMS.rows(
         "give_back",
         claim=claim, generation=generation, to="ended", outcome="lost" if lost_member else "released", lost_member=lost_member,
-        verb="release", wait=None, drain="10 min", actor="test", reason="", data=None, is_clean=False, rank=None, step=None, is_seeking=False, by_holder=False,
+        verb="release", wait=None, drain="10 min", actor="test", reason="", data=None,
+        is_clean=False, rank=None, step=None, is_seeking=False, by_holder=False,
     )  # fmt: skip
 
 

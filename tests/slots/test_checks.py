@@ -115,7 +115,7 @@ def test_a_static_pool_is_looked_at_too() -> None:
 
 def test_operations_may_stay_open_as_long_as_slots_may_drain() -> None:
     """I18: a pool that gives the outside two hours is not reported after ten minutes; one without anything outside has no limit."""
-    slow, quick, plain = (
+    slow, quick, _plain = (
         create_pool({"name": name, "slots": 1, "members": {"max": 1}, "drain": {"limit": limit}})
         for name, limit in (("slow", "2h"), ("quick", "1s"), ("plain", "1h"))
     )
