@@ -26,9 +26,14 @@ def folder(number: int = 1) -> Path:
     return local.folder_of(POOL, member(number=number))
 
 
+def load() -> float:
+    """How many times longer things take than on a machine that has nothing else to do."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def until(is_so: Callable[[], Any], what: str = "") -> Any:
     """Looks until it is so: nobody tells us of what a process writes."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + PATIENCE * load()
     while time.monotonic() < end:
         if found := is_so():
             return found

@@ -13,6 +13,7 @@ from pools.providers import local
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack, wait_gone
+from tests.local.kit import load
 
 POOL = """
 kind: Pool
@@ -70,7 +71,7 @@ def log_of(stack: Stack, token: str, claim: Any) -> str:
 
 def wait_begun(stack: Stack) -> None:
     """Its agent has said so."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 20 * load()
     while not stack.execute("select 1 from claims_run where outcome = ''"):
         assert time.monotonic() < end
 
@@ -100,7 +101,7 @@ def test_one_that_works_outlives_ctrl_c_and_the_next_start_hears_what_came_of_it
     stack.stop()
     stack.wait_for("lab-one still works on a task and ends by itself when it is done")
     assert wait_gone([process.pid], 25) == []
-    stack.start()
+    stack.start(120)
     ended = call(stack, token, "GET", f"claims/{claim['id']}/?wait=40&until=ended")
     assert (ended["state"], ended["outcome"]) == ("ended", "planned")
     assert log_of(stack, token, claim).splitlines() == ["begun", "done"]

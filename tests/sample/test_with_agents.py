@@ -12,6 +12,7 @@ from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.play import HARBOUR, VISITORS
 from tests.ground.stack import Stack, wait_gone
+from tests.local.kit import load
 
 WITHIN = 60.0  # seconds: the first minute counts
 
@@ -32,7 +33,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def wait_for(stack: Stack, query: str, least: int = 1) -> int:
     """Rows change by what other processes do; nobody tells us."""
-    end = time.monotonic() + WITHIN
+    end = time.monotonic() + WITHIN * load()
     while (found := int(stack.execute(query)[0][0])) < least:
         assert time.monotonic() < end, (query, found, stack.heard[-3000:])
     return found
@@ -78,7 +79,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack:
     assert before
     assert stack.stop() < 5
     assert wait_gone(running, 10) == [], "a task of the sample takes seconds, its agent ends with it"
-    stack.start()
+    stack.start(120)
     wait_for(
         stack,
         f"select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where p.name = '{HARBOUR}' and m.state = 'ready'",
