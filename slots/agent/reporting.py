@@ -115,13 +115,23 @@ class Reporter:
         self.record.result = {**(self.record.result or {}), "outcome": "failed", "code": code, "reason": reason}
         self.context.state.save(self.record)
 
+    def _save(self, record: Record) -> None:
+        """What is only known here is enough until this process ends: the next start says it once more."""
+        try:
+            self.context.state.save(record)
+        except OSError as error:
+            self.context.journal.error("not written down", run=record.name, error=error)
+
     def _clear(self) -> None:
         shutil.rmtree(self.spool_folder, ignore_errors=True)
+        others = [other for other in self.context.state.list_records() if other.claim == self.record.claim]
+        is_newest = all(other.generation <= self.record.generation for other in others)
         if not self.record.keep:
-            remove(self.folder.top)
             remove(self.context.base / self.record.name)
-        for other in self.context.state.list_records():  # an earlier plan of the claim, or the one that was applied now
-            if other.keep and other.claim == self.record.claim and other is not self.record:
+            if is_newest:
+                remove(self.folder.top)
+        for other in others if is_newest else ():  # an earlier plan of the claim, or the one that was applied now; a newer one may be in it
+            if other.keep and other.generation < self.record.generation:
                 other.keep = False
-                self.context.state.save(other)
                 remove(self.context.base / other.name)
+                self._save(other)
