@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 
 from .client import Client
 from .errors import Unusable
-from .folders import base_elsewhere, choose_base, is_open, remove
+from .folders import choose_base, is_open
 from .journal import Journal
 from .loop import Agent
 from .processes import end_all
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--give-up", type=float, default=600, metavar="SECONDS", help="end (3) when the token is refused this long and nothing runs"
     )
-    parser.add_argument("--sweep", action="store_true", help="only end and remove what a dead agent of this state folder left elsewhere")
+    parser.add_argument("--sweep", action="store_true", help="only end the processes that a dead agent of this state folder left")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,8 +98,8 @@ def start(options: Any) -> int:
 
 def sweep(state: State) -> int:
     state.lock()
-    is_clean = end_all(None, f".{state.identify()}", SWEEP_GRACE)
-    return 0 if remove(base_elsewhere(state.folder)) and is_clean else 1
+    """Ends what is left. Folders stay: plans wait in them, and what is not yet reported; whoever removes the state removes them, too."""
+    return 0 if end_all(None, f".{state.identify()}", SWEEP_GRACE) else 1
 
 
 def check_shut(token: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from slots.agent.cli import main
+from slots.agent.folders import base_elsewhere, remove
 from slots.agent.processes import list_marked
 
 from .conftest import Agent, until
@@ -188,3 +190,14 @@ def test_sweep_ends_what_a_dead_agent_left(server: Server, start_agent: Callable
     agent.start()
     assert agent.process.wait(30) == 0
     assert list_marked(mark(agent)) == []
+
+
+def test_sweep_leaves_plans_that_wait(tmp_path: Path) -> None:
+    """A member that is down comes back: its claims wait in its folders."""
+    kept = base_elsewhere(tmp_path / "state") / "1-10"
+    kept.mkdir(parents=True)
+    try:
+        assert main(["--sweep", "--state", str(tmp_path / "state")]) == 0
+        assert kept.is_dir()
+    finally:
+        remove(kept.parent)
