@@ -27,10 +27,12 @@ from project.kernel.operations import ConflictError, NotFoundOutside, PermanentE
 from project.settings import environment as env
 
 AGENT = "slots.agent"  # the module that is run
+REMOVER = "slots.agent.folders"  # likewise
 FOLDER = "agents"
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
 SWEEP = 40.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
+REMOVAL = 60.0  # seconds for what plain removal leaves; what is done by then stays done
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPYCACHEPREFIX",
@@ -215,15 +217,17 @@ def _environment() -> dict[str, str]:
 
 
 def _remove_tree(top: Path) -> None:
-    """Also what a task has locked against itself."""
-    shutil.rmtree(top, ignore_errors=True)
-    if top.exists():
-        for place, folders, _ in os.walk(top):
-            for inside in (Path(place, name) for name in folders):
-                if not inside.is_symlink():
-                    with suppress(OSError):
-                        inside.chmod(0o700)
+    """Also what a task has locked against itself, or nested a thousand deep: the agent's own module copes with that."""
+    with suppress(OSError, RecursionError):
         shutil.rmtree(top)
+    if top.exists():
+        command = [sys.executable, "-m", REMOVER, str(top)]
+        try:
+            subprocess.run(command, cwd=settings.BASE_DIR, env=_environment(), capture_output=True, timeout=REMOVAL, check=False)
+        except subprocess.TimeoutExpired:
+            raise ProviderError(f"{top} is not removed within {REMOVAL:.0f} s.") from None
+        if top.exists():
+            raise ProviderError(f"{top} cannot be removed.")
 
 
 def _see(folder: Path, member: MemberSnapshot) -> Seen:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import IO, Iterator
 
@@ -20,6 +21,10 @@ from .users import User
 
 PARTS = ("src", "home", "tmp", "out")
 PIECE = 1 << 20
+DEEPEST = 128  # folders in folders of a source: as many are open at once
+MOST_ROUNDS = 1_000_000  # of a removal, should somebody add what it removes
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def choose_base(state: Path, option: str, is_separate: bool) -> Path:
@@ -74,11 +79,13 @@ class Folder:
         self.top.chmod(0o711)
         if user is None:
             return
+        names: dict[tuple[int, int], int] = {}
         for part in PARTS:
-            for _root, _folders, files, handle in os.fwalk(self.top / part, follow_symlinks=False):
-                os.chown(handle, user.uid, user.gid)
-                for name in files:  # links to folders are among the folders; whose they are matters to nobody
-                    os.chown(name, user.uid, user.gid, dir_fd=handle, follow_symlinks=False)
+            handle = os.open(self.top / part, FOLDER)
+            try:
+                give_folder(handle, user, names)
+            finally:
+                os.close(handle)
 
     def lock(self) -> None:
         with contextlib.suppress(OSError):
@@ -188,18 +195,110 @@ def digest_file(path: Path) -> str:
         return digest(file)
 
 
+def give_folder(handle: int, user: User, names: dict[tuple[int, int], int], depth: int = 0) -> None:
+    """What lies in it, too, and nothing else: through no link, and no file that has a name elsewhere as well."""
+    if depth >= DEEPEST:
+        raise TaskFailed("source_refused", f"Its folders lie more than {DEEPEST} deep in each other.")
+    os.fchown(handle, user.uid, user.gid)
+    for name in os.listdir(handle):
+        found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            below = os.open(name, FOLDER, dir_fd=handle)
+            try:
+                give_folder(below, user, names, depth + 1)
+            finally:
+                os.close(below)
+        elif stat.S_ISREG(found.st_mode):
+            file = os.open(name, PLAIN, dir_fd=handle)
+            try:
+                give_file(file, user, names)
+            finally:
+                os.close(file)
+        elif found.st_nlink == 1:
+            os.chown(name, user.uid, user.gid, dir_fd=handle, follow_symlinks=False)
+
+
+def give_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
+    """Once all of its names were met. Until then it may be somebody else's, put there by a task."""
+    found = os.fstat(file)
+    key = found.st_dev, found.st_ino
+    names[key] = names.get(key, 0) + 1 if found.st_nlink > 1 else 1
+    if stat.S_ISREG(found.st_mode) and names[key] >= found.st_nlink:
+        os.fchown(file, user.uid, user.gid)
+
+
 def remove(folder: Path) -> bool:
-    """Whatever a task made of it: folders without rights to enter, too. False: something of it stays."""
-    if not folder.is_symlink() and not folder.exists():
-        return True
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        with contextlib.suppress(OSError):
-            folder.chmod(0o700)
-        for _root, folders, _files, handle in os.fwalk(folder, follow_symlinks=False, onerror=lambda error: None):
-            for name in folders:  # before the walk enters them
-                with contextlib.suppress(OSError):
-                    if stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
-                        os.chmod(name, 0o700, dir_fd=handle)
-        shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
+    """Whatever a task made of it: folders without rights to enter, and any number of them in each other. False: something of it stays."""
+    try:
+        handle = open_to_empty(str(folder), None)
+        try:
+            empty(handle)
+        finally:
+            os.close(handle)
+        folder.rmdir()
+    except (OSError, RecursionError):
+        pass
+    try:
+        return not folder.exists()
+    except OSError:
+        return False
+
+
+def empty(top: int) -> None:
+    """Folders in folders are moved up to the top first: there is no depth then, and two of them are open at most."""
+    prefix, number, most = f".gone-{os.urandom(8).hex()}-", 0, MOST_ROUNDS
+    is_going = True
+    while is_going and most:
+        is_going, most = False, most - 1
+        with os.scandir(top) as listed:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
+        for name, is_folder in entries:
+            with contextlib.suppress(OSError):  # the others go all the same
+                if not is_folder:
+                    os.unlink(name, dir_fd=top)
+                    continue
+                handle = open_to_empty(name, top)
+                try:
+                    with os.scandir(handle) as listed:
+                        inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
+                    for below, is_below in inside:
+                        with contextlib.suppress(OSError):
+                            if is_below:
+                                os.close(open_to_empty(below, handle))  # who may not write to a folder may not move it
+                                number += 1
+                                os.rename(below, f"{prefix}{number}", src_dir_fd=handle, dst_dir_fd=top)
+                                is_going = True
+                            else:
+                                os.unlink(below, dir_fd=handle)
+                finally:
+                    os.close(handle)
+                os.rmdir(name, dir_fd=top)
+
+
+def open_to_empty(name: str, inside: int | None) -> int:
+    """A folder, opened through no link and with the rights to remove what lies in it."""
+    try:
+        handle = os.open(name, FOLDER, dir_fd=inside)
+    except PermissionError:
+        unlock(name, inside)
+        handle = os.open(name, FOLDER, dir_fd=inside)
+    with contextlib.suppress(OSError):
+        if os.fstat(handle).st_mode & 0o700 != 0o700:
+            os.fchmod(handle, 0o700)
+    return handle
+
+
+def unlock(name: str, inside: int | None) -> None:
+    """One's own folder that one may not open. Never what a link of this name leads to."""
+    if hasattr(os, "O_PATH"):
+        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
+        try:
+            Path(f"/proc/self/fd/{handle}").chmod(0o700)
+        finally:
+            os.close(handle)
+    else:
+        os.chmod(name, 0o700, dir_fd=inside, follow_symlinks=False)
+
+
+if __name__ == "__main__":  # for others who have such folders: python -m slots.agent.folders <folder>
+    sys.exit(0 if remove(Path(sys.argv[1])) else 1)
