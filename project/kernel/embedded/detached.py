@@ -164,11 +164,19 @@ def _list_commands() -> Iterator[tuple[int, list[str]]]:
     if PROC.joinpath("self").exists():
         for place in PROC.glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                yield int(place.name), place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+                if _is_ours(place):  # others may write into theirs what they like
+                    yield int(place.name), place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
         return
-    for line in subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True).stdout.splitlines():
-        pid, _, command = line.strip().partition(" ")
-        yield int(pid), command.split()
+    for line in subprocess.run(["ps", "-axo", "uid=,pid=,command="], capture_output=True, text=True).stdout.splitlines():
+        owner, pid, *words = line.split()
+        if int(owner) == os.geteuid():
+            yield int(pid), words
+
+
+def _is_ours(place: Path) -> bool:
+    """By what it says itself: the folder of a process that nobody may look into belongs to root."""
+    line = next(line for line in place.joinpath("status").read_bytes().splitlines() if line.startswith(b"Uid:"))
+    return {int(user) for user in line.split()[1:]} == {os.geteuid()}
 
 
 def _signal(pid: int, number: int) -> None:
