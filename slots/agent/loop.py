@@ -10,7 +10,7 @@ import queue
 import shutil
 import socket
 import time
-from typing import Any
+from typing import Any, Callable
 
 from .errors import AgentError, Away, BadToken, Refused
 from .folders import base_elsewhere, remove
@@ -29,7 +29,9 @@ COLLECT_EVERY = 30.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
 BEGIN_AGAIN = 5.0  # until an order that was refused at its begin, and still stands, is tried again
 LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
+LONGEST_WORDS = 30.0  # for results whose reporting fails on this machine, which the next start does
 LEFT_OVER_GRACE = 10.0
+REPORT_AGAIN = 10.0  # until a result whose reporting failed on this machine is tried again
 LET_GO = 2  # further lists that do not name a folder either, until it is removed
 
 
@@ -40,6 +42,7 @@ class Agent:
         self.inbox: queue.SimpleQueue[Any] = inbox or queue.SimpleQueue()
         self.runs: dict[tuple[int, int], Run] = {}
         self.lost: list[Record] = []
+        self.unreported: dict[tuple[int, int], tuple[float, Record]] = {}  # when to try again
         self.orders: Orders | None = None
         self.stopped_at: dict[Stop, float] = {}
         self.not_begun: dict[tuple[int, int], float] = {}
@@ -67,12 +70,12 @@ class Agent:
             self.journal.error("processes of earlier tasks cannot be ended")
         for record in context.state.list_records():
             if record.phase == FINISHED:
-                self._start(Run(context, record, None))
+                self._report(record)
             elif record.phase != REPORTED:
                 record.status = record.fate
                 self.lost.append(record)
                 self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
-        self._sweep()
+        self._try(self._sweep)
 
     def _sweep(self) -> None:
         """Folders that no run here needs."""
@@ -90,6 +93,7 @@ class Agent:
         told = [
             (run.record, "finished" if run.record.phase == FINISHED else "running") for run in list(self.runs.values()) if not run.is_done
         ]
+        told += [(record, "finished") for _, record in list(self.unreported.values()) if record.phase == FINISHED]
         lost = list(self.lost)
         runs = [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": status} for one, status in told]
         runs += [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": one.status} for one in lost]
@@ -129,17 +133,24 @@ class Agent:
                 message = self.inbox.get(timeout=TICK)
             except queue.Empty:
                 message = None
-            code = self._hear(message)
+            code = self._try(self._hear, message)
             if code is not None:
                 return self._leave(code, says_goodbye=False)
-            self._reap()
-            self._reconcile()
-            self._let_go()
-            self._collect()
+            for step in (self._reap, self._report_again, self._reconcile, self._let_go, self._collect):
+                self._try(step)
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
-                if not self.runs or (self.is_away_since is not None and time.monotonic() - ended_at > LAST_WORDS):
+                most = LAST_WORDS if self.is_away_since is not None else LONGEST_WORDS
+                if not (self.runs or self.unreported) or (time.monotonic() - ended_at > most and (self.unreported or self.is_away_since)):
                     return self._leave(0, says_goodbye=True)
+
+    def _try(self, step: Callable[..., Any], *given: Any) -> Any:
+        """A full disk, or no more processes or files to be had, ends no task: the next turn tries again."""
+        try:
+            return step(*given)
+        except Exception as error:
+            self.journal.trace(f"{step.__name__.strip('_')} failed", error)
+            return None
 
     def _hear(self, message: tuple[str, Any] | None) -> int | None:
         """Whatever woke us. An exit code where the agent is to end at once."""
@@ -183,23 +194,27 @@ class Agent:
                 continue
             self.lost.remove(record)
             if record.phase == ACCEPTED:
-                self.context.state.forget(record)  # the server hands it out anew, perhaps under the same number
+                with contextlib.suppress(OSError):
+                    self.context.state.forget(record)  # the server hands it out anew, perhaps under the same number
                 continue
             record.phase = REPORTED
-            self.context.state.save(record)
+            with contextlib.suppress(OSError):  # told once more by the next start
+                self.context.state.save(record)
             if record.status == LOST:
-                self._start(Run(self.context, record, None))
+                self._report(record)
 
     def _reap(self) -> None:
         for key, run in list(self.runs.items()):
             if not run.is_done:
                 continue
+            if run.record.phase == FINISHED:
+                self.unreported[key] = time.monotonic() + REPORT_AGAIN, run.record
+            del self.runs[key]
             run.join()
             run.stop.close()
-            del self.runs[key]
             if run.record.status == NOT_HERE:
                 self.not_begun[key] = time.monotonic()
-            elif run.record.phase != REPORTED:
+            elif run.record.phase not in (FINISHED, REPORTED):
                 run.record.status = run.record.fate  # ended midway by us or by this machine: what it came to is not known
                 self.lost.append(run.record)
                 self.poller.say_hello()
@@ -233,8 +248,9 @@ class Agent:
             if self.heard - since > LET_GO:
                 record = kept[key]
                 record.keep = False
-                self.context.state.save(record)
                 remove(self.context.base / record.name)
+                with contextlib.suppress(OSError):
+                    self.context.state.save(record)
                 self.journal.note("folder of a plan removed", run=record.name)
 
     def _collect(self) -> None:
@@ -254,16 +270,41 @@ class Agent:
             return False
         record = Record(order.claim, order.generation, order.step, order.slot, order.place, order.task)
         try:
-            self.context.state.save(record)
-        except OSError as error:
-            self.journal.error("cannot take it on", run=record.name, error=error)
+            self._start(record, order)
+        except Exception as error:
+            self.journal.trace("cannot take it on", error, run=record.name)
+            self.not_begun[key] = time.monotonic()
             return False
-        self._start(Run(self.context, record, order))
         return True
 
-    def _start(self, run: Run) -> None:
-        self.runs[run.record.claim, run.record.generation] = run
-        run.start()
+    def _start(self, record: Record, order: Order | None) -> None:
+        key, run = (record.claim, record.generation), Run(self.context, record, order)
+        try:
+            if order is not None:
+                self.context.state.save(record)
+            self.runs[key] = run
+            run.start()
+        except BaseException:
+            self.runs.pop(key, None)
+            run.stop.close()
+            if record.phase == ACCEPTED:
+                self.context.state.forget(record)
+            raise
+
+    def _report(self, record: Record) -> None:
+        try:
+            self._start(record, None)
+        except Exception as error:
+            self.journal.trace("cannot be reported yet", error, run=record.name)
+            self.unreported[record.claim, record.generation] = time.monotonic() + REPORT_AGAIN, record
+
+    def _report_again(self) -> None:
+        """It has ended, and how is on this disk: that is no loss, though the reporting failed."""
+        for key, (at, record) in list(self.unreported.items()):
+            if time.monotonic() >= at:
+                self._report(record)
+                if key in self.runs:
+                    del self.unreported[key]
 
     def _say_stopped(self, stops: list[Stop]) -> None:
         now = time.monotonic()

@@ -30,7 +30,10 @@ class Reporter:
     def report(self) -> None:
         quit_now: threading.Event = self.context.quit_now
         backoff = Backoff()
-        self._ship_log()
+        try:
+            self._ship_log()
+        except Exception as error:  # how it ended matters more
+            self.context.journal.trace("log not sent", error, run=self.record.name)
         while not quit_now.is_set():
             try:
                 self._send()
@@ -41,6 +44,7 @@ class Reporter:
                 quit_now.wait(delay)
         else:
             return
+        self._save(self.record)
         self._clear()
 
     def report_lost(self) -> None:
@@ -70,10 +74,9 @@ class Reporter:
         record = self.record
         result: dict[str, Any] = record.result or {"outcome": "failed", "code": "killed", "reason": "The agent lost its result."}
         if record.has_plan and result["outcome"] == "planned":
-            header = {"Berth-Digest": digest_file(self.folder.saved_plan)}
-            self._put("plan/", self.folder.saved_plan, "application/octet-stream", header, "plan_refused")
+            self._put("plan/", self.folder.saved_plan, "application/octet-stream", "plan_refused", has_digest=True)
         if record.has_json and result["outcome"] in ("planned", "no_changes"):
-            self._put("plan-json/", self.folder.plan_json, "application/json", {}, "not_json")
+            self._put("plan-json/", self.folder.plan_json, "application/json", "not_json")
         result = record.result or result
         try:
             answer = self._post(f"{record.path}result/", result)
@@ -83,7 +86,6 @@ class Reporter:
             self.context.journal.note("result refused", run=record.name, outcome=result["outcome"], error=error)
             record.keep = False
         record.phase = REPORTED
-        self.context.state.save(record)
 
     def _post(self, path: str, result: dict[str, Any]) -> dict[str, Any]:
         """A server that does not take all of it hears at least how it ended."""
@@ -95,10 +97,11 @@ class Reporter:
             self.context.journal.error("result not understood", run=self.record.name, error=error)
             return self.context.client.post(path, {name: result.get(name) for name in BARE}, timeout=30)
 
-    def _put(self, name: str, file: Path, kind: str, headers: dict[str, str], code: str) -> None:
+    def _put(self, name: str, file: Path, kind: str, code: str, has_digest: bool = False) -> None:
         """What the server does not take makes the plan fail: nobody could approve what nobody has."""
         record = self.record
         try:
+            headers = {"Berth-Digest": digest_file(file)} if has_digest else {}
             self.context.client.put(f"{record.path}{name}", file, kind, headers)
         except Refused as error:
             if error.code == "digest_differs":
@@ -113,7 +116,7 @@ class Reporter:
     def _fail(self, code: str, reason: str) -> None:
         self.record.has_plan = self.record.has_json = False
         self.record.result = {**(self.record.result or {}), "outcome": "failed", "code": code, "reason": reason}
-        self.context.state.save(self.record)
+        self._save(self.record)
 
     def _save(self, record: Record) -> None:
         """What is only known here is enough until this process ends: the next start says it once more."""

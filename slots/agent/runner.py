@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from dataclasses import dataclass, field
@@ -177,4 +178,5 @@ class Run(threading.Thread):
             shutil.rmtree(self.context.state.spools / self.record.name, ignore_errors=True)
             if not self.record.has_plan:
                 remove(self.context.base / self.record.name)
-            self.context.state.save(self.record)
+            with contextlib.suppress(OSError):  # known here, and reported, while this process lives
+                self.context.state.save(self.record)

@@ -5,6 +5,7 @@ accepted -> launching -> running -> finished -> reported. Who finds `launching` 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -132,8 +133,8 @@ class State:
 
     def forget(self, record: Record) -> None:
         with self.guard:
-            (self.runs / f"{record.name}.json").unlink(missing_ok=True)
             self.records.pop((record.claim, record.generation), None)
+            (self.runs / f"{record.name}.json").unlink(missing_ok=True)
 
     def kept(self, claim: int, digest: str) -> Record | None:
         """The plan of this claim whose folder is still here."""
@@ -149,9 +150,11 @@ class State:
         gone = kept[MOST_KEPT:]
         for record in gone:
             record.keep = False
-            self.save(record)
+            with contextlib.suppress(OSError):  # said again by the next start
+                self.save(record)
         for record in [record for record in reported if not record.keep][MOST_REPORTED:]:
-            self.forget(record)
+            with contextlib.suppress(OSError):
+                self.forget(record)
         return gone
 
 
