@@ -10,12 +10,28 @@ from typing import Any
 from .masking import mask_text
 
 SENSITIVE = "(sensitive value)"
-LEFT_OUT = ("configuration", "provider_format_version")
+# Nothing else is let through: what a newer version adds may hold values that we do not know how to redact.
+KEPT = (
+    "format_version",
+    "terraform_version",
+    "resource_changes",
+    "resource_drift",
+    "output_changes",
+    "planned_values",
+    "prior_state",
+    "variables",
+    "checks",
+    "relevant_attributes",
+    "timestamp",
+    "applyable",
+    "complete",
+    "errored",
+)
 
 
 def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     hidden = sensitive_variables(plan)
-    kept = {key: value for key, value in plan.items() if key not in LEFT_OUT}
+    kept = {key: value for key, value in plan.items() if key in KEPT}
     for part in ("resource_changes", "resource_drift"):
         if part in kept:
             kept[part] = [redact_resource_change(entry) for entry in as_list(kept[part])]

@@ -74,6 +74,14 @@ def test_nothing_marked_is_left_anywhere() -> None:
     assert kept["prior_state"]["values"]["root_module"]["child_modules"][0]["resources"][0]["values"]["password"] == SENSITIVE
 
 
+def test_what_nobody_knows_is_left_out() -> None:
+    change = {"actions": ["create"], "after": {"password": S}, "after_sensitive": {"password": True}}
+    more = {"deferred_changes": [{"resource_change": {"change": change}}], "action_invocations": [{"config_values": {"password": S}}]}
+    kept = redact_plan({**plan(), **more, "timestamp": "2026-01-01T00:00:00Z", "applyable": True}, [])
+    assert S not in json.dumps(kept)
+    assert not set(more) & set(kept) and (kept["timestamp"], kept["applyable"]) == ("2026-01-01T00:00:00Z", True)
+
+
 def test_named_secrets_go_by_value_from_keys_texts_and_numbers() -> None:
     given = {
         "resource_changes": [{"address": "a", "change": {"actions": ["create"], "after": {"k-4711": "url://u:pw-pw-pw@h", "pin": 4711}}}]
