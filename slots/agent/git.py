@@ -129,4 +129,5 @@ def failure(job: Job, ref: str) -> TaskFailed:
     if any(sign in text for sign in GONE):
         return TaskFailed("git_ref_gone", f"The git source has no {ref!r} (any more).")
     said = [line.strip() for line in text.splitlines() if line.startswith(("fatal:", "error:", "ssh:"))]
-    return TaskFailed("source_failed", f"git does not get the source: {said[-1] if said else 'it says no reason'}"[:400])
+    reason = job.clean(said[-1]) if said else "it says no reason"  # before it is cut: half a secret is not found any more
+    return TaskFailed("source_failed", f"git does not get the source: {reason}"[:400])

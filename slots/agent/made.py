@@ -54,13 +54,13 @@ def plain(data: bytes) -> str:
 
 
 def find_errors(tail: bytes) -> str:
-    """The heads of what Terraform complains of, else its last line."""
+    """The heads of what Terraform complains of, else its last line. Whole: what is cut before it is masked keeps the half of a secret."""
     lines = [line.strip(FRAME) for line in plain(tail).splitlines()]
     heads = [line for line in lines if line.startswith("Error: ")]
     if heads:
-        return "; ".join(dict.fromkeys(heads))[:LONGEST_REASON]
+        return "; ".join(dict.fromkeys(heads))
     said = [line for line in lines if line]
-    return said[-1][:LONGEST_REASON] if said else ""
+    return said[-1] if said else ""
 
 
 def read_json(path: Path, most: int) -> dict[str, Any]:

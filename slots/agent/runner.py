@@ -15,7 +15,7 @@ from .errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
 from .folders import Folder, remove
 from .job import Job, Stop
 from .journal import Journal
-from .made import Made
+from .made import LONGEST_REASON, Made
 from .masking import Masker, spell
 from .reporting import Reporter
 from .shipping import Shipper
@@ -108,6 +108,8 @@ class Run(threading.Thread):
                 context.journal.note("cannot begin yet", run=record.name, error=error, again_s=round(delay, 1))
                 self.stop.event.wait(delay)
             except (Refused, Stopped) as error:
+                if self.stop.is_quit and isinstance(error, Stopped):
+                    return None  # it may have been said to begin, with the answer lost: the server is told that nothing has run
                 context.journal.note("not begun", run=record.name, reason=error)
                 context.state.forget(record)  # nothing has run: should the order stand, it may be taken up again
                 record.phase, record.status = REPORTED, NOT_HERE
@@ -126,7 +128,7 @@ class Run(threading.Thread):
         try:
             job = Job(work, record, context.state, folder, user, spool, secrets, self.mark, context.grace_s, self.stop)
             made = self._perform(job)
-            made.reason = job.clean(made.reason)
+            made.reason = job.clean(made.reason)[:LONGEST_REASON]
             if made.reason:
                 spool.say(f"Berth: {made.reason}")
         finally:

@@ -181,3 +181,12 @@ def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     huge = {"resource_changes": ADDS["resource_changes"] * 20}
     server.order(2, 20, commands={"plan": f"echo '{json.dumps(huge)}' > $BERTH_PLAN_JSON"})
     assert server.result(2, 20)["code"] == "plan_too_large"
+
+
+def test_half_a_secret_is_none_that_is_told(server: Server, agent: Agent) -> None:
+    """A reason is masked before it is cut."""
+    server.order(1, 10, commands={"plan": f'echo "Error: {"x" * 585} $PASSWORD"; exit 1'}, secrets={"PASSWORD": "hunter2hunter2"})
+    reason = server.result(1, 10)["reason"]
+    assert "xxx" in reason and len(reason) <= 600
+    server.wait(lambda: "Berth: " in server.log(1, 10))
+    assert "hunter" not in reason + server.log(1, 10)

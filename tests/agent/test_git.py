@@ -5,11 +5,15 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from slots.agent.errors import TaskFailed
-from slots.agent.git import ENVIRONMENT, HELPER, check_path, check_ref, check_url
+from slots.agent.git import ENVIRONMENT, HELPER, check_path, check_ref, check_url, failure
+from slots.agent.job import Job
+from slots.agent.masking import mask_text
 
 from .conftest import Agent
 from .server import Server
@@ -191,3 +195,9 @@ def test_the_apply_elsewhere_takes_the_planned_commit(server: Server, git_agent:
     server.order(1, 11, "apply", plan=plan, **work)  # the branch has moved on by now
     assert server.result(1, 11)["outcome"] == "applied", server.log(1, 11)
     assert "first\n" in server.log(1, 11)
+
+
+def test_what_git_says_is_masked_before_it_is_cut() -> None:
+    secrets = [b"hunter2hunter2"]
+    job = SimpleNamespace(tail=b"fatal: " + b"x" * 350 + b" hunter2hunter2", clean=lambda text: mask_text(text, secrets))
+    assert "hunt" not in failure(cast("Job", job), "main").reason
