@@ -214,10 +214,20 @@ class Agent:
             run.stop.close()
             if run.record.status == NOT_HERE:
                 self.not_begun[key] = time.monotonic()
-            elif run.record.phase not in (FINISHED, REPORTED):
+            elif run.record.phase == REPORTED:
+                self._sweep_old()
+            elif run.record.phase != FINISHED:
                 run.record.status = run.record.fate  # ended midway by us or by this machine: what it came to is not known
                 self.lost.append(run.record)
                 self.poller.say_hello()
+
+    def _sweep_old(self) -> None:
+        """What this agent remembers and keeps does not grow for as long as it runs."""
+        claims = {order.claim for order in self.orders.orders} if self.orders else set()
+        claims |= {claim for claim, _ in (*self.runs, *self.unreported)}
+        for record in self.context.state.sweep(claims):
+            if not remove(self.context.base / record.name):
+                self.journal.error("folder cannot be removed", folder=record.name)
 
     def _reconcile(self) -> None:
         """Level by level: the same lists may come any number of times."""

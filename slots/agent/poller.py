@@ -110,8 +110,11 @@ class Poller(threading.Thread):
                     backoff.reset()
                 except Refused as error:
                     self.context.journal.note("stopped, refused", error=error)
-                except (Away, BadToken) as error:
-                    self.context.journal.note("stopped, not sent", error=error)
+                except Exception as error:  # whatever it is: a slot that nobody calls clean is never used again
+                    if isinstance(error, (Away, BadToken)):
+                        self.context.journal.note("stopped, not sent", error=error)
+                    else:
+                        self.context.journal.trace("stopped, not sent", error)
                     self.context.quit_now.wait(backoff.next())
                     continue
                 with self.lock:

@@ -13,7 +13,7 @@ import secrets
 import threading
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Collection
 
 from .errors import Unusable
 
@@ -143,9 +143,10 @@ class State:
                 return record
         return None
 
-    def sweep(self) -> list[Record]:
-        """Forgets the oldest that are over. Returns those whose folders go, too."""
-        reported = sorted((record for record in self.list_records() if record.phase == REPORTED), key=lambda record: -record.generation)
+    def sweep(self, claims: Collection[int] = ()) -> list[Record]:
+        """Forgets the oldest that are over, but of none of these claims. Returns those whose folders go, too."""
+        over = [record for record in self.list_records() if record.phase == REPORTED and record.claim not in claims]
+        reported = sorted(over, key=lambda record: -record.generation)
         kept = [record for record in reported if record.keep]
         gone = kept[MOST_KEPT:]
         for record in gone:

@@ -15,11 +15,12 @@ from slots.agent import state as state_module
 from slots.agent.client import Client
 from slots.agent.journal import Journal
 from slots.agent.loop import Agent as Loop
+from slots.agent.poller import Poller
 from slots.agent.reporting import Reporter
 from slots.agent.runner import Context, Run
 from slots.agent.state import FINISHED, LOST, REPORTED, RUNNING, Record, State
 from slots.agent.users import TaskUsers
-from slots.agent.wire import Order, Orders
+from slots.agent.wire import Hello, Limits, Order, Orders, Stop
 
 from .server import TOKEN, Server
 
@@ -140,3 +141,47 @@ def test_a_plan_that_is_gone_from_the_disk_fails_with_a_reason(server: Server, c
     Reporter(context, finish(context, {})).report()
     assert (server.results[1, 10]["outcome"], server.results[1, 10]["code"]) == ("failed", "disk_full")
     assert "no longer on the agent's disk" in server.results[1, 10]["reason"]
+
+
+def test_what_is_kept_does_not_grow(server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MOST_KEPT", 1)
+    monkeypatch.setattr(state_module, "MOST_REPORTED", 1)
+    for claim in (1, 2, 3):
+        for generation, keep in ((claim * 10, True), (claim * 10 + 1, False)):
+            context.state.save(Record(claim, generation, "plan", 1, phase=REPORTED, keep=keep))
+        (context.base / f"{claim}-{claim * 10}").mkdir()
+    loop.orders = Orders("v", (Order(1, 12, "apply", 1),), ())
+    context.state.save(Record(1, 12, "apply", 1, phase=REPORTED))
+    loop._report(Record(9, 90, "plan", 1, phase=REPORTED, status=LOST))
+    turn(loop, lambda: not loop.runs)
+    assert sorted(folder.name for folder in context.base.iterdir()) == ["1-10", "3-30"]  # of one an apply is due, the other is the newest
+    names = {record.name for record in context.state.list_records()}
+    assert names == {"1-10", "1-11", "1-12", "3-30", "3-31"}
+
+
+def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(server: Server, context: Context, loop: Loop) -> None:
+    server.hooks["tasks/1/10/started/"] = lambda exchange: setattr(exchange, "close_connection", True)
+    server.order(1, 10)
+    loop.orders = Orders("v", (Order(1, 10, "plan", 1),), ())
+    turn(loop, lambda: ("POST", "tasks/1/10/started/") in server.calls)
+    loop._hear_signal(2)
+    turn(loop, lambda: loop.lost)
+    assert [(record.phase, record.status) for record in loop.lost] == [("accepted", "not_started")]
+
+
+def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    poller = Poller(context, lambda message: None, lambda: Hello("", "", 1, 1, Limits(), Orders("", (), ())))
+    post, troubles = context.client.post, [RuntimeError("can't start new thread"), MemoryError()]
+
+    def fail(*given: Any, **more: Any) -> Any:
+        if troubles:
+            raise troubles.pop()
+        return post(*given, **more)
+
+    monkeypatch.setattr(context.client, "post", fail)
+    poller.stopper.start()
+    poller.say_stopped([Stop(1, 10)])
+    server.wait(lambda: server.stopped == [(1, 10)])
+    context.quit_now.set()
+    poller.end()
+    poller.stopper.join(10)
