@@ -344,9 +344,15 @@ def extend_many(request: Any) -> HttpResponse:
 
     def perform(given: Given) -> Done:
         seconds = read_length(given.values["for"])
+        refused: list[str] = []
         for one in fit:
-            extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason)
-        return Done(f"{words.plural(len(fit), 'plan waits', 'plans wait')} {given.values['for']} longer.")
+            try:
+                extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason)
+            except Conflict as error:  # decided on, or over, meanwhile: the others wait longer all the same
+                refused.append(f"{one.claim.workspace or one.claim.id}: {error.detail}")
+        done = len(fit) - len(refused)
+        said = f"{words.plural(done, 'plan waits', 'plans wait')} {given.values['for']} longer."
+        return Done(" ".join([said, *refused[:SHOWN]]))
 
     return ask(request, question, perform, frame(request, "approvals"))
 
@@ -365,7 +371,7 @@ def settle(request: Any, name: str) -> HttpResponse:
     question = Question(
         title=f"What happened to {name}?",
         verb="Record it and unlock",
-        href=request.path,
+        href=f"{request.path}?claim={lost[0].id}" if lost else request.path,  # an old dialog is no answer for another apply
         intro=f"The apply of claim {lost[0].id} was lost while it ran. Look at what is really there before you answer: "
         "the workspace is unlocked by this, and the next run starts."
         if lost
@@ -378,7 +384,9 @@ def settle(request: Any, name: str) -> HttpResponse:
     )
 
     def perform(given: Given) -> Done:
-        settle_lost_apply(workspace=name, what=given.values["what"], reason=given.reason)
+        asked = request.GET.get("claim", "")
+        meant = int(asked) if asked.isdecimal() and len(asked) < 19 else lost[0].id
+        settle_lost_apply(workspace=name, what=given.values["what"], reason=given.reason, claim=meant)
         return Done(f"{name} is unlocked; what happened is recorded.")
 
     return ask(request, question, perform, frame(request, "claims"))

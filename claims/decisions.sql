@@ -56,6 +56,9 @@ SELECT id, digest, generation, member_id, summary::text AS summary FROM claims_p
 -- last_plan: also one that is stale.
 SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim)s ORDER BY id DESC LIMIT 1
 
+-- is_frozen: a pool in which nothing begins just now.
+SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND frozen_until IS NOT NULL)
+
 -- add_approval: one word of each person. No row: it was said before.
 INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)
 ON CONFLICT (plan_id, by_user) DO NOTHING RETURNING id

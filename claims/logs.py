@@ -30,6 +30,7 @@ MOST_AT_ONCE = 50  # pieces in one call, in and out
 LEVEL = 3  # of deflate: three quarters of what 9 saves, at a tenth of its price
 BYTES_PER_SECOND = 4_000_000  # of one member, in each web process; in one go as much as in eight seconds
 BURST = 8.0
+MOST_PIECES = 100_000  # of one log, however small they are: more than a day of one a second
 SLACK = 2 * CHUNK_BYTES  # what an agent may count differently
 PREFIX = 8  # bytes before the text of a piece: how many were left out before it
 TIMES = 5
@@ -123,7 +124,7 @@ def add_log(*, claim_id: int, generation: int, member_id: int, pieces: Sequence[
         if [piece.seq for piece in new] != list(range(state.log_next, state.log_next + len(new))):
             raise Conflict(f"Piece {state.log_next} is next.", code="gap", way_out="Send the pieces from that one on.", next=state.log_next)
         size = sum(size_of(piece) for piece in new)
-        if state.log_bytes + size > most + SLACK:
+        if state.log_bytes + size > most + SLACK or state.log_next + len(new) > MOST_PIECES:
             _tell_limit(claim_id, generation, member_id, state, most)
             raise Conflict(
                 f"This log has {state.log_bytes} bytes, and {most} are kept.",

@@ -20,6 +20,9 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 LONGEST_REASON = 2000
 LONGEST_FACT = 300
 MOST = 2**31 - 1
+# An apply that ended so did not come to its own end, or could not write down what it did: nobody knows how far it came.
+CUT_OFF = ("killed", "timeout", "out_of_memory", "disk_full", "provider_crash", "state_not_saved")
+BY_SIGNAL = (134, 135, 137, 139, 143)  # what a shell says of a command that ABRT, BUS, KILL, SEGV or TERM ended
 MOST_BYTES = 2**53
 
 
@@ -43,6 +46,10 @@ class TaskResult:
     summary: Mapping[str, Any] = field(default_factory=dict)  # add, change, destroy, replace; drift
     facts: Mapping[str, str] = field(default_factory=dict)
     log: LogTotals = LogTotals()
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.outcome == "cancelled" or self.code in CUT_OFF or (self.outcome == "failed" and self.exit_code in BY_SIGNAL)
 
     @property
     def words(self) -> str:

@@ -22,7 +22,7 @@ from claims.selectors import view_claim
 from claims.steps import Decided, Ran, steps_of_task
 from claims.views import left_percent, scope_of
 from pools.access import ADMIN, APPROVER, Identity
-from pools.models import Grant, Member
+from pools.models import Grant, Member, Pool
 from project.kernel import words
 from project.kernel.errors import NotFound
 from project.kernel.regions import Opened, Subject, region
@@ -289,7 +289,10 @@ def what_happens(claim: ClaimView, found: PlanView) -> str:
         left = found.needed - nth
         return f"Yours would be approval {nth} of {found.needed}: {words.plural(left, 'more is', 'more are')} needed after it."
     which = f"Yours would be the {ORDINALS[nth]} approval: " if 1 < nth < len(ORDINALS) else ""
-    if claim.state == "parked":
+    pool = Pool.objects.filter(pk=claim.pool_id or 0, frozen_until__isnull=False).first()
+    if pool is not None:
+        text = f"the pool is frozen; it goes first in line, and the apply starts when the freeze ends, {pool.frozen_until:%d %b %H:%M} UTC"
+    elif claim.state == "parked":
         text = "it goes first in line, and the apply starts in the next slot that is free"
     else:
         place = f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "its slot"

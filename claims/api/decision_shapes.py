@@ -29,6 +29,7 @@ SETTLE_BODY: Json = body(
     ("what", "reason"),
     what={"type": "string", "enum": list(SETTLED), "description": "What became of the apply, as far as a person can say."},
     reason=REASON | {"minLength": 1},
+    claim=BIGINT | {"description": "Whose apply this is about. By now another one may be lost: then it is refused."},
 )
 RAW: Json = {"type": "string", "format": "binary"}
 TERRAFORM: Json = {"type": "object", "additionalProperties": True, "description": "As `show -json` writes it, redacted by the agent."}

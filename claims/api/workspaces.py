@@ -80,10 +80,11 @@ class WorkspaceSettle(LeanEndpoint):
         """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver."""
         if not call.identity.may("decide", None):
             require(call.identity, "settle", None)
-        body = Body(call, "what", "reason", required=("what", "reason"))
+        body = Body(call, "what", "reason", "claim", required=("what", "reason"))
         what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
+        claim = body.number("claim") if "claim" in body.given else None
         body.check()
-        services.settle_lost_apply(workspace=workspace, what=what, reason=reason)
+        services.settle_lost_apply(workspace=workspace, what=what, reason=reason, claim=claim)
         return answer(show_workspace(get_workspace(workspace)))
 
 

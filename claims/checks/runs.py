@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from claims.checks.holding import REASON, REPAIRS
+from claims.results import BY_SIGNAL, CUT_OFF
 from claims.services.holds import DECISIONS, lock_after_lost_apply, look_at_hold
 from project.kernel.doctor import Finding, check
 from project.kernel.events import record
@@ -18,12 +19,12 @@ SELECT id, state, expires_at, due_at FROM claims_claim
 WHERE state IN ('reserved', 'parked') AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
 
 # What a person has said of it is settled. A run that was never begun has no boot.
-UNLOCKED = """
+UNLOCKED = f"""
 SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id JOIN claims_workspace w ON w.id = c.workspace_id
 WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND c.state = 'ended'
-  AND (r.outcome IN ('lost', 'cancelled', 'expired') OR r.code IN ('killed', 'timeout', 'out_of_memory'))
+  AND (r.outcome IN ('lost', 'cancelled', 'expired') OR r.code IN {CUT_OFF} OR r.outcome = 'failed' AND r.exit_code IN {BY_SIGNAL})
   AND r.boot <> '' AND NOT r.facts ? 'settled' AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
-ORDER BY c.id LIMIT 1000"""
+ORDER BY c.id LIMIT 1000"""  # noqa: S608  (constants)
 
 OPEN = """
 SELECT r.claim_id, r.generation, r.step, r.member, c.state, c.generation AS now

@@ -116,7 +116,8 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
             text = f"Workspace {workspace.name} is locked by {workspace.locked_by}: {workspace.lock_reason}. Nothing of it starts."
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
         DECISIONS.rows("add_approval", plan=plan.id, by=by, is_yes=True, comment=comment, via=via)
-        given = sum(row.is_yes for row in DECISIONS.rows("approvals_of", plan=plan.id))
+        said = DECISIONS.rows("approvals_of", plan=plan.id)  # by the rule of now: it may have been another one when they said it
+        given = sum(row.is_yes and (approval.own or row.by_user != claim.requested_by) for row in said)
         if given < approval.needed:
             _record(claim, "approval", comment, {"given": given, "needed": approval.needed})
             return Decided(claim.state, approval.needed, given)
@@ -126,7 +127,10 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
 def _begin(claim: Any, plan: Any, comment: str) -> str:
     """The statement asks for the deadline once more: it decides, not what was read before."""
     values = {"claim": claim.id, "generation": claim.generation, "plan": plan.id, "actor": current_actor(), "reason": comment}
-    if claim.state == "reserved":
+    is_frozen = claim.state == "reserved" and DECISIONS.value("is_frozen", pool=claim.pool_id)
+    if is_frozen:  # nothing begins: it goes first in line, near its plan, once the freeze is over. Its deadline has ended
+        give_back(claim.id, claim.generation, Ending("parked", "", "park", "its pool is frozen", is_clean=True))
+    if claim.state == "reserved" and not is_frozen:
         rows = CLAIMS.rows("resume", **values)
         hint("slots", "events")
     else:
@@ -134,7 +138,7 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
         hint("claims", "events")
     if not rows:
         raise too_late(claim)
-    return "bound" if claim.state == "reserved" else "waiting"
+    return "bound" if claim.state == "reserved" and not is_frozen else "waiting"
 
 
 def _reject(claim_id: int, digest: str, by: str, comment: str, via: str) -> Decided:

@@ -13,13 +13,12 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from claims.routes import Route
-from claims.statements import CLAIMS
+from claims.statements import CLAIMS, sqlstate
 from pools.tokens import Proof
 
 MOST = 16  # in one statement: more than the threads of a web process
@@ -32,13 +31,14 @@ Row = Any
 class Wish:
     """One claim to be made."""
 
-    __slots__ = ("batch", "is_left", "proof", "route", "row", "turn", "values")
+    __slots__ = ("batch", "error", "is_left", "proof", "route", "row", "turn", "values")
 
     def __init__(self, route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> None:
         self.route, self.values, self.proof = route, values, proof
         self.turn: threading.Lock | None = None  # held as long as it waits for others
         self.batch: list[Wish] = []  # those it makes when its turn has come
         self.row: Row | None = None
+        self.error: DatabaseError | None = None  # nobody knows whether it was made
         self.is_left = False  # the common statement did not make it: it is made by itself
 
     @property
@@ -111,6 +111,8 @@ def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None =
             _make(batch)
         finally:
             _gatherer.leave(batch)
+    if wish.error is not None:
+        raise wish.error
     return make_alone(route, values, proof) if wish.is_left else wish.row
 
 
@@ -130,9 +132,17 @@ def _make(batch: list[Wish]) -> None:
         return
     for wish in batch:
         wish.is_left = True
-    with suppress(DatabaseError):  # whose fault it was each finds out by itself
+    try:
         for row in _make_all(batch):
             batch[row.n].row, batch[row.n].is_left = row, False
+    except DatabaseError as error:  # whose fault it was each finds out by itself
+        if is_line_lost(error):  # the connection broke, perhaps after the commit: to make it again is safe only under a key
+            for wish in batch:
+                wish.error = error if wish.values["key"] is None else None
+
+
+def is_line_lost(error: DatabaseError) -> bool:
+    return isinstance(error, OperationalError) and (sqlstate(error) or "08")[:3] in ("08", "080", "57P")
 
 
 def _make_all(batch: list[Wish]) -> list[Row]:

@@ -21,17 +21,18 @@ SETTLED = {
 }
 
 
-def settle_lost_apply(*, workspace: str, what: str, reason: str) -> int:
-    """What became of the apply that was lost. The workspace is open again. Answers which claim it was."""
+def settle_lost_apply(*, workspace: str, what: str, reason: str, claim: int | None = None) -> int:
+    """What became of the apply that was lost. The workspace is open again. Answers which claim it was. `claim`: the one that was looked
+    at; by now another one may be lost, and of that nobody has said anything."""
     if what not in SETTLED:
         raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
     note = require_reason(reason)
-    workspace_id, claim = repeat(partial(_settle, workspace, what, note))
+    workspace_id, settled = repeat(partial(_settle, workspace, what, note, claim))
     free_workspace(workspace_id)
-    return claim
+    return settled
 
 
-def _settle(name: str, what: str, note: str) -> tuple[int, int]:
+def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, int]:
     with transaction.atomic():
         row = CLAIMS.one("lock_workspace_row", name=name)
         if row is None:
@@ -40,6 +41,9 @@ def _settle(name: str, what: str, note: str) -> tuple[int, int]:
         if claim is None:
             way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
             raise Conflict(f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out)
+        if meant is not None and meant != claim:
+            text = f"By now it is the apply of claim {claim} that is lost in workspace {name}, not that of claim {meant}."
+            raise Conflict(text, code="other_apply", way_out="Look at that one, then answer for it.", claim=claim)
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
         DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
         CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")

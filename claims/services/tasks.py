@@ -5,7 +5,7 @@ A generation is begun once: the row of its run is written before anything is exe
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,6 @@ from slots.services import clean_slot
 LONGEST_PLACE, LONGEST_BOOT = 40, 40
 SERIAL = "plan_and_apply"
 VERBS = {"applied": "applied", "planned": "finish", "no_changes": "finish", "failed": "failed", "cancelled": "cancel"}
-# An apply that ended so did not come to its own end: nobody knows how far it came.
-CUT_OFF = frozenset({"killed", "timeout", "out_of_memory"})
 ENDS_AS = {"applied": "applied", "planned": "planned", "no_changes": "planned", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -126,8 +124,7 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
     """None: it is not the holder any more."""
     with transaction.atomic():
         # Before the claim, which may have to go back into its line. What may have to lock it asks for more than a look.
-        is_cut_off = result.outcome == "cancelled" or result.code in CUT_OFF
-        workspace = CLAIMS.one("lock_workspace_of" if is_cut_off else "share_workspace_of", claim=claim_id)
+        workspace = CLAIMS.one("lock_workspace_of" if result.is_cut_off else "share_workspace_of", claim=claim_id)
         claim = lock_claim(claim_id)
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
@@ -135,10 +132,11 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
         run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
-        _check_result(claim, run, result)
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
+        _check_result(claim, run, result)
+        result = _believe(result, files)
         settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
-        if is_cut_off and claim.step == "apply" and run is not None:
+        if result.is_cut_off and claim.step == "apply" and run is not None:
             lock_after_lost_apply(Held(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])
         _end_run_as_told(claim, holder, run, member, result, settled)
         hint("events")
@@ -158,7 +156,6 @@ def _settle(claim: Any, is_locked: bool, member: Member, result: TaskResult, fil
     if result.outcome == "plan_again":
         return _plan_again(claim, is_locked, result)
     if claim.step == "plan" and result.outcome in ("planned", "no_changes"):
-        _check_digest(claim, result, files)
         _keep_plan(claim, member, result, files)
         if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
             return _wait_for_decision(claim, result)
@@ -176,11 +173,13 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
     return Settled(to, "", keep=False)
 
 
-def _check_digest(claim: Any, result: TaskResult, files: Mapping[str, Any]) -> None:
+def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
+    """A plan whose file is another one than the result says is no plan. To refuse the report would leave the slot held for ever."""
     known = files.get("plan_digest")
-    if known and (result.digest is None or known != result.digest.hex()):
-        text = f"The plan that was sent for claim {claim.id} has another digest than the result says."
-        raise Conflict(text, code="digest_differs", way_out="Send the plan again, then its result.")
+    if result.outcome not in ("planned", "no_changes") or not known or (result.digest is not None and known == result.digest.hex()):
+        return result
+    text = "The plan that was sent has another digest than the result says: its file has changed after it was planned."
+    return replace(result, outcome="failed", code="plan_differs", reason=text)
 
 
 def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ all of its checks; the last answer, without `again`, is sent. Without this handl
 """
 
 import asyncio
+import contextlib
 import contextvars
 import io
 import json
@@ -33,6 +34,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 CHUNK = 64 * 1024
+LARGE_AT_ONCE = 4  # large bodies that are read at the same time; the others wait in their sockets
 LARGE = 1_000_000  # bytes of a body that is only read of somebody who is known, where a guard says so
 
 logger = logging.getLogger(__name__)
@@ -51,19 +53,24 @@ class Http(ASGIHandler):
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
         self.limits = sorted(settings.BERTH_BODY_LIMITS.items(), key=lambda pair: -len(pair[0]))
+        self.usual: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         self.guards = settings.BERTH_BODY_GUARDS
+        self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         prefix, limit = self.limit(scope)
+        if not scope["path"].endswith(settings.BERTH_LARGE_BODIES.get(prefix, "")):
+            limit = min(limit, self.usual)
         guard = self.guards.get(prefix)
         if guard is not None and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
             await refuse_unread(send, refused, list_headers(refused))
             return
         try:
-            body = await read(receive, limit)
+            async with self.turns if is_large(scope) else contextlib.nullcontext():
+                body = await read(receive, limit)
         except TooLarge:
             await refuse_large(send)
             return

@@ -104,6 +104,7 @@ BERTH_BODY_LIMITS = {
     "/api/v1/sources/": 32_000_000,
     "/api/v1/agent/tasks/": 260_000_000,
 }
+BERTH_LARGE_BODIES = {"/api/v1/agent/tasks/": ("/plan/", "/plan-json/")}  # under this prefix only what ends so is large
 BERTH_BODY_GUARDS = {
     "/claims/run/": "pools.authentication.guard_caller",
     "/api/v1/sources/": "pools.authentication.guard_caller",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import stat
 from typing import Any
 
 from .client import Client
@@ -24,6 +27,9 @@ LOCK_TIMEOUT = "-lock-timeout=20s"
 NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
 LOCKED = ("Error acquiring the state lock", "state lock", "Error locking state")
+UNSAVED = ("Failed to save state", "Error saving state", "Failed to persist state", "errored.tfstate")
+RESCUED = "errored.tfstate"  # where the program leaves a state that its backend did not take
+LARGEST_STATE = 256_000_000
 CRASHED = (
     "panic: ",
     "Plugin did not respond",
@@ -144,9 +150,30 @@ def failure(job: Job, stage: str, code: int) -> TaskFailed:
         return TaskFailed("state_locked", f"Somebody else holds the lock of the state: {said}", code)
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
+    if stage == "apply" and any(sign in text for sign in UNSAVED):
+        return TaskFailed("state_not_saved", f"It was applied, and its state could not be saved{rescue_state(job)}: {said}", code)
     if "no space left on device" in text.lower():
         return TaskFailed("disk_full", f"The disk is full: {said}", code)
     return TaskFailed("init_failed" if stage == "init" else "exit_code", f"{stage} ended with exit code {code}: {said}", code)
+
+
+def rescue_state(job: Job) -> str:
+    """The only copy of what is true now: it must not go with its folder. The task may have planted a link there: only a plain file of one
+    name is read."""
+    kept = job.state.folder / "rescued" / f"{job.record.claim}-{job.record.generation}.tfstate"
+    with contextlib.suppress(OSError):
+        source = os.open(job.cwd / RESCUED, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(source, "rb") as data:
+            about = os.fstat(source)
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1 or about.st_size > LARGEST_STATE:
+                return ""
+            kept.parent.mkdir(mode=0o700, exist_ok=True)
+            with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
+                shutil.copyfileobj(data, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        return f"; the agent keeps it as {kept}"
+    return ""
 
 
 def read_applied(tail: bytes) -> dict[str, int]:

@@ -114,8 +114,8 @@ def test_what_does_not_fit_is_not_kept(agent: Agent, pool: Pool, claim: Any, fil
     assert not files.exists() and "files" not in Run.objects.get(claim_id=claim.id).facts
     assert put(agent, f"{task}plan/", SAVED)[0] == 200
     answer = agent.post(f"{task}result/", {"outcome": "planned", "digest": "cd" * 32})
-    assert (answer.status, answer.body["code"]) == (409, "digest_differs")
-    assert Claim.objects.get().state == "bound" and not Plan.objects.exists()
+    assert (answer.status, answer.body["state"], answer.body["outcome"]) == (200, "ended", "failed")
+    assert Run.objects.get().code == "plan_differs" and not Plan.objects.exists()
 
 
 def test_huge_bodies_are_refused(db: None, files: Path) -> None:

@@ -6,6 +6,7 @@ from django.db import IntegrityError
 from claims.services import lock_workspace, unlock_workspace
 from claims.services.deciding import Decided, Verdict, approve_plan, decide_many, reject_plan
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound
+from tests.claims.kit import serve
 from tests.deciding.kit import (
     ANA,
     BEN,
@@ -18,6 +19,7 @@ from tests.deciding.kit import (
     events,
     hexed,
     is_sound,
+    member_of,
     no,
     plan_of,
     planned,
@@ -68,6 +70,33 @@ def test_fewer_are_needed_by_now() -> None:
     yes(claim)
     sql("""UPDATE pools_pool SET spec = jsonb_set(spec, '{approval,needed}', '1')""")
     assert yes(claim).state == "bound", "the same person again: it is looked at anew"
+
+
+def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
+    agents(approval={"needed": 2, "own": True})
+    claim = planned()
+    yes(claim, ANA)
+    sql("""UPDATE pools_pool SET spec = jsonb_set(spec, '{approval,own}', 'false')""")
+    assert yes(claim, BEN) == Decided("reserved", 2, 1)
+    assert yes(claim, EVE).state == "bound"
+
+
+def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
+    """R9: enough of them end the deadline; the apply goes first once the freeze is over, where its plan is."""
+    agents()
+    claim = planned()
+    where = member_of(claim)
+    sql("UPDATE pools_pool SET frozen_until = now() + interval '1 h'")
+    sql("UPDATE slots_slot SET is_open = false")
+    assert yes(claim).state == "waiting"
+    serve()
+    found = again(claim)
+    assert (found.state, found.step, row(claim).rank, row(claim).expires_at) == ("waiting", "apply", 0, None)
+    sql("UPDATE pools_pool SET frozen_until = NULL")
+    sql("UPDATE slots_slot SET is_open = true")
+    serve()
+    assert (again(claim).state, member_of(claim).pk) == ("bound", where.pk)
+    assert is_sound()
 
 
 def test_a_no_needs_a_comment_and_is_final() -> None:

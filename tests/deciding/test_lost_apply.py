@@ -108,8 +108,9 @@ def test_its_own_end_locks_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "code"),
-    [("cancelled", "killed"), ("cancelled", ""), ("failed", "killed"), ("failed", "timeout"), ("failed", "out_of_memory")],
-)
+    [("cancelled", "killed"), ("cancelled", ""), ("failed", "killed"), ("failed", "timeout"), ("failed", "out_of_memory"),
+     ("failed", "disk_full"), ("failed", "provider_crash"), ("failed", "state_not_saved")],
+)  # fmt: skip
 def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(outcome: str, code: str) -> None:
     agents()
     claim, after = applying(), task()
@@ -118,6 +119,28 @@ def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(outcome: 
     assert (again(claim).outcome, found.lost_claim_id) == (outcome, claim.id)
     assert found.lock_reason.startswith(f"claim {claim.id} was cut off while it applied: ")
     assert (again(after).state, states()) == ("blocked", {"idle": 2})
+
+
+@pytest.mark.parametrize("exit_code", [137, 143, 139])
+def test_a_shell_whose_command_was_killed_tells_it_by_its_exit_code(exit_code: int) -> None:
+    agents()
+    claim = applying()
+    tell(claim, result("failed", code="exit_code", exit_code=exit_code))
+    assert (again(claim).outcome, workspace().lost_claim_id) == ("failed", claim.id)
+
+
+def test_an_old_dialog_answers_for_no_other_apply() -> None:
+    agents()
+    first, second = applying(), task()
+    lose_its_member(first)
+    settle_lost_apply(workspace="net", what="applied", reason="x", claim=first.id)
+    serve()
+    tell(begin(second), result())
+    yes(second)
+    lose_its_member(begin(second))
+    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="x", claim=first.id)) == "other_apply"
+    assert workspace().lost_claim_id == second.id
+    assert settle_lost_apply(workspace="net", what="applied", reason="x", claim=second.id) == second.id
 
 
 def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_began() -> None:

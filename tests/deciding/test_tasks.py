@@ -145,8 +145,9 @@ def test_a_digest_that_differs_from_the_file() -> None:
     agents()
     claim = begin(task())
     sql("""UPDATE claims_run SET facts = '{"files": {"plan": "x", "plan_digest": "00"}}'""")
-    assert code_of(lambda: tell(claim, result())) == "digest_differs"
-    assert again(claim).state == "bound"
+    tell(claim, result())
+    assert (again(claim).outcome, run_of(claim).code) == ("failed", "plan_differs")
+    assert states() == {"idle": 2}, "no slot is kept for nothing"
 
 
 # -- lost -------------------------------------------------------------------------------------------------------------------------------
