@@ -48,7 +48,7 @@ class Stack:
             stderr=subprocess.STDOUT,
         )
         assert self.process.stdout is not None
-        threading.Thread(target=self.listen, args=(self.process.stdout,), daemon=True).start()
+        threading.Thread(target=self.listen, args=(self.process.stdout, self.news), daemon=True).start()
 
     def refused(self) -> tuple[int, str]:
         """A start that is expected to end by itself, with what it said."""
@@ -68,15 +68,18 @@ class Stack:
             self.heard = self.heard[found.end() :]
         return found[1] if found.groups() else found[0]
 
-    def listen(self, stdout: IO[bytes]) -> None:
-        """All the time: one that nobody listens to would stand still."""
+    def listen(self, stdout: IO[bytes], news: threading.Condition) -> None:
+        """All the time: one that nobody listens to would stand still. Children of one that was killed may speak on when the next is
+        there: that is no word of it, and their silence is not its end."""
         while data := os.read(stdout.fileno(), 65536):
-            with self.news:
-                self.heard += data.decode(errors="replace")
-                self.news.notify_all()
-        with self.news:
-            self.is_silent = True
-            self.news.notify_all()
+            with news:
+                if self.news is news:
+                    self.heard += data.decode(errors="replace")
+                    news.notify_all()
+        with news:
+            if self.news is news:
+                self.is_silent = True
+                news.notify_all()
         stdout.close()
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
