@@ -20,10 +20,11 @@ from .loop import Agent
 from .processes import end_all
 from .runner import Context
 from .state import State
-from .users import TaskUsers
+from .users import TaskUsers, end_strays
 from .version import name_version
 
 TOKEN = re.compile(r"[\x21-\x7e]{8,1000}\Z")
+STRAY_GRACE = 5.0  # who let go of its mark; a sweep may take 40 s in all
 SWEEP_GRACE = 10.0
 
 
@@ -99,7 +100,8 @@ def start(options: Any) -> int:
 def sweep(state: State) -> int:
     state.lock()
     """Ends what is left. Folders stay: plans wait in them, and what is not yet reported; whoever removes the state removes them, too."""
-    return 0 if end_all(None, f".{state.identify()}", SWEEP_GRACE) else 1
+    is_clean = end_all(None, f".{state.identify()}", SWEEP_GRACE)
+    return 0 if end_strays(STRAY_GRACE) and is_clean else 1
 
 
 def check_shut(token: Path) -> None:

@@ -20,7 +20,7 @@ from .environment import task_environment
 from .errors import Stopped, TaskFailed
 from .folders import Folder
 from .masking import mask_text
-from .processes import MARK, end_all, started_at
+from .processes import MARK, end_all, has_ended, started_at
 from .spool import Spool
 from .state import RUNNING, Record, State
 from .users import User
@@ -132,7 +132,7 @@ class Job:
             except OSError as error:
                 raise TaskFailed("killed", f"The agent cannot run it: {error}.") from error
             finally:
-                is_clean = end_all(process.pid, self.mark, self._grace_left(process), pause=lambda seconds: self._listen(pipe, seconds))
+                is_clean = self._end(process, pipe, self._grace_left(process))
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(5)
             if not is_clean:
@@ -210,7 +210,7 @@ class Job:
         ready.register(self.stop.ear, select.POLLIN)
         os.set_blocking(pipe, False)
         is_open, drain_until = True, 0.0
-        while is_open or process.poll() is None:
+        while is_open or not has_ended(process):
             now = time.monotonic()
             self.check_time()
             if most and stdout_to and stdout_to.stat().st_size > most:
@@ -225,9 +225,14 @@ class Job:
                 elif data is not None:
                     ready.unregister(pipe)
                     is_open = False
-            if process.poll() is not None and not drain_until:
-                end_all(process.pid, self.mark, self.grace, pause=lambda seconds: self._listen(pipe, seconds))  # the background, too
+            if not drain_until and has_ended(process):
+                self._end(process, pipe, self.grace)  # the background, too
                 drain_until = time.monotonic() + DRAIN
+
+    def _end(self, process: subprocess.Popen[bytes], pipe: int, grace: float) -> bool:
+        """It and all that it started. Its number is its own until it is waited for."""
+        users = frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
+        return end_all(process.pid, self.mark, grace, pause=lambda seconds: self._listen(pipe, seconds), users=users)
 
     def _listen(self, pipe: int, seconds: float) -> None:
         """What it says while it is told to end: who cannot write cannot end."""
@@ -251,7 +256,7 @@ class Job:
         self.spool.write(data)
 
     def _grace_left(self, process: subprocess.Popen[bytes]) -> float:
-        return self.grace if process.poll() is None else min(self.grace, 1.0)
+        return min(self.grace, 1.0) if has_ended(process) else self.grace
 
     def _judge(self, code: int | None) -> int:
         self.stop.check()

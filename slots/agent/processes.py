@@ -6,13 +6,23 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Container, Iterator, NamedTuple
 
 MARK = "BERTH_RUN"
 PROC = Path("/proc")
 LOOK_EVERY = 0.05
+KILLING = 5.0  # seconds; it may be stopped by those it is to kill
+BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
+KILL = f"{BECOME}; os.getuid() == os.geteuid() == u > 999 and os.kill(-1, 9)"  # all of that user, at once, and never of root
+
+
+class Owned(NamedTuple):
+    pid: int
+    uid: int
+    is_elsewhere: bool  # in a container of this machine, where another agent may give out the same numbers
 
 
 def started_at(pid: int) -> str:
@@ -42,7 +52,7 @@ def boot_of_machine() -> str:
 
 def list_marked(ending: str) -> list[int]:
     """Processes whose mark ends so: one run's, or all of one agent's."""
-    needle, found = ending.encode(), []
+    sign, needle, found = f"{MARK}=".encode(), ending.encode(), []
     for entry in PROC.iterdir() if PROC.is_dir() else ():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -50,8 +60,7 @@ def list_marked(ending: str) -> list[int]:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        begin = environment.find(f"{MARK}=".encode())
-        if begin >= 0 and environment[begin:].split(b"\0", 1)[0].endswith(needle):
+        if any(value.startswith(sign) and value.endswith(needle) for value in environment.split(b"\0")):
             found.append(int(entry.name))
     return found
 
@@ -74,6 +83,40 @@ def list_group(group: int) -> list[int]:
     return found
 
 
+def list_owned(users: Container[int]) -> Iterator[Owned]:
+    """Living processes of these users, as who they are or were: what such a user may kill."""
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        if not entry.name.isdigit():
+            continue
+        try:
+            status = (entry / "status").read_bytes()
+        except OSError:
+            continue
+        fields = {name: value.split() for name, _, value in (line.partition(b":") for line in status.splitlines())}
+        real, _effective, saved = map(int, fields[b"Uid"][:3])
+        if (real in users or saved in users) and fields[b"State"][0] not in (b"Z", b"X"):
+            is_nested = len(fields.get(b"NSpid", ())) > 1
+            yield Owned(int(entry.name), real if real in users else saved, is_nested and is_in_our_user_namespace(entry))
+
+
+def is_in_our_user_namespace(entry: Path) -> bool:
+    """What a task makes for itself, to hide there, has another one: only root makes a container without."""
+    try:
+        return (entry / "ns/user").stat().st_ino == (PROC / "self/ns/user").stat().st_ino
+    except OSError:
+        return True
+
+
+def kill_user(number: int) -> None:
+    """Everything of this user at once, however fast it multiplies."""
+    command = [sys.executable, "-I", "-S", "-c", KILL, str(number), str(number)]
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, cwd="/", env=environment, timeout=KILLING, check=False
+        )  # where there is nobody it fails
+
+
 def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
     """Where this process is the container's first, what tasks left becomes its child: the dead ones are taken off the list of processes.
 
@@ -92,6 +135,18 @@ def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
     return dead
 
 
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without collecting it, where the system can: until that, nobody else gets its number, nor its group's."""
+    if not PROC.is_dir() or not hasattr(os, "waitid"):
+        return process.poll() is not None
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return process.poll() is not None
+
+
 def is_group_there(group: int) -> bool:
     try:
         os.killpg(group, 0)
@@ -102,32 +157,51 @@ def is_group_there(group: int) -> bool:
     return True
 
 
-def signal_all(group: int | None, mark: str, number: int) -> None:
+def signal_all(group: int | None, mark: str, number: int, users: frozenset[int] = frozenset()) -> None:
     if group is not None and group > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
     for pid in list_marked(mark) if mark else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+    owned = list(list_owned(users)) if users else []
+    if number == signal.SIGKILL:
+        for user in {one.uid for one in owned} - {one.uid for one in owned if one.is_elsewhere}:
+            kill_user(user)
+    for one in owned:
+        if not one.is_elsewhere:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one.pid, number)
 
 
-def who_is_left(group: int | None, mark: str) -> list[int]:
-    return sorted({*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ())})
+def who_is_left(group: int | None, mark: str, users: frozenset[int] = frozenset()) -> list[int]:
+    found = {*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ())}
+    return sorted(found | {one.pid for one in (list_owned(users) if users else ()) if not one.is_elsewhere})
 
 
-def end_all(group: int | None, mark: str, grace: float, patience: float = 10.0, pause: Callable[[float], None] = time.sleep) -> bool:
-    """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not even by KILL)."""
-    if not who_is_left(group, mark):
+def end_all(
+    group: int | None,
+    mark: str,
+    grace: float,
+    patience: float = 10.0,
+    pause: Callable[[float], None] = time.sleep,
+    users: frozenset[int] = frozenset(),
+) -> bool:
+    """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not even by KILL).
+
+    `users`: numbers that are this task's alone. What it let go of all marks is known by them.
+    """
+    if not who_is_left(group, mark, users):
         return True
-    signal_all(group, mark, signal.SIGTERM)
+    signal_all(group, mark, signal.SIGTERM, users)
     until = time.monotonic() + grace
     while time.monotonic() < until:
-        if not who_is_left(group, mark):
+        if not who_is_left(group, mark, users):
             return True
         pause(LOOK_EVERY)
     until = time.monotonic() + patience
-    while who_is_left(group, mark):
-        signal_all(group, mark, signal.SIGKILL)
+    while who_is_left(group, mark, users):
+        signal_all(group, mark, signal.SIGKILL, users)
         if time.monotonic() > until:
             return False
         pause(LOOK_EVERY)

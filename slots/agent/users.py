@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pwd
+import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import NamedTuple
 
 from .errors import Unusable
+from .processes import BECOME, end_all, kill_user, list_owned
 
 FIRST, LAST = 64_200, 65_199  # below 65,536, so that they exist in containers with their own range of users
-BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
+LOCKS = (Path("/run/berth-agent-users"), Path("/var/tmp/berth-agent-users"))  # noqa: S108  (whose it is is checked before it is used)
 AUTO, SAME = "auto", "same"
+STRAY_GRACE = 10.0
 
 
 class User(NamedTuple):
     uid: int
     gid: int
+    is_its_own: bool = False  # one task's, while it runs: all that this user has is the task's
 
 
 class TaskUsers:
-    """`auto`: a number nobody else has while the task runs. `same`: the agent's own. Or one user for all tasks, by name or number."""
+    """`auto`: a number nobody else has while the task runs, on all agents of this machine. `same`: the agent's own.
+    Or one user for all tasks, by name or number."""
 
     def __init__(self, option: str) -> None:
         self.lock = threading.Lock()
-        self.taken: set[int] = set()
+        self.taken: dict[int, int] = {}  # number: the lock that says so to other agents
         is_root = os.geteuid() == 0
         option = option or (AUTO if is_root else SAME)
         self.is_auto = option == AUTO
@@ -37,21 +45,31 @@ class TaskUsers:
             raise Unusable(f"--task-user {option}: only an agent that runs as root can run tasks as another user. Leave the option out.")
         if not is_root:
             self.fixed, self.is_auto = None, False
+        self.locks = find_locks() if self.is_auto else None
 
     @property
     def is_separate(self) -> bool:
         return self.is_auto or self.fixed is not None
 
     def take(self) -> User | None:
-        if not self.is_auto:
+        if self.locks is None:
             return self.fixed
         with self.lock:
-            number = next(number for number in range(FIRST, LAST + 1) if number not in self.taken and not is_known(number))
-            self.taken.add(number)
-        return User(number, number)
+            for number in range(FIRST, LAST + 1):
+                handle = None if number in self.taken or is_known(number) else lock_number(self.locks, number)
+                if handle is None:
+                    continue
+                if not any(list_owned((number,))):  # left by an agent that died, or in a container with an agent of its own
+                    kill_user(number)  # whoever forks too fast to be seen
+                    self.taken[number] = handle
+                    return User(number, number, is_its_own=True)
+                os.close(handle)
+        raise Unusable(f"No user is free for a task: all numbers from {FIRST} to {LAST} are taken.")
 
     def check(self) -> None:
         """Not every container lets root become somebody else, or knows these numbers."""
+        if self.is_auto:
+            end_strays()
         user = self.take()
         if user is None:
             return
@@ -69,9 +87,63 @@ class TaskUsers:
             raise Unusable(f"{text} Allow it (SETUID, SETGID, CHOWN), or say --task-user same: they could read the agent's token then.")
 
     def give_back(self, user: User | None) -> None:
-        if user is not None:
-            with self.lock:
-                self.taken.discard(user.uid)
+        if user is None or user.uid not in self.taken:
+            return
+        if not any(list_owned((user.uid,))):  # else they cannot be killed, or it is a container's too: who takes it next will see
+            kill_user(user.uid)
+        with self.lock:
+            os.close(self.taken.pop(user.uid))
+
+
+def find_locks() -> Path:
+    """The folder with the locks of all agents of this machine. Agents that see different ones do not know of each other."""
+    reasons = []
+    for place in LOCKS:
+        try:
+            with contextlib.suppress(FileExistsError):
+                place.mkdir(mode=0o700)
+            found = os.lstat(place)
+        except OSError as error:
+            reasons.append(f"{place}: {error.strerror}")
+            continue
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            reasons.append(f"{place} is not this user's own folder, shut to others")
+        elif not os.access(place, os.W_OK):
+            reasons.append(f"{place} cannot be written to")
+        else:
+            return place
+    raise Unusable(f"Agents cannot tell each other which users their tasks have: {'; '.join(reasons)}. Or give --task-user one user.")
+
+
+def lock_number(locks: Path, number: int) -> int | None:
+    """None: another agent has it. The file stays: who removed it would let two have it."""
+    handle = os.open(locks / str(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def end_strays(grace: float = STRAY_GRACE) -> bool:
+    """What still runs of tasks whose agents have died, whatever it did to be forgotten: nobody holds its number. False: some stays."""
+    if os.geteuid() != 0:
+        return True
+    try:
+        locks = find_locks()
+    except Unusable:
+        return True  # then nobody has had such numbers
+    held: dict[int, int] = {}
+    try:
+        for number in sorted({one.uid for one in list_owned(range(FIRST, LAST + 1)) if not one.is_elsewhere}):
+            handle = None if is_known(number) else lock_number(locks, number)
+            if handle is not None:
+                held[number] = handle
+        return not held or end_all(None, "", grace, users=frozenset(held))
+    finally:
+        for handle in held.values():
+            os.close(handle)
 
 
 def is_known(number: int) -> bool:

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 
 from slots.agent import users
 from slots.agent.errors import Unusable
-from slots.agent.users import FIRST, LAST, TaskUsers
+from slots.agent.processes import has_ended, kill_user, list_marked, list_owned
+from slots.agent.users import FIRST, LAST, TaskUsers, User, end_strays
 
-from .conftest import Agent
+from .conftest import Agent, until
 from .server import Server
 from .test_tofu import pack
 
@@ -98,13 +101,99 @@ def test_a_token_that_lies_open_is_refused(server: Server, start_agent: Callable
         shutil.rmtree(folder)
 
 
-def test_numbers_are_taken_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+@needs_root
+def test_numbers_are_taken_and_given_back_on_all_agents_of_a_machine() -> None:
+    one, other = TaskUsers("auto"), TaskUsers("auto")
+    first, second, third = one.take(), one.take(), other.take()
+    assert first and second and third and len({first.uid, second.uid, third.uid}) == 3
+    one.give_back(first)
+    assert other.take() == first
+    assert one.take() != first
+    for users_ in (one, other):
+        for number in list(users_.taken):
+            users_.give_back(User(number, number))
+
+
+@needs_root
+def test_where_numbers_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(users, "LOCKS", (Path("/proc/none"), tmp_path / "open", tmp_path / "new"))
+    assert users.find_locks() == tmp_path / "new"
+    monkeypatch.setattr(users, "LOCKS", (Path("/proc/none"), tmp_path / "open", tmp_path / "link"))
+    with pytest.raises(Unusable, match="cannot tell each other"):
+        TaskUsers("auto")
+    TaskUsers("same")
+
+
+@needs_root
+def test_what_lets_go_of_all_marks_does_not_outlive_its_task(server: Server, start_agent: Callable[..., Agent]) -> None:
+    start_agent("--task-user", "auto")
+    plan = "id -u; setsid env -i sleep 4711 & setsid env -i sh -c \"trap '' TERM; while :; do sleep 0.1; done\" & sleep 0.5; id -u"
+    server.order(1, 10, commands={"plan": plan})
+    assert server.result(1, 10)["outcome"] in ("planned", "no_changes", "failed")
+    user = int(server.log(1, 10).splitlines()[0])
+    assert FIRST <= user <= LAST
+    assert not list(list_owned((user,)))
+
+
+@needs_root
+def test_what_a_dead_agent_left_is_ended_and_what_a_living_one_runs_is_not() -> None:
     taken = TaskUsers("auto")
-    first, second = taken.take(), taken.take()
-    assert first and second and first.uid != second.uid
-    taken.give_back(first)
-    assert taken.take() == first
+    user = taken.take()
+    assert user
+    code = f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"\n"
+            assert end_strays() and process.poll() is None
+            os.close(taken.taken.pop(user.uid))  # as the system does it when an agent dies
+            other = TaskUsers("auto")
+            another = other.take()  # while it still runs
+            assert another and another.uid != user.uid
+            other.give_back(another)
+            assert end_strays() and process.wait(5) == -15
+        finally:
+            process.kill()
+
+
+@needs_root
+def test_all_of_a_user_are_killed_and_never_roots() -> None:
+    kill_user(0)
+    taken = TaskUsers("auto")
+    user = taken.take()
+    assert user
+    code = f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); os.fork(); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() + process.stdout.readline() == b"\n\n"
+            assert len(list(list_owned((user.uid,)))) == 2
+            kill_user(user.uid)
+            assert process.wait(5) == -9
+            assert not list(list_owned((user.uid,)))
+        finally:
+            process.kill()
+            taken.give_back(user)
+
+
+def test_a_process_that_has_ended_keeps_its_number_until_it_is_waited_for() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not has_ended(process)
+        process.kill()
+        until(lambda: has_ended(process))
+        os.kill(process.pid, 0)  # still there
+        assert process.wait() == -9 and has_ended(process)
+
+
+def test_a_mark_is_not_hidden_by_another_before_it() -> None:
+    code = "import time; print(flush=True); time.sleep(60)"
+    environment = {"X": "BERTH_RUN=not.mine", "BERTH_RUN": "1.10.hidden-test"}
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"\n"
+            assert list_marked(".hidden-test") == [process.pid]
+        finally:
+            process.kill()
 
 
 def test_an_agent_that_is_not_root_has_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
