@@ -28,6 +28,7 @@ MOST_AT_ONCE = 100  # tasks, whatever a server says
 COLLECT_EVERY = 30.0
 SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
 BEGIN_AGAIN = 5.0  # until an order that was refused at its begin, and still stands, is tried again
+REFUSED_LONG = 60.0  # with a token that is refused, tasks go on this long: it may be rotating
 LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
 LONGEST_WORDS = 30.0  # for results whose reporting fails on this machine, which the next start does
 LEFT_OVER_GRACE = 10.0
@@ -166,6 +167,8 @@ class Agent:
         elif kind == "away":
             self.is_away_since = self.is_away_since or now
             self.refused_since = (self.refused_since or now) if isinstance(what, BadToken) else None
+            if self.refused_since is not None and now - self.refused_since > REFUSED_LONG:
+                self._end_all("the server refuses this agent's token: it has called them lost, and may run them elsewhere")
         elif kind == "signal":
             self._hear_signal(what)
         if any(run.is_executing for run in self.runs.values()):  # what only waits to be reported stays on disk
@@ -184,9 +187,13 @@ class Agent:
             self.is_ending = self.poller.is_ending = True
             if number != 2:  # SIGINT does not wait
                 return
+        self._end_all("the agent was told to end at once")
+
+    def _end_all(self, why: str) -> None:
         for run in list(self.runs.values()):
-            if run.is_executing:
-                run.stop.tell("the agent was told to end at once", is_quit=True)
+            if run.is_executing and not run.stop.event.is_set():
+                self.journal.note("ended here", run=run.record.name, why=why)
+                run.stop.tell(why, is_quit=True)
 
     def _settle_lost(self, lost: list[Record]) -> None:
         for record in lost:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LOAD_EVERY = 60.0
 LONGEST = 10.0  # seconds between two tries
-SLOW = 60.0  # between tries with a token that is refused
+SLOW = 15.0  # between tries with a token that is refused
 AWAY_LONG = 10.0  # after this long, the agent announces itself anew
 QUICK, MOST_QUICK = 0.2, 5  # a server that answers at once, again and again, is asked no more often than this
 

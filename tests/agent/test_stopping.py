@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import pytest
 from slots.agent.processes import collect_orphans, list_marked
 
 from .conftest import Agent, until
-from .server import Server
+from .server import TOKEN, Server
 from .test_kills import mark
 
 
@@ -131,6 +132,28 @@ def test_a_token_that_is_refused_for_long(server: Server, start_agent: Callable[
     server.token = "another"
     assert agent.process.wait(30) == 3
     assert "refused this agent's token for too long" in agent.log
+
+
+IMPATIENT = """
+import sys
+from slots.agent import loop, poller
+from slots.agent.cli import main
+loop.REFUSED_LONG, poller.SLOW = 1.0, 1.0
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_token_that_is_refused_for_long_ends_its_tasks(server: Server, start_agent: Callable[..., Agent]) -> None:
+    """The server has called them lost and may plan elsewhere. What became of them is told once it listens again."""
+    agent = start_agent(program=(sys.executable, "-c", IMPATIENT))
+    server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    server.token = "another"
+    until(lambda: list_marked(mark(agent)) == [], 30)
+    assert agent.process.poll() is None
+    server.token = TOKEN
+    server.wait(lambda: {"claim": 1, "generation": 10, "step": "plan", "status": "lost"} in server.hellos[-1]["runs"])
+    assert (1, 10) not in server.results
 
 
 def test_a_token_that_was_rotated_is_read_again(server: Server, agent: Agent) -> None:
