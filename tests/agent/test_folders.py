@@ -57,16 +57,18 @@ def test_folders_that_are_shut_are_removed_and_what_links_lead_to_stays(tmp_path
     top.chmod(0)
     child = os.fork()
     if child == 0:  # as one whom rights keep out
-        if os.geteuid() == 0:
-            os.chown(tmp_path, *SOMEBODY)
-            for place in (top, top / "a", top / "a/b", top / "a/b/c"):
-                os.chown(place, *SOMEBODY)
-            handle = os.open(tmp_path, os.O_RDONLY)
-            os.fchdir(handle)
-            os.setgid(SOMEBODY.gid)
-            os.setuid(SOMEBODY.uid)
-            top = Path("top")
-        os._exit(0 if remove(top) else 1)
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                for place in (tmp_path, top, top / "a", top / "a/b", top / "a/b/c"):
+                    os.chown(place, SOMEBODY.uid, SOMEBODY.gid)
+                os.chdir(tmp_path)
+                os.setgid(SOMEBODY.gid)
+                os.setuid(SOMEBODY.uid)
+                top = Path("top")
+            code = 0 if remove(top) else 1
+        finally:
+            os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert not (tmp_path / "top").exists()
     assert (beside / "file").exists() and beside.stat().st_mode & 0o777 == 0o755
