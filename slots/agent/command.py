@@ -8,10 +8,10 @@ from .client import Client
 from .errors import TaskFailed
 from .folders import digest_file
 from .job import Job
-from .made import Made, find_errors, keep_json, most_raw, name_platform, read_json
+from .made import Made, find_errors, name_platform
+from .shown import keep_shown, most_raw
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
-from .summary import changes_anything, count_drift, summarize_plan
 
 NOT_FOUND, NOT_ALLOWED = 127, 126  # exit codes of a shell
 GOOD = (0, 2)  # 2 as `terraform plan -detailed-exitcode` has it: there is something to apply
@@ -32,15 +32,11 @@ def plan(job: Job, client: Client) -> Made:
     has_changes = not (code == 0 and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0)
     shown_digest = ""
     if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
-        shown = read_json(raw, most_raw(limits))
+        shown = keep_shown(job, raw, folder.plan_json)
         shown_digest = digest_file(raw)
         raw.unlink()
-        made.summary = summarize_plan(shown)
-        if job.work.task == "drift_check":
-            made.summary["drift"] = count_drift(shown)
-        if "resource_changes" in shown or "output_changes" in shown:
-            has_changes = changes_anything(shown)
-        keep_json(shown, job.secrets, folder.plan_json, limits.json_bytes)
+        made.summary = {**shown.summary, **({"drift": shown.drift} if job.work.task == "drift_check" else {})}
+        has_changes = shown.has_changes if shown.says_changes else has_changes
         made.has_json = True
     made.digest = digest_file(folder.saved_plan) if made.has_plan else digest_of(origin.digest, output, shown_digest)
     made.outcome = "planned" if has_changes else "no_changes"

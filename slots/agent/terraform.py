@@ -8,16 +8,15 @@ import os
 import re
 import shutil
 import stat
-from typing import Any
 
 from .client import Client
 from .errors import TaskFailed
 from .folders import digest_file
 from .job import Job
-from .made import Made, find_errors, keep_json, most_raw, name_platform, plain, read_json
+from .made import Made, find_errors, name_platform, plain
+from .shown import Shown, keep_shown, most_raw
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
-from .summary import count_drift, summarize_plan
 
 BINARIES = ("tofu", "terraform")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z")
@@ -61,10 +60,7 @@ def plan(job: Job, client: Client) -> Made:
         raise TaskFailed("exit_code", f"{job.work.binary or binary} says that it planned, but there is no saved plan.", code)
     made.digest = digest_file(job.folder.saved_plan)
     shown = show(job, binary, str(out))
-    made.summary = summarize_plan(shown)
-    if is_drift:
-        made.summary["drift"] = count_drift(shown)
-    keep_json(shown, job.secrets, job.folder.plan_json, job.work.limits.json_bytes)
+    made.summary = {**shown.summary, **({"drift": shown.drift} if is_drift else {})}
     made.has_json = True
     made.has_plan = not is_drift
     return made
@@ -106,14 +102,14 @@ def prepare(job: Job, binary: str, origin: Origin) -> None:
         raise failure(job, "init", code)
 
 
-def show(job: Job, binary: str, saved: str) -> dict[str, Any]:
+def show(job: Job, binary: str, saved: str) -> Shown:
     raw = job.folder.top / "shown.json"
     most = most_raw(job.work.limits)
     try:
         code = job.run([binary, "show", "-json", saved], "show", ENVIRONMENT, stdout_to=raw, most=most)
         if code != 0:
             raise failure(job, "show", code)
-        return read_json(raw, most)
+        return keep_shown(job, raw, job.folder.plan_json)
     finally:
         raw.unlink()
 

@@ -33,6 +33,7 @@ MODULES = (
         "reporting",
         "runner",
         "shipping",
+        "shown",
         "sources",
         "spare",
         "spool",

@@ -183,6 +183,20 @@ def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     assert server.result(2, 20)["code"] == "plan_too_large"
 
 
+def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(server: Server, agent: Agent) -> None:
+    """180 MB of empty lists: each takes twenty times its text once it is read."""
+    server.limits["json_bytes"] = 64_000_000
+    agent.end()
+    agent.start()
+    bomb = 'python3 -c \'print("{\\"resource_changes\\": [" + "[[]]," * 36000000 + "0]}")\' > $BERTH_PLAN_JSON'
+    server.order(1, 10, commands={"plan": bomb})
+    assert server.result(1, 10, 100)["code"] == "plan_too_large"
+    used = int(next(line.split()[1] for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if "VmHWM" in line))
+    assert used < 200_000  # kB
+    server.order(2, 20, slot=2)
+    assert server.result(2, 20)["outcome"] == "planned"
+
+
 def test_half_a_secret_is_none_that_is_told(server: Server, agent: Agent) -> None:
     """A reason is masked before it is cut."""
     server.order(1, 10, commands={"plan": f'echo "Error: {"x" * 585} $PASSWORD"; exit 1'}, secrets={"PASSWORD": "hunter2hunter2"})
