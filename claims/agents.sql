@@ -53,6 +53,12 @@ FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coal
 SELECT id, digest, summary::text AS summary, facts::text AS facts, file, size, member_id, generation FROM claims_plan
 WHERE claim_id = %(claim)s AND (id = %(plan)s OR %(plan)s::bigint IS NULL AND NOT is_stale)
 
+-- present: who spoke for a member last, how long ago, and whether something of it may still run.
+SELECT h.load->>'boot' AS boot, h.load->>'host' AS host, extract(epoch FROM now() - h.at)::float8 AS silent,
+  EXISTS (SELECT FROM claims_run r WHERE r.member_id = h.member_id AND r.ended_at IS NULL)
+    OR EXISTS (SELECT FROM slots_slot s WHERE s.member_id = h.member_id AND s.state = 'draining') AS is_busy
+FROM pools_heartbeat h WHERE h.member_id = %(member)s AND h.incarnation = %(incarnation)s
+
 -- open_runs: what a member has begun and not ended.
 SELECT claim_id, generation FROM claims_run WHERE member_id = %(member)s AND ended_at IS NULL
 

@@ -144,6 +144,30 @@ def test_what_it_lost_while_away_is_lost(agent: Agent, pool: Pool) -> None:
     assert run.outcome == "lost" and run.ended_at
 
 
+def test_another_machine_with_the_same_token_waits_until_the_first_is_silent(agent: Agent, pool: Pool) -> None:
+    """It would lose what the first one runs, and free its slots meanwhile."""
+    assert agent.post("hello/", HELLO).status == 200
+    claim = make_claim(pool)
+    second = HELLO | {"host": "other", "boot": "b9"}
+    assert agent.post("heartbeat/", {"load": {"running": 1}}).status == 200, "it goes on being the one that is known"
+    answer = agent.post("hello/", second)
+    assert (answer.status, answer.body["code"]) == (409, "another_agent")
+    assert Run.objects.get(claim_id=claim.id).ended_at is None and Slot.objects.get(claim_id=claim.id).state == "held"
+    assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1
+    assert agent.post("hello/", HELLO).status == 200, "the first is heard as before"
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_heartbeat SET at = now() - interval '31 s'")
+    assert agent.post("hello/", second).status == 200
+    assert Run.objects.get(claim_id=claim.id).outcome == "lost"
+
+
+def test_a_restart_on_the_same_machine_is_heard_at_once(agent: Agent, pool: Pool) -> None:
+    assert agent.post("hello/", HELLO).status == 200
+    claim = make_claim(pool)
+    assert agent.post("hello/", HELLO | {"boot": "b9"}).status == 200
+    assert Run.objects.get(claim_id=claim.id).outcome == "lost"
+
+
 def test_what_it_tells_of_claims_that_are_gone_or_not_its_own_is_left_aside(agent: Agent) -> None:
     theirs = make_claim(make_agents("other"))
     pairs = [(2**63 - 1, 1), (theirs.id, theirs.generation)]

@@ -42,6 +42,7 @@ class AgentHello(AgentEndpoint):
             faults.add("boot", "It is not said which start of the agent this is.", "Send a random text, another one with each start.")
         runs = read_runs(given.get("runs"), faults)
         faults.raise_if_any()
+        refuse_second(call, about, 2 * beat_of(spec))
         beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=about | ({"pid": pid} if pid else {}))
         lose_runs(call.member, about["boot"], still_open(agent.member_id, runs))
         orders = read_orders(agent.member_id)
@@ -90,7 +91,9 @@ class AgentHeartbeat(AgentEndpoint):
         if not isinstance(load, dict):
             faults.add("load", "This is not an object.", "Send names with values, or leave it out.")
         faults.raise_if_any()
-        beat_member(member_id=call.agent.member_id, incarnation=call.agent.incarnation, load=load)
+        known = AGENTS.one("present", member=call.agent.member_id, incarnation=call.agent.incarnation)
+        who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
+        beat_member(member_id=call.agent.member_id, incarnation=call.agent.incarnation, load=load | who)
         return answer({})
 
 
@@ -122,6 +125,20 @@ class AgentGoodbye(AgentEndpoint):
             next_look=None if liveness is None else liveness.lost,
         )
         return answer({})
+
+
+def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
+    """Another machine with the same token. Taken for a restart it would lose what the first one runs, and free its slots while it does.
+    A restart on the same machine is one: its state folder tells what it knows of."""
+    agent = call.agent
+    known = AGENTS.one("present", member=agent.member_id, incarnation=agent.incarnation)
+    if known is None or agent.state != "ready" or not known.is_busy or known.silent >= within:
+        return
+    if known.boot and known.boot != about["boot"] and known.host and about["host"] and known.host != about["host"]:
+        said = f"Another agent, on {known.host}, speaks for {agent.member} and has work."
+        note_refused("another agent of its member is at work", pool_id=agent.pool_id, member_id=agent.member_id, host=about["host"])
+        way_out = f"End that one first. Once it has been silent for {within:g} s, or said goodbye, this one is heard."
+        raise Conflict(said, code="another_agent", way_out=way_out)
 
 
 def hear(call: AgentCall) -> None:
