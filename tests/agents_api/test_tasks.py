@@ -203,6 +203,7 @@ def test_nonsense_is_refused(agent: Agent, claim: Any, path: str, body: Any) -> 
 def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
     values = {
         "member": 1, "claim": 1, "generation": 1, "plan": 1, "members": [1], "marks": [1], "incarnations": [1], "slots": [1],
+        "incarnation": 1,
         "kind": "plan", "files": "{}",
     }  # fmt: skip
     with connection.cursor() as cursor:
