@@ -9,6 +9,9 @@ free AS MATERIALIZED (
     ORDER BY rank, number LIMIT (SELECT count(*) FROM line) FOR NO KEY UPDATE SKIP LOCKED) x),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
+{_bind_pairs}
+
+-- _bind_pairs: each claim of `pair` (claim_id, slot_id, member_id, generation) gets its one slot: both sides, the event, the operation.
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
   FROM pair WHERE slots_slot.id = pair.slot_id),
@@ -212,18 +215,7 @@ free AS MATERIALIZED (
   ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
-s AS (
-  UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
-  FROM pair WHERE slots_slot.id = pair.slot_id),
-c AS (
-  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
-e AS (
-  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
-  SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
-o AS (
-  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
-  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
-SELECT claim_id, slot_id, generation FROM pair
+{_bind_pairs}
 
 -- hand_over: this claim gets exactly these slots, in this order (k slots, contiguous, a named slot, node by selector, import). A slot
 -- that is no longer free fails the whole statement with BR002: find again.
@@ -467,18 +459,7 @@ free AS MATERIALIZED (
   ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
-s AS (
-  UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
-  FROM pair WHERE slots_slot.id = pair.slot_id),
-c AS (
-  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
-e AS (
-  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
-  SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
-o AS (
-  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
-  SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
-SELECT claim_id, slot_id, generation FROM pair
+{_bind_pairs}
 
 -- expire: the other side of the race with resume. Nothing runs while a slot is reserved, so it is idle at once, whatever its provider is.
 WITH c AS (
