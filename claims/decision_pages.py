@@ -265,19 +265,23 @@ def many(
     )
 
     def perform(given: Given) -> Done:
-        done, failed = 0, []
-        for one in fit:
-            try:
-                act(one, digests.get(str(one.claim.id), ""), given)
-                done += 1
-            except BerthError as error:
-                failed.append(error)
-        if failed and not done:
-            raise failed[0]
-        more = f" {len(failed)} did not: {failed[0].detail}" if failed else ""
+        done, more = act_on_each(fit, lambda one: act(one, digests.get(str(one.claim.id), ""), given))
         return Done(f"{words.plural(done, 'plan is', 'plans are')} {past}.{more}")
 
     return ask(request, question, perform, frame(request, "approvals"))
+
+
+def act_on_each(fit: Sequence[Chosen], act: Callable[[Chosen], Any]) -> tuple[int, str]:
+    """How many it was done to, and words for the others. Each stands on its own; where none can be done, why."""
+    failed = []
+    for one in fit:
+        try:
+            act(one)
+        except BerthError as error:
+            failed.append(error)
+    if failed and len(failed) == len(fit):
+        raise failed[0]
+    return len(fit) - len(failed), f" {len(failed)} did not: {failed[0].detail}" if failed else ""
 
 
 @signed_in
@@ -344,15 +348,8 @@ def extend_many(request: Any) -> HttpResponse:
 
     def perform(given: Given) -> Done:
         seconds = read_length(given.values["for"])
-        refused: list[str] = []
-        for one in fit:
-            try:
-                extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason)
-            except Conflict as error:  # decided on, or over, meanwhile: the others wait longer all the same
-                refused.append(f"{one.claim.workspace or one.claim.id}: {error.detail}")
-        done = len(fit) - len(refused)
-        said = f"{words.plural(done, 'plan waits', 'plans wait')} {given.values['for']} longer."
-        return Done(" ".join([said, *refused[:SHOWN]]))
+        done, more = act_on_each(fit, lambda one: extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason))
+        return Done(f"{words.plural(done, 'plan waits', 'plans wait')} {given.values['for']} longer.{more}")
 
     return ask(request, question, perform, frame(request, "approvals"))
 

@@ -127,10 +127,12 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
 def _begin(claim: Any, plan: Any, comment: str) -> str:
     """The statement asks for the deadline once more: it decides, not what was read before."""
     values = {"claim": claim.id, "generation": claim.generation, "plan": plan.id, "actor": current_actor(), "reason": comment}
-    is_frozen = claim.state == "reserved" and DECISIONS.value("is_frozen", pool=claim.pool_id)
-    if is_frozen:  # nothing begins: it goes first in line, near its plan, once the freeze is over. Its deadline has ended
+    state = claim.state
+    if state == "reserved" and DECISIONS.value("is_frozen", pool=claim.pool_id):
+        # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its deadline has ended.
         give_back(claim.id, claim.generation, Ending("parked", "", "park", "its pool is frozen", is_clean=True))
-    if claim.state == "reserved" and not is_frozen:
+        state = "parked"
+    if state == "reserved":
         rows = CLAIMS.rows("resume", **values)
         hint("slots", "events")
     else:
@@ -138,7 +140,7 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
         hint("claims", "events")
     if not rows:
         raise too_late(claim)
-    return "bound" if claim.state == "reserved" and not is_frozen else "waiting"
+    return "bound" if state == "reserved" else "waiting"
 
 
 def _reject(claim_id: int, digest: str, by: str, comment: str, via: str) -> Decided:

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, connection
 
 from claims.routes import Route
-from claims.statements import CLAIMS, sqlstate
+from claims.statements import CLAIMS
 from pools.tokens import Proof
+from project.kernel.chores import is_away
 
 MOST = 16  # in one statement: more than the threads of a web process
 AT_ONCE = 2  # statements under way in this process: while one waits for its commit, the next ones are made
@@ -136,13 +137,9 @@ def _make(batch: list[Wish]) -> None:
         for row in _make_all(batch):
             batch[row.n].row, batch[row.n].is_left = row, False
     except DatabaseError as error:  # whose fault it was each finds out by itself
-        if is_line_lost(error):  # the connection broke, perhaps after the commit: to make it again is safe only under a key
+        if is_away(error):  # the connection broke, perhaps after the commit: to make it again is safe only under a key
             for wish in batch:
                 wish.error = error if wish.values["key"] is None else None
-
-
-def is_line_lost(error: DatabaseError) -> bool:
-    return isinstance(error, OperationalError) and (sqlstate(error) or "08")[:3] in ("08", "080", "57P")
 
 
 def _make_all(batch: list[Wish]) -> list[Row]:
