@@ -1,7 +1,6 @@
 """Long-polls: an agent hears of its orders within moments, a page of its log; on one thread, however many wait."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,6 +21,7 @@ from pools.tokens import create_token
 from project.kernel.http import Http
 from slots.services import remove_member
 from tests.agents_api.conftest import Agent, agent_of, make_agents, make_claim
+from tests.api.asking import ask, close
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,35 +33,10 @@ class Server:
         self.http = Http()
 
     async def get(self, path: str, secret: str, gone: asyncio.Event | None = None) -> tuple[int, Any]:
-        sent: list[Any] = []
-        begun = False
-
-        async def receive() -> Any:
-            nonlocal begun
-            if not begun:
-                begun = True
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await (gone or asyncio.Event()).wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        where, _, query = path.partition("?")
-        scope = {
-            "type": "http", "http_version": "1.1", "scheme": "http", "method": "GET", "path": f"/api/v1/{where}", "raw_path": b"",
-            "root_path": "", "query_string": query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-            "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {secret}".encode())],
-        }  # fmt: skip
-        await self.http(scope, receive, send)
-        if not sent:
-            return 0, None
-        body = b"".join(message.get("body", b"") for message in sent[1:])
-        return sent[0]["status"], json.loads(body) if b"json" in dict(sent[0]["headers"])[b"Content-Type"] else body
+        return await ask(self.http, path, secret, gone)
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self.http.quick, connections.close_all)
-        self.http.quick.shutdown()
+        await close(self.http)
         await orders.watches.here().close()
         await following.watches.here().close()
 

@@ -1,7 +1,6 @@
 """`?wait=`: answered when it is so, or when the time is over, holding neither thread nor database connection meanwhile."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -20,6 +19,7 @@ from pools.grants import give_grant, withdraw_grant
 from pools.models import Grant
 from pools.tokens import create_token
 from project.kernel.http import Http
+from tests.api.asking import ask, close
 from tests.api.kit import make_pool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,34 +45,10 @@ class Server:
         self.secret = secret
 
     async def get(self, path: str, gone: asyncio.Event | None = None) -> tuple[int, Any]:
-        sent: list[Any] = []
-        begun = False
-
-        async def receive() -> Any:
-            nonlocal begun
-            if not begun:
-                begun = True
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await (gone or asyncio.Event()).wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        where, _, query = path.partition("?")
-        scope = {
-            "type": "http", "http_version": "1.1", "scheme": "http", "method": "GET", "path": f"/api/v1/{where}", "raw_path": b"",
-            "root_path": "", "query_string": query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-            "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {self.secret}".encode())],
-        }  # fmt: skip
-        await self.http(scope, receive, send)
-        if not sent:
-            return 0, None
-        return sent[0]["status"], json.loads(sent[1]["body"])
+        return await ask(self.http, path, self.secret, gone)
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self.http.quick, connections.close_all)
-        self.http.quick.shutdown()
+        await close(self.http)
         task = watch()._task
         # Cut off half-way, its connection would keep the database from being dropped.
         while task is not None and not task.done() and watch()._connection is None:  # noqa: ASYNC110
