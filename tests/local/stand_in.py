@@ -14,6 +14,13 @@ from pathlib import Path
 from typing import Any
 
 
+def say(path: Path, text: str) -> None:
+    """The whole file or none: who waits for it reads it as soon as it is there."""
+    half = path.with_suffix(".half")
+    half.write_text(text)
+    half.replace(path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     for name in ("--url", "--token-file", "--state", "--exit-when-away", "--work"):
@@ -29,21 +36,21 @@ def main() -> int:
     if given.sweep:
         return sweep(state)
     child = subprocess.Popen(["sleep", "1000"], process_group=0)
-    (state / "child").write_text(str(child.pid))
+    say(state / "child", str(child.pid))
     outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True)  # as tasks are
-    (state / "outsider").write_text(str(outsider.pid))
+    say(state / "outsider", str(outsider.pid))
 
     def end(*_: Any) -> None:
         if (state / "stubborn").exists():
             return
-        (state / "ended.json").write_text(json.dumps({"why": "asked", "pid": os.getpid()}))
+        say(state / "ended.json", json.dumps({"why": "asked", "pid": os.getpid()}))
         child.kill()
         outsider.kill()
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    (state / "token").write_text(Path(given.token_file).read_text())
-    (state / "up").write_text(str(os.getpid()))
+    say(state / "token", Path(given.token_file).read_text())
+    say(state / "up", str(os.getpid()))
     while True:
         signal.pause()
 
