@@ -68,7 +68,9 @@ class Member(models.Model):
     spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what was declared for this member alone
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     deletion_cost = models.IntegerField(default=0, db_default=0)
-    drain_until = models.DateTimeField(null=True, blank=True)
+    drain_until = models.DateTimeField(null=True, blank=True)  # it drains: past this moment whoever is still here is put out
+    drain_since = models.DateTimeField(null=True, blank=True)
+    drain_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
     state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
@@ -79,6 +81,9 @@ class Member(models.Model):
     token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     token_since = models.DateTimeField(null=True, blank=True)
+    token_used_at = models.DateTimeField(null=True, blank=True)  # first use of the present one; null: its agent has not taken it yet
+    token_due_at = models.DateTimeField(null=True, blank=True)  # somebody wants another one, whatever its age
+    is_previous_ending = models.BooleanField(default=False, db_default=False)  # the one before ends with the first use, not an hour later
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -96,6 +101,7 @@ class Member(models.Model):
         indexes = [
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="member_due"),
             models.Index(fields=["id"], condition=Q(is_leaving=True) & NOT_GONE, name="member_leaves"),
+            models.Index(fields=["drain_until"], condition=Q(drain_until__isnull=False) & NOT_GONE, name="member_drains"),
             models.Index(fields=["id"], condition=Q(lost_at__isnull=False) & NOT_GONE, name="member_lost"),
             models.Index(fields=["id"], condition=Q(state__in=("creating", "deleting")), name="member_on_its_way"),
             models.Index(fields=["id"], condition=Q(state="offline"), name="member_offline"),
