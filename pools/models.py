@@ -38,6 +38,13 @@ class Pool(models.Model):
     scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
+    member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what a member is made from now
+    surge_id = models.BigIntegerField(null=True, blank=True)  # a member beyond those that are wanted, made for one that is outdated
+    roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")  # the digest that a person wants everywhere
+    roll_paused_until = models.DateTimeField(null=True, blank=True)
+    roll_pause_reason = models.TextField(blank=True, default="", db_default="")
+    roll_stopped_at = models.DateTimeField(null=True, blank=True)  # a new member did not become ready: a person has to look
+    roll_stop_reason = models.TextField(blank=True, default="", db_default="")
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -64,7 +71,7 @@ class Member(models.Model):
     is_cordoned = models.BooleanField(default=False, db_default=False)
     is_leaving = models.BooleanField(default=False, db_default=False)  # goes when it is empty; drain_until is the latest
     note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
-    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what it was made from; empty: not known
     spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what was declared for this member alone
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     deletion_cost = models.IntegerField(default=0, db_default=0)
@@ -110,6 +117,12 @@ class Member(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_outdated(self) -> bool:
+        """Made from another configuration than its pool has now. Not known is not outdated."""
+        now = self.pool.member_digest
+        return bool(self.spec_digest and now and self.spec_digest != now)
 
 
 class Heartbeat(models.Model):
