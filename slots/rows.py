@@ -30,6 +30,7 @@ from slots.states import OCCUPIED
 
 S = Statements(Path(__file__).with_name("statements.sql"))
 LARGEST_RANK = 2**31 - 1
+STAYS: dict[str, Any] = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": "", "note": ""}
 
 
 def in_seconds(seconds: float) -> Combinable:
@@ -53,6 +54,7 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], 
             ports=port_range(spec, member),
             state="creating" if pool.queue else "ready",
             is_owned=provider is not None and provider.is_owner,
+            spec_digest=pool.member_digest,
             spec=member.own_as_stored(),
             labels=dict(member.labels),
         )

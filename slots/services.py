@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from pools.fields import Faults
@@ -19,7 +19,7 @@ from pools.selectors import list_members_of, lock_member, lock_pool, member_spec
 from pools.services import raise_revision
 from pools.spec import MemberSpec, read_member, read_members
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.declaring import explain_overlap, list_member_faults
@@ -28,7 +28,10 @@ from slots.liveness import bring_back as bring_back
 from slots.liveness import lose_member as lose_member
 from slots.liveness import note_down as note_down
 from slots.liveness import take_offline as take_offline
+from slots.requiring import LONGEST_REASON as LONGEST_REASON
+from slots.requiring import moment, refuse_unless_there, require_future, require_reason
 from slots.rows import (
+    STAYS,
     S,
     add_member_rows,
     align_slots,
@@ -42,7 +45,6 @@ from slots.rows import (
     port_range,
 )
 
-LONGEST_REASON = 500
 LONGEST_PAUSE = timedelta(days=366)
 
 
@@ -83,7 +85,7 @@ def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes:
     """Other labels, another number of slots, other ports of its own. A field that is None goes back to what the pool says."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        _refuse_unless_there(member)
+        refuse_unless_there(member)
         spec = spec_of(pool)
         before = member_spec_of(member, spec.layout)
         config = {k: v for k, v in (before.as_config() | changes).items() if v is not None}
@@ -120,10 +122,10 @@ def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: Mem
 
 def cordon_member(*, member_id: int, reason: str) -> Member:
     """Nothing new comes here; what is here stays. Said twice, it is so once."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        _refuse_unless_there(member)
+        refuse_unless_there(member)
         if not member.is_cordoned:
             change_member(member, "cordon", before=member.state, after="cordoned", reason=note, is_cordoned=True, note=note)
         align_slots(pool, member)
@@ -134,7 +136,7 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
     """Open again, as far as the pool and the member itself are willing."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        _refuse_unless_there(member)
+        refuse_unless_there(member)
         if member.is_cordoned:
             note = member.note if member.is_leaving else ""
             change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), is_cordoned=False, note=note)
@@ -144,7 +146,7 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
 
 def remove_member(*, member_id: int, reason: str) -> Removal:
     """Close a member; it goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state == "gone":
@@ -161,11 +163,9 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
         pool, member = lock_member(member_id)
         if pool.state != "active" and pool.state != "pending":
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
-        _refuse_unless_there(member)
+        refuse_unless_there(member)
         if member.is_leaving:
-            change_member(
-                member, "keep", before="leaving", after=member.state, reason=reason.strip(), is_leaving=False, drain_until=None, note=""
-            )
+            change_member(member, "keep", before="leaving", after=member.state, reason=reason.strip(), **STAYS)
             raise_revision(pool)
         align_slots(pool, member)
     return member
@@ -182,10 +182,10 @@ def settle_leaving(member_id: int) -> bool:
 
 def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
     """Nothing new is handed out until then; holders stay. It ends by itself. Said again, it counts from then on."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         pool = _lock_living_pool(pool_id)
-        _check_pause(until)
+        require_future(until, LONGEST_PAUSE, "a year", "Choose a nearer time, or remove the members.")
         before = "paused" if pool.paused_until else pool.state
         Pool.objects.filter(pk=pool.pk).update(paused_until=until, pause_reason=note, changed_at=Now())
         pool.refresh_from_db()
@@ -199,7 +199,7 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
     """`only_if_over` is how a pause ends by itself: by the database's clock, and not if somebody has made it longer meanwhile."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
-        if pool.paused_until is None or (only_if_over and pool.paused_until > _now()):
+        if pool.paused_until is None or (only_if_over and pool.paused_until > moment()):
             return pool
         Pool.objects.filter(pk=pool.pk).update(paused_until=None, pause_reason="", changed_at=Now())
         pool.refresh_from_db()
@@ -288,41 +288,10 @@ def _lock_living_pool(pool_id: int) -> Pool:
     return pool
 
 
-def _refuse_unless_there(member: Member) -> None:
-    if member.state in ("deleting", "gone"):
-        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
-
-
 def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldError]:
     found = []
     if before.name != after.name:
         found.append(FieldError("name", f"The name of {before.name} never changes.", "Add another member and remove this one."))
     if before.external_id != after.external_id:
         found.append(FieldError("external_id", "What a member is outside never changes.", "Add another member and remove this one."))
-    return found
-
-
-def _require_reason(reason: str) -> str:
-    text = reason.strip()
-    if not text:
-        raise Invalid(fields=[FieldError("reason", "The reason is missing.", "Say why in a few words: others will read it.")])
-    if len(text) > LONGEST_REASON:
-        raise Invalid(fields=[FieldError("reason", f"{len(text)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
-    return text
-
-
-def _check_pause(until: datetime) -> None:
-    if until.tzinfo is None:
-        raise Invalid(fields=[FieldError("until", "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z.")])
-    now = _now()
-    if until <= now:
-        raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
-    if until > now + LONGEST_PAUSE:
-        raise Invalid(fields=[FieldError("until", "This is more than a year away.", "Choose a nearer time, or remove the members.")])
-
-
-def _now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        found: datetime = cursor.fetchone()[0]
     return found

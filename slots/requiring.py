@@ -1,0 +1,43 @@
+"""What a call about a member or a pool has to bring, and what it has to find."""
+
+from datetime import datetime, timedelta
+
+from django.db import connection
+
+from pools.models import Member
+from project.kernel.errors import Conflict, FieldError, Invalid
+
+LONGEST_REASON = 500
+
+
+def require_reason(reason: str) -> str:
+    text = reason.strip()
+    if not text:
+        raise Invalid(fields=[FieldError("reason", "The reason is missing.", "Say why in a few words: others will read it.")])
+    if len(text) > LONGEST_REASON:
+        raise Invalid(fields=[FieldError("reason", f"{len(text)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
+    return text
+
+
+def require_future(until: datetime, longest: timedelta, words: str, way_out: str) -> None:
+    """`words`: what `longest` is called."""
+    if until.tzinfo is None:
+        raise Invalid(fields=[FieldError("until", "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z.")])
+    now = moment()
+    if until <= now:
+        raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
+    if until > now + longest:
+        raise Invalid(fields=[FieldError("until", f"This is more than {words} away.", way_out)])
+
+
+def refuse_unless_there(member: Member) -> None:
+    if member.state in ("deleting", "gone"):
+        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
+
+
+def moment() -> datetime:
+    """By the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: datetime = cursor.fetchone()[0]
+    return found
