@@ -15,6 +15,7 @@ from pools.selectors import LIVE, lock_member, lock_pool, spec_of
 from project.kernel.chores import chore, each
 from project.kernel.events import record
 from project.kernel.hints import hint
+from slots.draining import list_to_settle, settle_drain
 from slots.policy import decide_liveness
 from slots.restarting import settle_condition
 from slots.rows import S, ask_for_sync, in_seconds, lane_of
@@ -89,6 +90,14 @@ def settle_leaving_members() -> bool:
     return len(found) == BATCH
 
 
+@chore("drains", every=1.0)
+def settle_drains() -> bool:
+    """Members that drain and that nobody holds any more."""
+    found = list_to_settle(BATCH)
+    each(found, settle_drain)
+    return len(found) == BATCH
+
+
 @chore("draining", every=2.0)
 def look_at_draining() -> bool:
     """Slots that drain and whose time has come: their provider is asked again, and past the deadline it puts out whoever is left."""
@@ -136,5 +145,5 @@ def settle_deleting(pool_id: int) -> bool:
 
 
 FINALIZERS: list[Callable[[], bool]] = [
-    end_pauses, look_at_members, restart_unwell, settle_leaving_members, look_at_draining, sync_again, end_pools,
+    end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains, look_at_draining, sync_again, end_pools,
 ]  # fmt: skip

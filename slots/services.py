@@ -153,8 +153,7 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
             raise NotFound(f"Member {member.name} is gone already.")
         mark_leaving(pool, member, note)
         raise_revision(pool)
-        holders = tuple(_holder(row) for row in list_holders_of([member.pk]))
-    return Removal(member.pk, member.state, holders)
+        return Removal(member.pk, member.state, view_holders(member.pk))
 
 
 def keep_member(*, member_id: int, reason: str = "") -> Member:
@@ -277,8 +276,8 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     return row is not None
 
 
-def _holder(row: Any) -> Holder:
-    return Holder(row.claim_id, row.id, row.lane, row.number, row.state)
+def view_holders(member_id: int) -> tuple[Holder, ...]:
+    return tuple(Holder(row.claim_id, row.id, row.lane, row.number, row.state) for row in list_holders_of([member_id]))
 
 
 def _lock_living_pool(pool_id: int) -> Pool:
