@@ -102,8 +102,10 @@ def read_member_lines(text: str) -> list[dict[str, Any]]:
 
 
 def keep_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the form does not ask for stays as it was: hosts, environment, scaling."""
-    for name in ("approval", "task", "scaling"):
+    """What the form does not ask for stays as it was: hosts, environment, scaling, roll, labels of new members."""
+    if labels := before.get("members", {}).get("labels"):
+        config.setdefault("members", {}).setdefault("labels", labels)
+    for name in ("approval", "task", "scaling", "roll"):
         unshown = {k: v for k, v in before.get(name, {}).items() if f"{name}.{k}" not in PATHS}
         if unshown:
             config[name] = unshown | config.get(name, {})

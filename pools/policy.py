@@ -1,6 +1,6 @@
 """Decisions about pools. Pure: plain values in, a verdict with its reason out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +30,19 @@ MAY_CHANGE = ("slots.foreign",)  # a free number is withdrawn or offered again; 
 PORT_WORDS = {"ports": "the port range", "segment": "the length of segments", "quota": "the quota of listeners"}
 
 
-def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int) -> list[Fixed]:
-    """Changes of a stored configuration that would move existing claims, while the pool has members. Nothing moves without a word."""
+def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int, rolled: Collection[str] = ()) -> list[Fixed]:
+    """Changes of a stored configuration that would move existing claims, while the pool has members. Nothing moves without a word.
+
+    `rolled`: options of the provider that a member is made from. They may change: who is there is renewed once it is idle.
+    """
     if not members:
         return []
     there = f"{members} member{'s are' if members > 1 else ' is'} there"
     found = []
     for name, instead in FIXED_WITH_MEMBERS.items():
         for change in diff_values(before.get(name), after.get(name), name):
-            if change.field in MAY_CHANGE:
+            option = change.field.removeprefix("provider.").partition(".")[0] if name == "provider" else ""
+            if change.field in MAY_CHANGE or option in rolled:
                 continue
             last = change.field.rpartition(".")[2]
             what = PORT_WORDS.get(last, change.field) if name == "slots" else change.field

@@ -8,8 +8,8 @@ from django.db.models.functions import Now
 
 from pools.layout import lanes
 from pools.models import Member, Pool
-from pools.policy import Change, diff_values, list_fixed
-from pools.providers.base import option_readers, provider_class
+from pools.policy import Change, Fixed, diff_values, list_fixed
+from pools.providers.base import digest_of, option_readers, provider_class
 from pools.selectors import LIVE, get_pool, lock_pool, spec_of
 from pools.spec import PoolSpec, parse_pool, read_pool
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
@@ -101,6 +101,7 @@ def _columns(spec: PoolSpec) -> dict[str, Any]:
         "spec": spec.as_stored(),
         "min_members": spec.min_members,
         "max_members": spec.max_members,
+        "member_digest": digest_of(spec),
     }
 
 
@@ -108,6 +109,9 @@ def _write(pool: Pool, spec: PoolSpec, changes: list[Change], reason: str) -> No
     provider = provider_class(spec.provider)
     before = pool.revision
     columns = _columns(spec) | {"provider": spec.provider, "queue": provider.queue, "revision": before + 1}
+    if columns["member_digest"] != pool.member_digest:
+        columns |= {"roll_stopped_at": None, "roll_stop_reason": ""}  # what stopped a roll was made from something else
+        Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(spec_digest=digest_of(spec_of(pool)))
     Pool.objects.filter(pk=pool.pk).update(**columns, changed_at=Now())
     pool.refresh_from_db()
     record(
@@ -144,11 +148,15 @@ def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Fiel
     if pool.name != after.name:
         found.append(FieldError("name", f"The name of pool {pool.name} never changes.", "Make another pool and let the claims move over."))
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
-    found += [FieldError(f.field, _sentence(f.reason), f.way_out) for f in list_fixed(before.as_stored(), after.as_stored(), members)]
+    found += [FieldError(f.field, _sentence(f.reason), f.way_out) for f in _list_fixed(before, after, members)]
     if members > after.max_members and after.scaling is None:  # else whoever is idle goes, and the others once they are
         there = f"{members} member{'s are' if members > 1 else ' is'} there, more than {after.max_members}."
         found.append(FieldError("members.max", there, "Remove members first; they leave once they are empty."))
     return found
+
+
+def _list_fixed(before: PoolSpec, after: PoolSpec, members: int) -> list[Fixed]:
+    return list_fixed(before.as_stored(), after.as_stored(), members, provider_class(after.provider).rolled)
 
 
 def _sentence(text: str) -> str:

@@ -28,6 +28,8 @@ from pools.fields import (
 )
 from pools.layout import NOTHING_OWN, Layout, Own
 from pools.layout_spec import read_layout, read_own
+from pools.roll_spec import DEFAULT as DEFAULT_ROLL
+from pools.roll_spec import RollSpec, read_roll
 from pools.scaling_spec import Scaling, read_scaling
 from pools.task_spec import DEFAULT as DEFAULT_TASK
 from pools.task_spec import TaskSpec, read_task
@@ -35,7 +37,7 @@ from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
     "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
-    "approval", "task", "scaling",
+    "approval", "task", "scaling", "roll",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")
@@ -125,6 +127,8 @@ class PoolSpec:
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
     declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
     scaling: Scaling | None = None  # None: members come and go by hand
+    member_labels: Mapping[str, str] = field(default_factory=dict)  # of members that are made as demand wants them
+    roll: RollSpec = DEFAULT_ROLL  # how members that are outdated are renewed
     approval: Approval = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
     task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
@@ -145,6 +149,10 @@ class PoolSpec:
             stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
         if self.scaling is not None:
             stored["scaling"] = self.scaling.as_config()
+        if self.member_labels:
+            stored["members"]["labels"] = dict(sorted(self.member_labels.items()))
+        if self.roll != DEFAULT_ROLL:
+            stored["roll"] = self.roll.as_config()
         if self.approval != DEFAULT_APPROVAL:
             stored["approval"] = self.approval.as_config()
         if self.task != DEFAULT_TASK:
@@ -196,6 +204,10 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     task = read_task(given.get("task"), at(where, "task"), faults)
     approval = read_approval(given.get("approval"), at(where, "approval"), faults)
     scaling = _read_scaling(given.get("scaling"), at(where, "scaling"), members, provider, providers.get(provider), faults)
+    if members.labels and scaling is None:
+        what = "These labels are for members that are made as demand wants them, and here they come and go by hand."
+        faults.add(at(where, "members.labels"), what, "Give each member its labels, or add scaling.")
+    roll = _read_roll(given.get("roll"), at(where, "roll"), provider, providers.get(provider), faults)
     priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
     drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
@@ -208,7 +220,7 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
         name=name, layout=layout, group=group, description=description, provider=provider, options=options,
         min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
         top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, approval=approval, task=task,
-        scaling=scaling,
+        scaling=scaling, member_labels=members.labels, roll=roll,
     ), []  # fmt: skip
 
 
@@ -227,6 +239,14 @@ def _read_scaling(
     return read_scaling(value, where, faults, low=members.low, high=members.high, own=getattr(reader, "policies", None))
 
 
+def _read_roll(value: Any, where: str, provider: str, reader: OptionReader | None, faults: Faults) -> RollSpec:
+    """Only who makes members can make them anew."""
+    if value is not None and getattr(reader, "is_owner", True) is False:
+        what = f"The provider {provider} does not make its members, so it can't renew them."
+        faults.add(where, what, "Leave roll out, or use a provider that makes them, like local.")
+    return read_roll(value, where, faults)
+
+
 def _read_layout(value: Any, where: str, faults: Faults, *, has_agents: bool) -> Layout | None:
     """Agents do tasks: without a word they have the shipped layout, and one in which no slot takes a task is none for them."""
     if value is None and has_agents:
@@ -242,6 +262,7 @@ class _Members:
     low: int
     high: int
     declared: tuple[MemberSpec, ...] | None
+    labels: Mapping[str, str]
 
 
 def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader], faults: Faults) -> tuple[str, Mapping[str, Any]]:
@@ -261,7 +282,7 @@ def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader]
 
 
 def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> _Members:
-    given = read_mapping({} if value is None else value, where, ("min", "max", "list"), faults)
+    given = read_mapping({} if value is None else value, where, ("min", "max", "list", "labels"), faults)
     declared = None if given.get("list") is None else tuple(read_members(given["list"], at(where, "list"), layout, faults))
     low = read_integer(given, where, "min", faults, 0, MOST_MEMBERS, 0)
     high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS)
@@ -271,7 +292,7 @@ def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults)
         faults.add(at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max.")
     if declared is not None and len(declared) > high:
         faults.add(at(where, "list"), f"{len(declared)} members are declared, at most {high} are allowed.", "Raise members.max.")
-    return _Members(low, high, declared)
+    return _Members(low, high, declared, read_labels(given.get("labels"), at(where, "labels"), faults))
 
 
 def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> list[MemberSpec]:

@@ -131,6 +131,13 @@ SCALING: Json = {
         },
     ],
 }
+ROLL: Json = {
+    "description": "How members are renewed that were made from another configuration: once they are idle, or when somebody says so.",
+    "oneOf": [
+        {"type": "string", "enum": ["idle", "manual"]},
+        body(policy={"type": "string", "enum": ["idle", "manual"]}, ready_within=DURATION),
+    ],
+}
 CONFIG_PROPERTIES: dict[str, Json] = {
     "kind": {"type": "string", "enum": ["Pool"]},
     "name": POOL_NAME,
@@ -146,6 +153,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "members": body(
         min={"type": "integer", "minimum": 0},
         max={"type": "integer", "minimum": 0},
+        labels=LABELS | {"description": "Of members that are made as demand wants them."},
         list={
             "type": "array",
             "items": {
@@ -172,6 +180,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "approval": APPROVAL,
     "task": TASK,
     "scaling": SCALING,
+    "roll": ROLL,
 }
 CONFIG_BODY: Json = body(("name",), **CONFIG_PROPERTIES)
 PUT_BODY: Json = body((), **CONFIG_PROPERTIES)

@@ -15,6 +15,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from pools.fields import Faults, read_mapping
+from pools.roll_spec import fingerprint
+from pools.spec import PoolSpec
 from project.kernel.operations import PermanentError
 
 DEFAULT_PROVIDERS = (
@@ -98,6 +100,8 @@ class Provider(ABC):
     queue: ClassVar[str] = ""  # of its operations; empty: nothing to do outside, a slot is free as soon as it is let go
     is_owner: ClassVar[bool] = False  # members exist outside because we make them, so we may delete them
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
+    # Of them those that a member is made from. They may change while members are there, who are outdated then and renewed once idle.
+    rolled: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
     look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
@@ -185,6 +189,14 @@ class Reader:
 def option_readers() -> Mapping[str, Reader]:
     """For pools.spec, which knows no provider."""
     return {kind: Reader(provider) for kind, provider in known_providers().items()}
+
+
+def digest_of(spec: PoolSpec) -> str:
+    """Of what a member is made from; empty where we do not make them."""
+    provider = known_providers().get(spec.provider)
+    if provider is None or not provider.is_owner:
+        return ""
+    return fingerprint(spec.provider, spec.options, provider.rolled, spec.member_labels)
 
 
 def has_agents(kind: str) -> bool:

@@ -19,7 +19,9 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 
+from pools.fields import Faults, at
 from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.task_spec import read_env
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.embedded.process import write_private
@@ -40,6 +42,11 @@ PASSED_ON = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
     "TF_CLI_CONFIG_FILE", "TF_PLUGIN_CACHE_DIR",
 )  # fmt: skip
+# What a pool may say of it instead of us: whoever configures pools is not who runs Berth.
+SETTABLE = (
+    "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ", "http_proxy",
+    "https_proxy", "no_proxy",
+)  # fmt: skip
 
 
 class LocalProvider(Provider):
@@ -48,6 +55,17 @@ class LocalProvider(Provider):
     is_owner: ClassVar[bool] = True
     has_agents: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
+    option_fields: ClassVar[tuple[str, ...]] = ("env",)
+    rolled: ClassVar[tuple[str, ...]] = ("env",)
+
+    @classmethod
+    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+        """`env`: other values for what an agent passes on to its tasks. Not for what could make a program of it that is not ours."""
+        given = super().read_options(options, where, faults)
+        chosen = read_env(given.get("env"), at(where, "env"), faults)
+        for name in sorted(set(chosen) - set(SETTABLE)):
+            faults.add(at(f"{where}.env", name), f"{name} is not set for agents here.", f"Known: {', '.join(SETTABLE)}. Tasks: task.env.")
+        return {"env": dict(sorted(chosen.items()))} if chosen else {}
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
@@ -62,7 +80,7 @@ class LocalProvider(Provider):
             remove(folder)
             return MemberReport(is_gone=True)
         if member.state == "creating":
-            return self._start(folder, member)
+            return self._start(folder, member, pool.options.get("env") or {})
         running = _find(folder, member)
         if running is None and not folder.exists():
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
@@ -77,7 +95,7 @@ class LocalProvider(Provider):
         places = [(folder_of(pool, member), member) for member in pool.members]
         return Look(tuple(_see(folder, member) for folder, member in places if member.state != "deleting" or folder.exists()))
 
-    def _start(self, folder: Path, member: MemberSnapshot) -> MemberReport:
+    def _start(self, folder: Path, member: MemberSnapshot, chosen: Mapping[str, str]) -> MemberReport:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         with only_one(folder):
@@ -89,16 +107,16 @@ class LocalProvider(Provider):
                 raise ProviderError(f"What runs in {folder} does not end.")
             _write_token(folder, member)
             (folder / "ended.json").unlink(missing_ok=True)
-            start_agent(folder, member.incarnation)
+            start_agent(folder, member.incarnation, chosen)
         return MemberReport(external_id=folder.name)
 
 
-def start_agent(folder: Path, incarnation: int) -> Process:
+def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Process:
     command = [sys.executable, "-m", AGENT, "--url", find_url()]
     command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
     if (work := work_folder(folder)) is not None:
         command += ["--work", str(work)]
-    environment = _environment()
+    environment = _environment() | dict(chosen)
     return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
 
 
