@@ -24,6 +24,7 @@ from project.pages.actions import member_actions, pool_actions
 from project.pages.scaling import is_shown as is_scaled
 from project.pages.scaling import scaling_context
 from project.pages.sparks import draw_charts
+from project.pages.upcoming import upcoming
 from slots.boards import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
 from slots.display import Part, bar_parts, pool_class
 from slots.selectors import count_pools
@@ -228,6 +229,7 @@ of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"co
 of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
 of_pool("pool.members", "regions/pool_members.html", members, 0.5)
 of_pool("pool.charts", "regions/pool_charts.html", charts, 5.0)
+of_pool("pool.upcoming", "regions/pool_upcoming.html", upcoming, 5.0)
 of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
 of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
 

@@ -152,13 +152,15 @@
     else if (box) choose(box);
   });
 
-  // What stays chosen while the boxes are rendered again.
-  document.addEventListener("berth:changed", () => {
-    const name = new URL(location.href).searchParams.get("member");
+  // What stays chosen while the boxes are rendered again; at first the one that the page chose.
+  const mark = () => {
+    const name = new URL(location.href).searchParams.get("member") ?? document.querySelector("[data-chosen]")?.dataset.chosen;
     for (const box of all(".mem")) {
       if (box.dataset.name === name) box.setAttribute("aria-current", "true");
       else box.removeAttribute("aria-current");
     }
-  });
+  };
+  document.addEventListener("berth:changed", mark);
+  mark();
   berth.members = { pick };
 })();
