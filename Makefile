@@ -11,7 +11,7 @@ NAME ?=
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu agent lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu kube agent lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,9 @@ chromium:  ## install the browser that the page tests use
 
 tofu:  ## build the OpenTofu that the tests on a real binary use (needs Go; once, into ~/.cache/berth)
 	@.ci/tofu
+
+kube:  ## build the Kubernetes API server that tests use (needs Go; once, into ~/.cache/berth; or KUBEBUILDER_ASSETS names it)
+	@.ci/kube
 
 agent:  ## write the agent as one file: dist/berth-agent.pyz
 	@$(PYTHON) -m slots.agent_build dist/berth-agent.pyz

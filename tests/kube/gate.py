@@ -1,0 +1,87 @@
+"""A way to a real API server on which things go wrong by order of a test: the same faults that the fake one has in itself."""
+
+import http.client
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tests.kube.faults import Faults, met, split, verb_of
+from tests.kube.front import Answer, Front, Request
+
+BEAT = 0.25
+CUT, END = b"cut", None
+PASSED_ON = ("authorization", "content-type", "accept", "user-agent")
+
+
+class Gate:
+    def __init__(self, host: str, port: int, ca: str) -> None:
+        self.host, self.port = host, port
+        self.context = ssl.create_default_context(cafile=ca)
+        self.faults = Faults()
+        self.front = Front(self.answer)
+
+    def answer(self, request: Request) -> Answer:
+        return met(self.faults, request, self.forward_or_cut, self.front)
+
+    def forward_or_cut(self, request: Request) -> Answer:
+        try:
+            return self.forward(request)
+        except (OSError, http.client.HTTPException):
+            return Answer(0, is_cut=True)
+
+    def forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.context)
+        is_watch = False
+        try:
+            headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+            connection.request(request.method, request.target, request.body or None, headers)
+            answer = connection.getresponse()
+            kept = {name: value for name in ("Content-Type", "Retry-After", "Warning") if (value := answer.getheader(name))}
+            _, _, _, name, _ = split(request.path)
+            is_watch = answer.status == 200 and verb_of(request.method, name, request.query) == "watch"
+            if is_watch:
+                return Answer(200, headers=kept, stream=follow(connection, answer))
+            return Answer(answer.status, answer.read(), kept)
+        finally:
+            if not is_watch:
+                connection.close()
+
+
+def follow(connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """What comes, as it comes, and an empty piece where nothing has come for a while."""
+    pieces: queue.Queue[bytes | None] = queue.Queue()
+    sock = connection.sock
+    assert sock is not None
+    sock.settimeout(None)
+
+    def pump() -> None:
+        try:
+            while piece := answer.read1(65536):
+                pieces.put(piece)
+        except (OSError, ValueError, http.client.HTTPException):
+            pieces.put(CUT)  # the server has gone: so does our stream
+        else:
+            pieces.put(END)
+        finally:
+            answer.close()
+            connection.close()
+
+    threading.Thread(target=pump, daemon=True, name="gate").start()
+    try:
+        while True:
+            try:
+                piece = pieces.get(timeout=BEAT)
+            except queue.Empty:
+                yield b""
+                continue
+            if piece is None or piece is CUT:
+                break
+            yield piece
+        if piece is CUT:
+            raise ConnectionResetError("the server has gone")
+    finally:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,47 @@
+"""`-p tests.kube.plugin`: clusters for tests, one in memory and a real one as `make kube` builds it. Each is started once, when a test
+first wants it. Where the real one is missing its tests are left out, and that is said loudly."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.world import FakeKube, KubeWorld, RealKube
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MISSING = "no kube-apiserver: make kube"
+WORLDS = {"fake": "fake_kube", "real_kube": "real_kube"}  # what stands in the names of tests, and the fixture
+
+
+@pytest.fixture(scope="session")
+def fake_kube() -> Iterator[FakeKube]:
+    world = FakeKube()
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session")
+def real_kube() -> Iterator[RealKube]:
+    built = Path(subprocess.run([ROOT / ".ci/kube", "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    if not all(os.access(built / name, os.X_OK) for name in ("etcd", "kube-apiserver")):
+        pytest.skip(MISSING)
+    world = RealKube(built)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session", params=list(WORLDS))
+def kube_world(request: pytest.FixtureRequest) -> KubeWorld:
+    """Both, one after the other."""
+    world: KubeWorld = request.getfixturevalue(WORLDS[request.param])
+    return world
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    left_out = [report for report in terminalreporter.getreports("skipped") if MISSING in str(report.longrepr)]
+    if left_out:
+        line = f"{len(left_out)} tests on a real Kubernetes API server were LEFT OUT: it is not built here. Needs Go, once: make kube"
+        terminalreporter.write_sep("!", line, red=True, bold=True)
