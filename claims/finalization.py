@@ -14,6 +14,7 @@ from django.db import transaction
 from claims.notices import tell_of_deadline
 from claims.policy import Pending, Timed, look_at, look_at_pending, words_for
 from claims.services.deleting import finish_deleting
+from claims.services.draining import put_out_all
 from claims.services.holds import DECISIONS, approval_of, let_go, look_at_hold
 from claims.services.losing import lose_claim
 from claims.services.releasing import Ending, after_end, end_unheld, give_back, tell_freed
@@ -23,6 +24,7 @@ from project.kernel.actor import current_actor
 from project.kernel.chores import chore, each, is_away
 from project.kernel.hints import hint
 from project.kernel.retention import delete_old, keeps
+from slots.draining import list_over
 from slots.finalization import keeps_pool
 
 logger = logging.getLogger(__name__)
@@ -173,6 +175,14 @@ def lose_claims() -> bool:
     members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
     found = [(row.id, member_id) for member_id in members for row in CLAIMS.rows("claims_on_member", member=member_id)]
     each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
+    return len(members) == BATCH
+
+
+@chore("drains over", every=0.5)
+def put_out_overdue() -> bool:
+    """Claims on members whose drain is past its deadline, each in a transaction of its own."""
+    members = list_over(BATCH)
+    each(members, put_out_all)
     return len(members) == BATCH
 
 

@@ -98,6 +98,7 @@ CLAIM_WORDS = {
     "shrink": "gave back",
     "resize": "resized",
     "force_release": "released by force",
+    "put_out": "put out of",
     "grow": "took",
     "start": "started on",
     "plan": "has a plan",
@@ -126,6 +127,10 @@ MEMBER_WORDS = {
     "uncordon": "takes claims again",
     "remove": "leaves when it is empty",
     "keep": "stays after all",
+    "drain": "drains",
+    "force_drain": "is drained by force",
+    "undrain": "takes claims again, its drain is taken back",
+    "drained": "is drained and stays closed",
     "offline": "is offline",
     "online": "is back",
     "ready": "is ready",
@@ -138,6 +143,7 @@ MEMBER_WORDS = {
     "down": "does not run",
     "give_up": "is not started again by itself",
     "issue_token": "gets a token",
+    "order_token": "is to get another token",
 }
 POOL_WORDS = {
     "create": "created",
@@ -185,6 +191,11 @@ GLYPHS = {
     "uncordon": "ready",
     "remove": "draining",
     "keep": "ready",
+    "drain": "draining",
+    "force_drain": "draining",
+    "undrain": "ready",
+    "drained": "cordoned",
+    "put_out": "lost",
     "offline": "unhealthy",
     "lose": "lost",
     "online": "ready",
@@ -287,7 +298,7 @@ def _claim(row: EventRow, names: Names, count: int) -> list[Part]:
     if place is None:
         pool = names.pools.get(row.pool_id or 0)
         return [*parts, Part(f" {verb}"), *([Part(" in "), Part(pool, f"/pools/{pool}/")] if pool and verb == "waits" else [])]
-    joint = " " if verb.endswith((" to", " in", " on", "left", "took")) else ", "
+    joint = " " if verb.endswith((" to", " in", " on", " of", "left", "took")) else ", "
     more = [Part(f" and {count - 1} more")] if count > 1 else []
     tail = [Part(" drains")] if row.after == "draining" else []
     return [*parts, Part(f" {verb}{joint}"), place, *more, *tail]

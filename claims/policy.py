@@ -9,7 +9,7 @@ SOONEST, LATEST = 1.0, 300.0  # between two looks of the finalizer at a claim th
 
 # A claim that waits for one of these waits for holders to leave: it will be served if nobody passes it. Everything else (no member, no
 # pool, a pause) is not cured by holding others up.
-HOLDERS_LEAVE = frozenset({"full", "not_enough", "not_contiguous", "not_together", "no_common_number", "behind", "next"})
+HOLDERS_LEAVE = frozenset({"full", "not_enough", "not_contiguous", "not_together", "no_common_number", "no_pair", "behind", "next"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Wanted:
     on_one_member: bool = False
     same_number: bool = False
     selector: Mapping[str, str] = field(default_factory=dict)
+    is_paired: bool = False  # in one of its pools each number takes two slots: TCP and UDP are separate there
 
 
 class Refusal(NamedTuple):
@@ -154,6 +155,8 @@ def find_reason(wanted: Wanted, pools: Sequence[PoolState]) -> str:
         return "no_common_number"
     if wanted.on_one_member and wanted.size > 1:
         return "not_together"
+    if wanted.is_paired:
+        return "no_pair"
     if wanted.selector:
         return "full"  # what is free has not the labels
     return "not_enough" if wanted.size > 1 else "next"
@@ -317,6 +320,7 @@ class Fate(NamedTuple):
     reason: str
     wait: float = 0.0  # seconds of back-off
     rank: int | None = None  # 0: it was approved, and goes first
+    step: str | None = None  # `plan`: from its beginning, and that counts as no failure
 
 
 def fate_of_lost(
@@ -344,6 +348,14 @@ def fate_of_lost(
     if is_retried:
         return Fate("waiting", "", f"{what}, it is tried again")
     return Fate("ended", "lost", what)
+
+
+def fate_of_drained(*, step: str, is_retried: bool, is_reserved: bool, is_started: bool, has_task: bool) -> Fate:
+    """Of a claim that its member's drain puts out. It is nobody's failure: a plan goes back into its line at once, and none is counted."""
+    what = "its member was drained"
+    if has_task and step != "apply" and not is_reserved:
+        return Fate("waiting", "", f"{what}, it plans again", step="plan")
+    return fate_of_lost(step=step, is_retried=is_retried, is_reserved=is_reserved, is_started=is_started, has_task=has_task, what=what)
 
 
 def words_for(seconds: float) -> str:

@@ -100,22 +100,31 @@ def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: st
         attempts=claim.attempts,
         what=what,
     )
+    meet_fate(held, fate, lost_member=lost_member, note=note)
+    return fate
+
+
+def meet_fate(
+    held: Held, fate: Fate, *, verb: str = "lose", words: str = "was lost while it applied", lost_member: int | None = None, note: str = ""
+) -> None:
+    """`words`: how an apply ended, where one did."""
+    claim = held.claim
     to: str = fate.to
     if to == "waiting" and held.workspace is not None and held.workspace.is_locked:
         to = "blocked"
     ending = Ending(
         to=to,
         outcome=fate.outcome,
-        verb="park" if to == "parked" else "lose",
+        verb="park" if to == "parked" else verb,
         reason=f"{fate.reason}: {note}" if note else fate.reason,
         wait=fate.wait,
         lost_member=lost_member,
         rank=fate.rank,
+        step=fate.step,
         is_seeking=to == "parked" and approval_of(claim.pool_id).holds(claim.waited or 0.0),
     )
-    let_go(held, ending, words="was lost while it applied")
+    let_go(held, ending, words=words)
     hint("claims")
-    return fate
 
 
 def approval_of(pool_id: int | None) -> Approval:

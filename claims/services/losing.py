@@ -25,13 +25,15 @@ def _lose(claim_id: int, member_id: int, reason: str) -> bool:
         held = look_at_hold(claim_id)
         if not held.holds or not CLAIMS.value("holds_on", claim=claim_id, member=member_id):
             return False
-        if not _replace(held, member_id, reason):
+        note = f"a member was lost: {reason}" if reason else "a member was lost"
+        if not replace_places(held, member_id, note):
             lose_hold(held, what="its member was lost", lost_member=member_id, note=reason)
     return True
 
 
-def _replace(held: Held, member_id: int, reason: str) -> bool:
-    """Not for what must stand together, nor for tasks, which run in one slot."""
+def replace_places(held: Held, member_id: int, note: str, *, is_lost: bool = True) -> bool:
+    """What it has of several slots on this member is put elsewhere. Not for what must stand together, nor for tasks, which run in one slot.
+    On a member that is lost its slots retire, else they drain."""
     claim = held.claim
     if claim.state != "bound" or claim.size == 1 or claim.step:
         return False
@@ -53,8 +55,8 @@ def _replace(held: Held, member_id: int, reason: str) -> bool:
                 targets |= dict(zip(ordinals, found, strict=True))
             rows = CLAIMS.rows(
                 "move",
-                claim=claim.id, generation=claim.generation, ordinals=list(targets), targets=list(targets.values()), lost_member=member_id,
-                drain=DRAIN, actor=current_actor(), reason=f"a member was lost: {reason}" if reason else "a member was lost",
+                claim=claim.id, generation=claim.generation, ordinals=list(targets), targets=list(targets.values()),
+                lost_member=member_id if is_lost else None, drain=DRAIN, actor=current_actor(), reason=note,
             )  # fmt: skip
     except DatabaseError as error:
         if sqlstate(error) not in TAKEN:
