@@ -1,9 +1,11 @@
 -- What agents ask of claims: their orders all the time, the rest once a task.
 
--- _mark: what a member's orders are, as one number: it changes with every hand-over to it and from it, and when it is to leave.
+-- _mark: what a member's orders are, as one number: it changes with every hand-over to it and from it, when it is to leave, and when who may
+-- ask for them changes: another token, another incarnation.
 (SELECT coalesce(bit_xor(hashint8extended(s.generation, hashint8extended(s.id, hashtext(s.state)))), 0) FROM slots_slot s
     WHERE s.member_id = m.id AND s.state IN ('held', 'reserved', 'draining'))
   # CASE WHEN m.is_leaving OR m.state = 'deleting' THEN 1 ELSE 0 END
+  # hashtextextended(m.token_hash || '/' || m.previous_token_hash || '/' || m.state, m.incarnation)
 
 -- orders: what a member is to run, what it is to end, and what it must keep for later. One row at least.
 SELECT ({_mark}) AS mark, m.is_leaving OR m.state = 'deleting' AS is_leaving,

@@ -113,9 +113,13 @@ class Ears:
         self._written_at = 0.0
         self._lock = threading.Lock()
 
-    def hear(self, member_id: int, incarnation: int) -> None:
+    def note(self, member_id: int, incarnation: int) -> None:
+        """Written by the watch: who says so waits there, too."""
         with self._lock:
             self._heard[member_id] = incarnation
+
+    def hear(self, member_id: int, incarnation: int) -> None:
+        self.note(member_id, incarnation)
         if heard := self.take():
             try:
                 AGENTS.rows("hear", members=list(heard), incarnations=list(heard.values()))

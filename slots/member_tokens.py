@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class AgentIdentity:
     incarnation: int
     state: str
     is_leaving: bool
+    is_replaced: bool = field(default=False, compare=False)  # it came with the token before the present one, which opens for a while yet
 
     @property
     def actor(self) -> str:
@@ -109,7 +110,8 @@ def identify_member(secret: str) -> AgentIdentity:
         raise BadMemberToken(_explain(secret, row), member_id=row.id, pool_id=row.pool_id, why="wrong")
     if row.state == "gone":
         raise BadMemberToken(f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone")
-    return AgentIdentity(row.id, row.name, row.pool_id, row.pool, row.revision, row.incarnation, row.state, row.is_leaving)
+    is_replaced = row.token_hash != hashed
+    return AgentIdentity(row.id, row.name, row.pool_id, row.pool, row.revision, row.incarnation, row.state, row.is_leaving, is_replaced)
 
 
 def _explain(secret: str, row: Any) -> str:

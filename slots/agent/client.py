@@ -100,7 +100,8 @@ class Client:
         except ValueError as error:
             raise Unusable(f"--url {url!r} has no port that can be: {error}.") from error
         self.is_secure = parts.scheme == "https"
-        self.prefix = parts.path.rstrip("/") + BASE
+        self.netloc, self.root = parts.netloc, parts.path.rstrip("/")
+        self.prefix = self.root + BASE
         self.context = ssl.create_default_context(cafile=ca_file) if self.is_secure else None
         self.read_token = read_token
         self.token = read_token()
@@ -214,6 +215,15 @@ class Client:
         connection.auto_open = 0
         self.own.connection = connection
         return connection, False
+
+    def open_socket(self, timeout: float) -> socket.socket:
+        """Of its own, for another protocol than HTTP's."""
+        sock = socket.create_connection((self.host, self.port or (443 if self.is_secure else 80)), timeout)
+        try:
+            return sock if self.context is None else self.context.wrap_socket(sock, server_hostname=self.host)
+        except BaseException:
+            sock.close()
+            raise
 
     def close(self) -> None:
         connection = getattr(self.own, "connection", None)

@@ -1,4 +1,5 @@
-"""Talks with the server while the loop decides: hello, then one long-poll after the other. Each of its calls is the agent's heartbeat."""
+"""Talks with the server while the loop decides: hello, then what the open connection says, or one long-poll after the other where there is
+none. Each of its calls is the agent's heartbeat."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
+from .channel import Channel, Cut, Door
 from .client import Backoff
 from .errors import Away, BadToken, Refused
-from .wire import Hello, Stop, read_orders
+from .wire import Hello, Orders, Stop, read_orders
 
 if TYPE_CHECKING:
     from .runner import Context
@@ -18,6 +20,7 @@ LOAD_EVERY = 60.0
 LONGEST = 10.0  # seconds between two tries
 SLOW = 15.0  # between tries with a token that is refused
 AWAY_LONG = 10.0  # after this long, the agent announces itself anew
+LOOK = 1.0  # seconds: the agent may be told to say hello, or to end, while nothing comes
 QUICK, MOST_QUICK = 0.2, 5  # a server that answers at once, again and again, is asked no more often than this
 
 
@@ -29,9 +32,12 @@ class Poller(threading.Thread):
         self.is_ending = False
         self.needs_hello = True
         self.version = ""
+        self.orders: Orders | None = None
         self.wait_s = 15.0
         self.heard_at = time.monotonic()
         self.load_at = time.monotonic()
+        self.door = Door(context.client, context.journal)
+        self.channel: Channel | None = None
         self.lock = threading.Lock()
         self.stopped: list[Stop] = []
         self.stopper = threading.Thread(target=self._say_all_stopped, name="stopped", daemon=True)
@@ -76,6 +82,8 @@ class Poller(threading.Thread):
             self.context.journal.note("no orders", error=reason, again_s=round(delay, 1))
             self.tell(("away", reason))
             quit_now.wait(delay)
+        if self.channel is not None:
+            self.channel.close()
         self.context.client.close()
 
     def _step(self) -> None:
@@ -86,16 +94,48 @@ class Poller(threading.Thread):
             except Exception:
                 self.needs_hello = True
                 raise
-            self.wait_s, self.version = answer.wait_s, answer.orders.version
-            self.tell(("orders", answer.orders))
+            self.wait_s, self.door.beat_s = answer.wait_s, answer.beat_s
+            self._take(answer.orders)
             return
+        self.channel = self.channel or self.door.take()
+        if self.channel is not None:
+            self._listen(self.channel)
+        else:
+            self._poll()
+
+    def _poll(self) -> None:
+        wait = min(self.wait_s, max(LOOK, self.door.until_look))  # not for long beside a connection that is about to be there
         have = urllib.parse.quote(self.version, safe="")
-        orders = read_orders(self.context.client.get(f"orders/?wait={self.wait_s:g}&have={have}", timeout=self.wait_s + 15))
-        self.version = orders.version
+        orders = read_orders(self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15))
+        self._take(orders)
+        if (load := self._due_load()) is not None:
+            self.context.client.post("heartbeat/", {"load": load})
+
+    def _listen(self, channel: Channel) -> None:
+        """Until something comes, or it is to be looked elsewhere for a moment. What breaks here is asked by the next poll."""
+        try:
+            if channel.until_beat <= 0:
+                channel.beat(self.version, self._due_load())
+            said = channel.receive(max(0.05, min(LOOK, channel.until_beat)))
+            orders = read_orders(said) if said is not None and "orders" in said else None
+        except (Cut, Away) as error:
+            self.channel = None
+            self.door.lose(channel, error if isinstance(error, Cut) else Cut(str(error)))
+            return
+        if orders is not None:
+            self._take(orders)
+        elif said is not None and self.orders is not None and said.get("version") == self.version:
+            self._take(self.orders)  # said once more, as a poll would
+
+    def _take(self, orders: Orders) -> None:
+        self.orders, self.version = orders, orders.version
         self.tell(("orders", orders))
-        if self.load is not None and time.monotonic() - self.load_at > LOAD_EVERY:
-            self.load_at = time.monotonic()
-            self.context.client.post("heartbeat/", {"load": self.load()})
+
+    def _due_load(self) -> dict[str, Any] | None:
+        if self.load is None or time.monotonic() - self.load_at <= LOAD_EVERY:
+            return None
+        self.load_at = time.monotonic()
+        return self.load()
 
     def _say_all_stopped(self) -> None:
         backoff = Backoff(most=10)

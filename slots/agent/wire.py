@@ -58,6 +58,7 @@ class Hello:
     grace_s: float
     limits: Limits
     orders: Orders
+    beat_s: float = 15.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def read_hello(body: dict[str, Any]) -> Hello:
         number(body, "grace_s", 20, 0.1, 600),
         read_limits(body.get("limits")),
         read_orders(body),
+        number(body, "beat_s", 15, 0.1, 60),
     )
 
 

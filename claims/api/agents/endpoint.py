@@ -1,6 +1,8 @@
 """Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and then rather than each time."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -86,16 +88,20 @@ class AgentEndpoint(LeanEndpoint):
 
 
 def identify_agent(request: HttpRequest) -> AgentIdentity:
-    """A caller beyond its share, and an address that tries one token after the other, are refused before the database is asked."""
-    header: str = request.META.get("HTTP_AUTHORIZATION", "")
+    return identify_header(request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("REMOTE_ADDR", ""), partial(count, request))
+
+
+def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
+    """A caller beyond its share, and an address that tries one token after the other, are refused before the database is asked.
+    `take`: counts a call of who is known."""
     if not header:
         raise NoAgent
     secret = header[len(SCHEME) :].strip()
     if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
         raise AgentUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
-    caller, address = hash_secret(secret), request.META.get("REMOTE_ADDR", "")
+    caller = hash_secret(secret)
     if known := buckets().is_known(caller):
-        count(request, caller)
+        take(caller)
     else:
         refuse_strangers(address)
     try:
@@ -106,5 +112,5 @@ def identify_agent(request: HttpRequest) -> AgentIdentity:
             note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
         raise AgentUnauthenticated(error)
     if not known:
-        count(request, caller)
+        take(caller)
     return agent

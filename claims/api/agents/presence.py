@@ -16,7 +16,7 @@ from pools.fields import read_text as read_text_field
 from pools.lean import answer
 from project import __version__
 from project.kernel.errors import Conflict, FieldError, Invalid
-from slots.member_tokens import note_refused
+from slots.member_tokens import AgentIdentity, note_refused
 from slots.services import beat_member, take_offline
 
 BIGINT = 2**63 - 1
@@ -91,9 +91,7 @@ class AgentHeartbeat(AgentEndpoint):
         if not isinstance(load, dict):
             faults.add("load", "This is not an object.", "Send names with values, or leave it out.")
         faults.raise_if_any()
-        known = AGENTS.one("present", member=call.agent.member_id, incarnation=call.agent.incarnation)
-        who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
-        beat_member(member_id=call.agent.member_id, incarnation=call.agent.incarnation, load=load | who)
+        note_load(call.agent, load)
         return answer({})
 
 
@@ -125,6 +123,13 @@ class AgentGoodbye(AgentEndpoint):
             next_look=None if liveness is None else liveness.lost,
         )
         return answer({})
+
+
+def note_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
+    """What it says of itself now; who it is, it said when it began."""
+    known = AGENTS.one("present", member=agent.member_id, incarnation=agent.incarnation)
+    who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
+    beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=load | who)
 
 
 def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
