@@ -19,15 +19,16 @@ from claims.scaling_snapshot import SCALING, Subject, Wanted, read_subjects, rea
 from claims.statements import repeat
 from pools.models import Member, Pool
 from pools.providers.base import own_policies
-from pools.scaling import Decision, Fixed, Judged, Policy, decide
+from pools.scaling import Decision, Fixed, Judged, Policy, decide, decide_roll
 from pools.scaling.model import record_inputs
 from pools.scaling_spec import build_policy
 from pools.selectors import get_pool
-from pools.spec import MemberSpec
+from pools.spec import MemberSpec, PoolSpec
 from project.kernel.chores import is_away
 from project.kernel.errors import BerthError, Conflict
 from project.kernel.events import record
 from project.kernel.hints import hint
+from slots.restarting import rebuild_if_empty
 from slots.rows import add_member_rows, align_slots, let_go
 from slots.services import align_pool
 
@@ -61,10 +62,19 @@ def _scale_chunk(pool_ids: list[int], wanted: Wanted) -> dict[int, Decision]:
         subjects = read_subjects(rows, wanted)
         decided = [(subject, settle(subject, think(subject))) for subject in subjects if subject.spec.scaling is not None]
         for subject in subjects:
-            if subject.spec.scaling is None:  # it was, and it is still frozen
+            if subject.spec.scaling is None:  # it was and is still frozen, or members that were made by hand are outdated
                 follow_freeze(subject)
+                decided += renew_by_hand(subject)
         write_down(decided)
     return {subject.id: decision for subject, decision in decided}
+
+
+def renew_by_hand(subject: Subject) -> list[tuple[Subject, Decision]]:
+    """Where members come and go by hand, those that are outdated are renewed in their places. What is waited for is not written down."""
+    found = decide_roll(subject.snapshot)
+    if found is None or not found.is_done or subject.snapshot.limits.paused or subject.snapshot.limits.frozen:
+        return []
+    return [(subject, settle(subject, replace(found, inputs=record_inputs(subject.snapshot))))]
 
 
 def think(subject: Subject) -> Decision:
@@ -102,44 +112,69 @@ def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, Decision]:
 
 def settle(subject: Subject, decision: Decision) -> Decision:
     """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of this pool nor of the others."""
-    is_quiet = not decision.delta and not subject.row.is_pin_over and not subject.row.is_pause_over
+    row = subject.row
+    is_quiet = not (decision.is_done or row.is_pin_over or row.is_pause_over or row.is_roll_pause_over)
     if is_quiet and frozen_until_of(subject) == subject.row.frozen_until:
         return decision  # most of the time
     try:
         with transaction.atomic():
             follow_freeze(subject)
             end_orders(subject)
-            return carry_out(subject, decision) if decision.delta else decision
+            return carry_out(subject, decision) if decision.is_done else decision
     except (DatabaseError, BerthError) as error:
         if is_away(error):
             raise
         logger.exception("pool %s could not be scaled by %s", subject.row.name, decision.delta)
         reason = f"{decision.reason}, but it could not be done: {error}"[:400]
-        return replace(decision, delta=0, verdict="failed", code="failed", reason=reason, clears_request=False, chosen=())
+        return replace(decision, delta=0, verdict="failed", code="failed", reason=reason, clears_request=False, chosen=(), step="")
 
 
 def carry_out(subject: Subject, decision: Decision) -> Decision:
     """In a transaction that has locked the pool and made the decision on what it saw under that lock."""
     pool = Pool.objects.get(pk=subject.id)
     before = len(subject.snapshot.there)
+    if decision.step in ("rebuild", "stop"):
+        return renew(pool, subject, decision) if decision.step == "rebuild" else stop_roll(pool, decision)
     if decision.delta > 0:
-        made = add_member_rows(pool, subject.spec, name_new(pool, decision.delta), decision.reason)
+        made = add_member_rows(pool, subject.spec, name_new(pool, subject.spec, decision.delta), decision.reason)
         decision = replace(decision, chosen=tuple(Judged(m.pk, m.name, "created") for m in made))
     else:
         decision = remove_members(pool, decision)
+    if decision.step and decision.delta:
+        SCALING.rows("set_surge", pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None)
     if decision.delta:
-        SCALING.rows("stamp_scaled", pool=pool.pk, delta=decision.delta)
+        if not decision.step:  # a roll has its own pace, and takes nothing of the policy's
+            SCALING.rows("stamp_scaled", pool=pool.pk, delta=decision.delta)
         data = {"delta": decision.delta, "members": [judged.name for judged in decision.chosen]}
         record("scale", pool_id=pool.pk, before=str(before), after=str(before + decision.delta), reason=decision.reason, data=data)
         hint("pools", "slots")
     return decision
 
 
-def name_new(pool: Pool, count: int) -> list[MemberSpec]:
+def renew(pool: Pool, subject: Subject, decision: Decision) -> Decision:
+    """In its place: closed, then found empty, then made anew. A claim that was faster keeps its member as it is."""
+    member = Member.objects.select_for_update(no_key=True).get(pk=decision.chosen[0].id)
+    labels = dict(subject.spec.member_labels) if subject.spec.scaling is not None else member.labels
+    if rebuild_if_empty(pool, member, decision.reason, labels=labels):
+        hint("pools", "slots")
+        return decision
+    spared = (Judged(member.pk, member.name, "taken meanwhile"),)
+    reason = f"{decision.reason}, but it has been taken meanwhile"
+    return replace(decision, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=spared, step="")
+
+
+def stop_roll(pool: Pool, decision: Decision) -> Decision:
+    SCALING.rows("stop_roll", pool=pool.pk, reason=decision.reason.removeprefix("The roll stops: "))
+    record("stop_roll", pool_id=pool.pk, before="rolling", after="stopped", reason=decision.reason)
+    hint("pools")
+    return decision
+
+
+def name_new(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
     """Numbers go on: the name of one that is gone is not given to another as long as anybody may remember it."""
     prefix = f"{pool.name[: LONGEST_NAME - 9]}-"
     last = SCALING.value("last_number", pool=pool.pk, prefix=prefix)
-    return [MemberSpec(f"{prefix}{last + i}") for i in range(1, count + 1)]
+    return [MemberSpec(f"{prefix}{last + i}", spec.member_labels) for i in range(1, count + 1)]
 
 
 def remove_members(pool: Pool, decision: Decision) -> Decision:
@@ -185,13 +220,15 @@ def follow_freeze(subject: Subject) -> None:
 def end_orders(subject: Subject) -> None:
     """A pin and a pause end by themselves."""
     row = subject.row
-    for is_over, verb, columns in (
-        (row.is_pin_over, "unpin", {"pin_count": None, "pin_until": None, "pin_reason": ""}),
-        (row.is_pause_over, "resume_scaling", {"scaling_paused_until": None, "scaling_pause_reason": ""}),
-    ):
+    paused: dict[str, dict[str, Any]] = {
+        "resume_scaling": {"scaling_paused_until": None, "scaling_pause_reason": ""},
+        "resume_roll": {"roll_paused_until": None, "roll_pause_reason": ""},
+    }
+    pinned: dict[str, dict[str, Any]] = {"unpin": {"pin_count": None, "pin_until": None, "pin_reason": ""}}
+    for is_over, verb in ((row.is_pin_over, "unpin"), (row.is_pause_over, "resume_scaling"), (row.is_roll_pause_over, "resume_roll")):
         if is_over:
-            Pool.objects.filter(pk=subject.id).update(**columns)
-            record(verb, pool_id=subject.id, before="pinned" if verb == "unpin" else "paused", reason="its time is over")
+            Pool.objects.filter(pk=subject.id).update(**(pinned | paused)[verb])
+            record(verb, pool_id=subject.id, before="pinned" if verb in pinned else "paused", reason="its time is over")
 
 
 # -- written down -----------------------------------------------------------------------------------------------------------------------
@@ -205,7 +242,7 @@ def write_down(decided: Sequence[tuple[Subject, Decision]]) -> None:
     again, new = [], []
     for subject, decision in decided:
         before = last.get(subject.id)
-        if before is not None and before.key == decision.key and not decision.delta:
+        if before is not None and before.key == decision.key and not decision.is_done:
             again.append((before.id, decision))
         else:
             new.append((subject, decision))
@@ -247,4 +284,5 @@ def inputs_of(decision: Decision) -> dict[str, Any]:
         "checks": [check._asdict() for check in decision.checks],
         "gauge": None if decision.gauge is None else decision.gauge._asdict(),
         "more_spared": decision.more_spared,
+        "step": decision.step,
     }

@@ -10,11 +10,18 @@ p.id, p.name, p.provider, p.queue, p.spec::text AS spec, p.min_members, p.max_me
   CASE WHEN p.paused_until > now() THEN coalesce(nullif(p.pause_reason, ''), 'the pool is paused') END AS paused,
   CASE WHEN p.scaling_paused_until > now() THEN coalesce(nullif(p.scaling_pause_reason, ''), 'no reason was given') END AS scaling_paused,
   coalesce(p.scaling_paused_until <= now(), false) AS is_pause_over,
-  coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, p.frozen_until, clock_timestamp() AS moment
+  coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, p.frozen_until, p.surge_id,
+  p.roll_ordered <> '' AND p.roll_ordered = p.member_digest AS is_roll_ordered,
+  CASE WHEN p.roll_paused_until > now() THEN coalesce(nullif(p.roll_pause_reason, ''), 'no reason was given') END AS roll_paused,
+  coalesce(p.roll_paused_until <= now(), false) AS is_roll_pause_over,
+  CASE WHEN p.roll_stopped_at IS NOT NULL THEN p.roll_stop_reason END AS roll_stopped, clock_timestamp() AS moment
 
--- scaled_pools: those whose members follow demand, and those that are still frozen though they follow it no more.
+-- scaled_pools: those whose members follow demand, those that are still frozen though they follow it no more, and those with members that
+-- are outdated.
 SELECT id, scale_requested_at IS NOT NULL AS is_requested FROM pools_pool p
-WHERE state = 'active' AND (spec->'scaling' IS NOT NULL OR frozen_until IS NOT NULL) ORDER BY id
+WHERE state = 'active' AND (spec->'scaling' IS NOT NULL OR frozen_until IS NOT NULL OR (member_digest <> '' AND EXISTS (
+  SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state IN ('creating', 'ready', 'offline') AND m.spec_digest NOT IN ('', p.member_digest))))
+ORDER BY id
 
 -- lock_scaled: first in the order of locks. What another scaler, or a person, is changing just now has its turn in the next cycle.
 SELECT {_pool_columns} FROM pools_pool p
@@ -30,8 +37,10 @@ SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) 
 -- member through slot_place, never a walk over all slots.
 SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.draining, m.deletion_cost, extract(epoch FROM m.created_at)::float8 AS created,
   extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,
-  m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.is_owned
-FROM pools_member m CROSS JOIN LATERAL (
+  m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.is_owned,
+  p.member_digest <> '' AND m.spec_digest NOT IN ('', p.member_digest) AS is_outdated,
+  extract(epoch FROM clock_timestamp() - m.state_at)::float8 AS state_for
+FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
   SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS slots, (count(*) FILTER (WHERE state = 'held'))::int AS running,
     (count(*) FILTER (WHERE state = 'reserved'))::int AS reserved, (count(*) FILTER (WHERE state = 'draining'))::int AS draining,
     max(changed_at) AS changed_at
@@ -48,9 +57,14 @@ WITH RECURSIVE l AS (
   UNION ALL
   SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
   FROM l WHERE l.shape_id IS NOT NULL)
-SELECT sh.id AS shape, sh.pools, sh.kind, sh.size, sh.is_simple, coalesce(sh.terms->'selector', '{}'::jsonb) <> '{}'::jsonb AS has_selector,
+SELECT sh.id AS shape, sh.pools, sh.kind, sh.size, sh.is_simple, coalesce(nullif(sh.terms->'selector', '{}')::text, '') AS selector,
   coalesce(sh.wait_reason->>'code', '') AS code
 FROM l JOIN claims_shape sh ON sh.id = l.shape_id
+
+-- free_labelled: where something is handed out on a member with these labels.
+SELECT DISTINCT s.pool_id, t.labels::text AS labels, s.lane FROM unnest(%(labels)s::jsonb[]) AS t(labels)
+JOIN pools_member m ON m.pool_id = ANY (%(pools)s::bigint[]) AND m.state = 'ready' AND m.labels @> t.labels
+CROSS JOIN LATERAL (SELECT pool_id, lane FROM slots_slot WHERE member_id = m.id AND state = 'idle' AND is_open OFFSET 0) s
 
 -- count_lines: how many wait in these lines, up to a number that is more than any pool can do at once.
 SELECT sh.id AS shape, w.n, w.waited FROM unnest(%(shapes)s::bigint[]) AS sh(id) CROSS JOIN LATERAL (
@@ -91,6 +105,12 @@ WHERE id = ANY (%(pools)s::bigint[])
 UPDATE pools_pool SET scaled_up_at = CASE WHEN %(delta)s::int > 0 THEN clock_timestamp() ELSE scaled_up_at END,
   scaled_down_at = CASE WHEN %(delta)s::int < 0 THEN clock_timestamp() ELSE scaled_down_at END
 WHERE id = %(pool)s
+
+-- set_surge: one that a roll has made beyond those that are wanted; none: it has taken the place of one.
+UPDATE pools_pool SET surge_id = %(member)s WHERE id = %(pool)s
+
+-- stop_roll: until a person has looked, or the configuration is another.
+UPDATE pools_pool SET roll_stopped_at = now(), roll_stop_reason = %(reason)s, changed_at = now() WHERE id = %(pool)s
 
 -- last_number: the highest that a member of this pool was ever called by, as far as is known.
 SELECT coalesce(max(substr(name, length(%(prefix)s::text) + 1)::int), 0) AS n FROM pools_member

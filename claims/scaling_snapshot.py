@@ -1,5 +1,6 @@
 """What the scaler sees of pools: members with their slots and the lines that wait, for many pools in a few queries."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pools.layout import default_kind, lanes_for, slots_of
+from pools.layout import default_kind, lanes_for, pair_for, slots_of
 from pools.providers.base import known_providers
-from pools.scaling import Limits, Line, Member, Pin, Snapshot, find_open
+from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
 from pools.selectors import read_stored
 from pools.spec import PoolSpec
 from project.kernel.sql import Statements
@@ -19,14 +20,15 @@ from slots.controllers import LOOK_EVERY
 SCALING = Statements(Path(__file__).with_name("scaling.sql"))
 
 MOST_COUNTED = 1000  # claims of a line: more than that make no difference to the next decision
+NO_LABELS = "no_member_with_labels"  # unless those that are made carry them
 # No new member helps these: what they ask for no member has, or another pool is missing.
 HOPELESS = frozenset(
     {
         "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long", "member_too_small", "unequal_segments", "unequal_quotas",
-        "no_common_range", "no_member_with_labels", "pool_not_found", "pool_pending", "pool_deleting",
+        "no_common_range", NO_LABELS, "pool_not_found", "pool_pending", "pool_deleting",
     }
 )  # fmt: skip
-DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number"})
+DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number", "no_pair"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class _Demand:
     urgent: Mapping[int, int] = field(default_factory=dict)
     seeking: Mapping[int, list[Any]] = field(default_factory=dict)
     free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    labelled: frozenset[tuple[int, str, str]] = frozenset()  # pool, labels, lane: something is free there
 
 
 def _read_demand(rows: Sequence[Any], wanted: Wanted) -> _Demand:
@@ -93,7 +96,16 @@ def _read_demand(rows: Sequence[Any], wanted: Wanted) -> _Demand:
         return _Demand(seeking=seeking, free=free)
     counts = {row.shape: row for row in SCALING.rows("count_lines", MOST_COUNTED, shapes=shapes)}
     urgent = {row.shape: row.n for row in SCALING.rows("count_urgent", shapes=shapes)}
-    return _Demand(counts, urgent, seeking, free)
+    return _Demand(counts, urgent, seeking, free, _read_labelled(rows, wanted))
+
+
+def _read_labelled(rows: Sequence[Any], wanted: Wanted) -> frozenset[tuple[int, str, str]]:
+    """What is free for those who ask for labels: few do."""
+    labels = sorted({line.selector for row in rows for line in wanted.by_pool.get(row.name, ()) if line.selector})
+    if not labels:
+        return frozenset()
+    found = SCALING.rows("free_labelled", pools=[row.id for row in rows], labels=labels)
+    return frozenset((row.pool_id, row.labels, row.lane) for row in found)
 
 
 def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -> Subject:
@@ -115,6 +127,14 @@ def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -
         fresh=fresh_for(row.provider),
         blocked=wanted.blocked.get(row.id, 0),
         hopeless=hopeless,
+        roll=Roll(
+            is_wanted=spec.roll.policy == "idle" or row.is_roll_ordered,
+            may_surge=spec.scaling is not None,
+            paused=row.roll_paused or "",
+            stopped=row.roll_stopped or "",
+            ready_within=spec.roll.ready_within,
+        ),
+        surge=row.surge_id,
     )
     return Subject(row, spec, snapshot, frozen_until)
 
@@ -126,12 +146,16 @@ def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: Wanted) -> tupl
         if counted is None:  # served meanwhile
             continue
         lanes = lanes_for(spec.layout, line.kind or default_kind(spec.layout) or "")
-        if not lanes or line.code in HOPELESS:
+        is_carried = not line.selector or json.loads(line.selector).items() <= dict(spec.member_labels).items()
+        if not lanes or (line.code in HOPELESS and not (line.code == NO_LABELS and is_carried)):
             hopeless += counted.n
             continue
-        urgent = min(counted.n, demand.urgent.get(line.shape, 0)) * line.size
+        each = line.size * (2 if pair_for(spec.layout, line.kind) else 1)
+        urgent = min(counted.n, demand.urgent.get(line.shape, 0)) * each
         fits = line.is_simple or line.code not in DOES_NOT_FIT
-        lines.append(Line(tuple(lanes), counted.n, counted.n * line.size, urgent, counted.waited, fits, not line.has_selector))
+        if line.selector:
+            fits = fits and any((row.id, line.selector, lane) in demand.labelled for lane in lanes)
+        lines.append(Line(tuple(lanes), counted.n, counted.n * each, urgent, counted.waited, fits, is_carried))
     for seeking in demand.seeking.get(row.id, ()):
         if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
             lines.append(Line(tuple(lanes), seeking.n, seeking.n, seeking.n))

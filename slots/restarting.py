@@ -1,6 +1,8 @@
 """Members that are started again: by themselves while it helps, and by a person. A restart is a new incarnation: what the old one signed
 in with opens nothing any more, and what is known of its claims stays as it is until the new one has said what became of them."""
 
+from collections.abc import Mapping
+
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -54,6 +56,20 @@ def restart_member(*, member_id: int, reason: str) -> Member:
     return member
 
 
+def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping[str, str]) -> bool:
+    """A member that is outdated is made anew from what its pool says now. Both locked. Closed, then found empty: a claim that is faster
+    keeps it, and it stays as it is. False: so it is."""
+    if member.state not in ("creating", "ready", "offline") or member.is_leaving:
+        return False
+    S.rows("close_member", member=member.pk)
+    if not S.value("is_member_empty", member=member.pk):
+        align_slots(pool, member)
+        return False
+    Member.objects.filter(pk=member.pk).update(labels=dict(labels), lost_at=None)
+    _start_again(pool, member, reason, restarts=0)
+    return True
+
+
 def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
     row = S.one("condition", member=member_id)
     if row is None:
@@ -77,7 +93,7 @@ def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> N
     incarnation = member.incarnation + 1
     Member.objects.filter(pk=member.pk).update(
         state="creating", state_at=Now(), changed_at=Now(), due_at=None,
-        incarnation=incarnation, restarts=restarts, down_at=None, is_down_planned=False, gave_up_at=None,
+        incarnation=incarnation, spec_digest=pool.member_digest, restarts=restarts, down_at=None, is_down_planned=False, gave_up_at=None,
     )  # fmt: skip
     member.refresh_from_db()
     record(

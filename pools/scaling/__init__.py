@@ -1,12 +1,13 @@
 """How many members a pool should have: pure policies over frozen snapshots, limits and guards that are the same for all of them."""
 
 from .decide import decide, force
-from .model import Check, Decision, Gauge, Judged, Limits, Line, Member, Pace, Pin, Snapshot, Wish
+from .model import Check, Decision, Gauge, Judged, Limits, Line, Member, Pace, Pin, Roll, Snapshot, Wish
 from .policies import Fixed, OnDemand, Policy, Utilisation, Warm
+from .roll import decide_roll
 from .schedule import Window, find_open
 from .victims import list_next, order
 
 __all__ = [
-    "Check", "Decision", "Fixed", "Gauge", "Judged", "Limits", "Line", "Member", "OnDemand", "Pace", "Pin", "Policy", "Snapshot",
-    "Utilisation", "Warm", "Window", "Wish", "decide", "find_open", "force", "list_next", "order",
+    "Check", "Decision", "Fixed", "Gauge", "Judged", "Limits", "Line", "Member", "OnDemand", "Pace", "Pin", "Policy", "Roll",
+    "Snapshot", "Utilisation", "Warm", "Window", "Wish", "decide", "decide_roll", "find_open", "force", "list_next", "order",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from .model import Check, Decision, Snapshot, Wish, plural, record_inputs, signed, span
 from .policies import OnDemand, Policy
+from .roll import add_roll
 from .victims import choose
 
 NOTHING = "nothing is created or removed"
@@ -39,7 +40,7 @@ def decide(s: Snapshot, policy: Policy) -> Decision:
         decision = shrink(s, policy, aim, -delta)
     else:
         decision = stay(s, aim)
-    return finish(s, replace(decision, gauge=aim.wish.gauge))
+    return finish(s, add_roll(s, replace(decision, gauge=aim.wish.gauge)))
 
 
 def force(s: Snapshot, count: int, reason: str) -> Decision:
@@ -125,7 +126,8 @@ def shrink(s: Snapshot, policy: Policy, aim: Aim, surplus: int) -> Decision:
     if failed := [guard for guard in guards if not guard.is_met]:
         words = f"{sentence(reason_of(s, aim))}, but {stopped(failed[0])}"
         return Decision(0, "hold", f"{code_of(aim)}-{slug(failed[0])}", words, -count, tuple(checks))
-    chosen, spared, more = choose(s.members, count, may_be_new=not is_own, quiet=quiet)
+    candidates = [m for m in s.members if m.id != s.surge]  # what a roll has made goes by the roll alone
+    chosen, spared, more = choose(candidates, count, may_be_new=not is_own, quiet=quiet)
     if not chosen:
         words = f"{sentence(reason_of(s, aim))}, but nobody can go: each is in use or kept"
         return Decision(0, "hold", f"{code_of(aim)}-nobody", words, -count, tuple(checks), (), spared, more)
@@ -147,7 +149,7 @@ def freeze(s: Snapshot) -> Decision:
 
 def finish(s: Snapshot, decision: Decision) -> Decision:
     """The request is over once what it asked for is there, or can't be had (S2, S6)."""
-    is_over = decision.verdict in ("blocked", "paused", "frozen") or (decision.delta <= 0 and not s.creating)
+    is_over = decision.verdict in ("blocked", "paused", "frozen", "stopped") or (decision.delta <= 0 and not s.creating)
     clears = s.is_requested and is_over
     absorbs = clears and s.grown_since_request and decision.verdict == "hold"
     return replace(decision, inputs=record_inputs(s), clears_request=clears, absorbs=absorbs)

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-Verdict = Literal["grow", "shrink", "hold", "blocked", "paused", "frozen", "failed"]
+Verdict = Literal["grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "rebuild", "stopped"]
+# Of a roll: one more is made, one that is outdated goes for it, one is made anew in its place, what was one too many goes, nothing more is
+# tried until a person has looked.
+Step = Literal["", "surge", "swap", "rebuild", "over", "stop"]
 
 SHOWN = 20  # members that a decision names
 
@@ -28,6 +31,8 @@ class Member(NamedTuple):
     is_cordoned: bool = False
     is_lost: bool = False
     is_owned: bool = True  # we created it, so we may delete it
+    is_outdated: bool = False  # made from another configuration than the pool has now
+    state_for: float = 0.0  # seconds that its state has been what it is
 
     @property
     def occupied(self) -> int:
@@ -92,6 +97,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Roll:
+    """How members that are outdated are renewed, and what people have said about it."""
+
+    is_wanted: bool = True  # by the configuration, or because a person has ordered it
+    may_surge: bool = True  # one more may be made first
+    paused: str = ""  # why it goes no further
+    stopped: str = ""  # a new member did not become ready
+    ready_within: float = 900.0
+    settle: float = 10.0  # seconds a new one has to be ready before the next goes
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """How fast a policy's wish is followed. Seconds; a step of 0: all at once."""
 
@@ -117,21 +134,24 @@ class Snapshot:
     fresh: float = 60.0  # a look older than this is none
     blocked: int = 0  # claims behind a lock or a predecessor, for the record
     hopeless: int = 0  # claims that no member could ever serve, for the record
+    roll: Roll = Roll()
+    surge: int | None = None  # the member beyond those that are wanted, that a roll has made
 
     @cached_property
     def sums(self) -> "Sums":
-        """All that is counted of the members, in one walk: a cycle makes it for each of a hundred thousand."""
+        """All that is counted of the members, in one walk: a cycle makes it for each of a hundred thousand. What a roll has made beyond
+        those that are wanted is not there for a policy, and what it offers free is nobody's."""
         there: list[Member] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
-            _, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _ = member
+            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _ = member
             running += runs
             reserved += reserves
             draining += drains
             is_going = is_leaving or state == "deleting"
             going += is_going
             offline += state == "offline"
-            if not is_going and not is_lost:
+            if not is_going and not is_lost and id_ != self.surge:
                 there.append(member)
                 creating += state == "creating"
                 if not is_cordoned and state in ("ready", "creating"):
@@ -139,6 +159,13 @@ class Snapshot:
                     continue
             total += runs + reserves + drains
         return Sums(tuple(there), creating, offline, going, running, reserved, draining, total)
+
+    @cached_property
+    def extra(self) -> Member | None:
+        """The surge of a roll, unless it is on its way out."""
+        if self.surge is None:
+            return None
+        return next((m for m in self.members if m.id == self.surge and not m.is_going), None)
 
     @property
     def there(self) -> tuple[Member, ...]:
@@ -258,10 +285,16 @@ class Decision:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     clears_request: bool = False
     absorbs: bool = False  # the next request is for what has been done just now
+    step: Step = ""  # of a roll
+
+    @property
+    def is_done(self) -> bool:
+        """Something is changed by it."""
+        return bool(self.delta) or self.step in ("rebuild", "stop")
 
     @property
     def words(self) -> str:
-        """In two words: +1, −1, hold, +1 blocked."""
+        """In two words: +1, −1, hold, +1 blocked, rebuild."""
         match self.verdict:
             case "grow" | "shrink":
                 return signed(self.delta)
@@ -303,6 +336,8 @@ def record_inputs(s: Snapshot) -> dict[str, Any]:
         "floor": s.floor,
         "seen": None if s.seen is None else round(s.seen, 1),
         "requested": s.is_requested,
+        "outdated": sum(m.is_outdated and not m.is_going for m in s.members),
+        "surge": "" if s.extra is None else s.extra.name,
     }
 
 

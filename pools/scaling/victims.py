@@ -20,9 +20,10 @@ def rank(member: Member) -> int:
 
 
 def order(members: Sequence[Member]) -> list[Member]:
-    """On their way out, then unknown, then idle; cheaper before dearer, then the newest, to the microsecond. Busy ones come last."""
+    """On their way out, then unknown, then idle; outdated before others, cheaper before dearer, then the newest, to the microsecond. Busy
+    ones come last."""
     newest_first = sorted(members, key=lambda m: (m.created, m.id), reverse=True)
-    return sorted(newest_first, key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, m.cost))
+    return sorted(newest_first, key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, not m.is_outdated, m.cost))
 
 
 def hindrance(member: Member, *, may_be_new: bool = False) -> str:
@@ -66,13 +67,15 @@ def choose(
 
 def reason_for(member: Member) -> str:
     what = {UNKNOWN: "silent and empty", COMING: "not there yet"}.get(rank(member), "wholly idle")
-    return f"{what}, cost {member.cost}, newest"
+    return f"{what}{', outdated' if member.is_outdated else ''}, cost {member.cost}, newest"
 
 
 def reason_against(member: Member, last: Member | None) -> str:
     """Why it comes after the last one that was chosen."""
     if last is None or rank(member) != rank(last):
         return "wholly idle" if last is None else "idle: one that is not there goes first"
+    if last.is_outdated and not member.is_outdated:
+        return "wholly idle, not outdated"
     if member.cost != last.cost:
         return f"deletion cost {member.cost}"
     older = last.created - member.created

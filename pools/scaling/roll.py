@@ -1,0 +1,147 @@
+"""Members that were made from another configuration than the pool has now are renewed: one by one, idle ones only, one more first where
+there is room, in its place where there is none. Pure, like everything that decides on members.
+
+A new member has to be ready, and stay so, before the next step. One that does not become ready stops the roll: not everybody is replaced
+by something broken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .model import Check, Decision, Judged, Member, Snapshot, plural, span
+from .victims import hindrance, order
+
+SEEN = "the provider was looked at"
+
+
+def decide_roll(s: Snapshot) -> Decision | None:
+    """The next step, or what it waits for. None: everybody is made from what the pool has now."""
+    old = [m for m in s.members if m.is_outdated and m.is_owned and not m.is_going and m.id != s.surge]
+    if not old and s.extra is None:
+        return None
+    if s.extra is not None and (s.extra.is_outdated or not old):
+        return end_surge(s, s.extra)
+    if not s.roll.is_wanted and s.extra is None:
+        return wait("manual", f"{outdated(old)}, renewed once somebody says so")
+    if s.roll.paused:
+        return wait("paused", f"{outdated(old)}, the roll is paused: {s.roll.paused}")
+    if s.roll.stopped:
+        return wait("stopped", f"{outdated(old)}, the roll has stopped: {s.roll.stopped}")
+    if (gate := find_gate(s)) is not None:
+        return gate
+    return step(s, old) if s.extra is None else swap(s, old)
+
+
+def add_roll(s: Snapshot, decision: Decision) -> Decision:
+    """Only where nothing else is to be done. What a roll waits for stands beside what the policy says."""
+    if decision.delta or (found := decide_roll(s)) is None:
+        return decision
+    if found.is_done:
+        return replace(found, gauge=decision.gauge, checks=(*found.checks, *decision.checks))
+    reason = f"{decision.reason}. {found.reason}"
+    return replace(decision, reason=reason, code=f"{decision.code}+{found.code}", checks=(*decision.checks, *found.checks))
+
+
+def find_gate(s: Snapshot) -> Decision | None:
+    """New members that are not ready, or only just, hold everything up; one that does not become ready in time stops it."""
+    new = [m for m in s.members if not m.is_outdated and m.is_owned and not m.is_going]
+    for member in new:
+        if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
+            why = "is not there any more" if member.is_lost and member.state == "ready" else "is not ready"
+            words = f"{member.name} {why} after {span(member.state_for)}"
+            check = Check(False, f"{member.name} ready within {span(s.roll.ready_within)}", span(member.state_for))
+            return Decision(0, "stopped", "roll-stopped", f"The roll stops: {words}", checks=(check,), step="stop")
+    if late := [m for m in new if m.state != "ready"]:
+        return wait("unready", f"the roll waits for {late[0].name} to be ready", Check(False, f"{late[0].name} ready", late[0].state))
+    if fresh := [m for m in new if m.state_for < s.roll.settle]:
+        check = Check(False, f"ready for {span(s.roll.settle)}", fresh[0].name)
+        return wait("unready", f"the roll waits for {fresh[0].name} to stay ready", check)
+    return None
+
+
+def step(s: Snapshot, old: Sequence[Member]) -> Decision:
+    """Nothing is under way: who is no use now is made anew, else one more is made first, else one is made anew in its place."""
+    idle = idle_of(old)
+    if not idle:
+        return wait("busy", f"{outdated(old)}, each of them in use or kept")
+    if useless := [m for m in idle if m.state != "ready"]:
+        return rebuild(s, useless[0], old, Check(True, f"{useless[0].name} is of no use", useless[0].state))
+    room = s.limits.high - len(s.members)
+    check = Check(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
+    if room > 0 and s.roll.may_surge:
+        words = f"Roll: {outdated(old)}, one more first"
+        return Decision(1, "grow", "roll", words, 1, (check,), step="surge")
+    if going := [m for m in s.members if m.is_going]:
+        return wait("going", f"the roll waits until {going[0].name} is gone", check)
+    if s.claims:
+        return wait("claims", f"{outdated(old)}, not renewed in their place while {plural(s.claims, 'claim')} waits", check)
+    ready = count_ready(s)
+    least = Check(ready - 1 >= s.limits.low, f"{ready} − 1 ≥ {s.limits.low}", "ready meanwhile")
+    if not least.is_met:
+        words = f"{outdated(old)}, but {len(s.members)} of {s.limits.high} members exist and {s.limits.low} have to be ready"
+        return wait("no-room", f"{words}: the roll needs room for one more", check, least)
+    return rebuild(s, idle[0], old, check, least)
+
+
+def rebuild(s: Snapshot, member: Member, old: Sequence[Member], *checks: Check) -> Decision:
+    if not s.is_fresh:
+        return unseen(s, old)
+    chosen = (Judged(member.id, member.name, "wholly idle, outdated"),)
+    words = f"Roll: {outdated(old)}, {member.name} is made anew in its place"
+    return Decision(0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild")
+
+
+def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
+    """The new one is ready: an outdated one goes."""
+    idle = idle_of(old)
+    if not idle:
+        return wait("busy", f"{outdated(old)}, each of them in use or kept; {name_of(s)} is ready for one")
+    if not s.is_fresh:
+        return unseen(s, old)
+    victim = idle[0]
+    ready = count_ready(s) - (victim.state == "ready")
+    least = Check(ready >= min(s.limits.low, len(s.there)), f"{ready} ≥ {s.limits.low}", "ready afterwards")
+    if not least.is_met:
+        return wait("least", f"{outdated(old)}, but {s.limits.low} have to be ready", least)
+    chosen = (Judged(victim.id, victim.name, "wholly idle, outdated"),)
+    words = f"Roll: {outdated(old)}, {name_of(s)} is ready"
+    return Decision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")
+
+
+def end_surge(s: Snapshot, extra: Member) -> Decision:
+    """Nobody is to be renewed for it any more, or it is outdated itself: there is one too many."""
+    what = f"{extra.name} is outdated itself" if extra.is_outdated else "everybody is up to date"
+    others = [] if extra.is_outdated else [m for m in s.there if m.state == "ready"]
+    free = [m for m in (extra, *order(others)) if not hindrance(m, may_be_new=True)]
+    if not free:
+        return wait("extra", f"{what}, one member too many goes once it is idle")
+    if not s.is_fresh:
+        return unseen(s, ())
+    chosen = (Judged(free[0].id, free[0].name, "wholly idle, one too many"),)
+    return Decision(-1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over")
+
+
+def wait(code: str, words: str, *checks: Check) -> Decision:
+    return Decision(0, "hold", f"roll-{code}", words[:1].upper() + words[1:], checks=checks)
+
+
+def unseen(s: Snapshot, old: Sequence[Member]) -> Decision:
+    check = Check(False, SEEN, "never" if s.seen is None else f"{span(s.seen)} ago")
+    return wait("unseen", "the roll waits for a look at the provider" if not old else f"{outdated(old)}, not looked at lately", check)
+
+
+def idle_of(members: Sequence[Member]) -> list[Member]:
+    """In the order in which they go. One that is not there yet is of no use, it may go, too."""
+    return [m for m in order(members) if not hindrance(m, may_be_new=True)]
+
+
+def count_ready(s: Snapshot) -> int:
+    return sum(m.state == "ready" and m.is_there for m in s.members)
+
+
+def outdated(members: Sequence[Member]) -> str:
+    return f"{plural(len(members), 'member')} {'is' if len(members) == 1 else 'are'} outdated"
+
+
+def name_of(s: Snapshot) -> str:
+    return s.extra.name if s.extra is not None else ""
