@@ -1,0 +1,24 @@
+"""The fake API server tells the truth: whatever a provider of pods could notice, it does as the real one does."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kube.probes import PROBES
+from tests.kube.space import Space
+from tests.kube.world import FakeKube, KubeWorld, RealKube
+
+
+def facts_of(world: KubeWorld, ask: Callable[[Space], Any]) -> Any:
+    space = Space(world).make()
+    try:
+        return json.loads(json.dumps(ask(space)))
+    finally:
+        space.remove()
+
+
+@pytest.mark.parametrize("ask", PROBES, ids=[probe.__name__ for probe in PROBES])
+def test_the_fake_does_as_the_real_kube_apiserver(ask: Callable[[Space], Any], fake_kube: FakeKube, real_kube: RealKube) -> None:
+    assert facts_of(fake_kube, ask) == facts_of(real_kube, ask)
