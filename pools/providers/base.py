@@ -23,6 +23,7 @@ DEFAULT_PROVIDERS = (
     "pools.providers.static.StaticProvider",
     "pools.providers.agents.AgentsProvider",
     "pools.providers.local.LocalProvider",
+    "pools.providers.kubernetes.KubernetesProvider",
 )
 
 
@@ -60,6 +61,7 @@ class PoolSnapshot:
     provider: str
     options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
     members: tuple[MemberSnapshot, ...] = ()
+    installation: str = ""  # whose it is, where several of us make things in one place
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class MemberReport:
     observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
     down: str = ""  # it is known not to run: why. Not gone: it can be started again
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
+    why: str = ""  # what it waits for outside, for people
     again: float | None = None  # seconds until it is worth another look, while nothing is confirmed; None: soon
 
 
@@ -86,6 +89,7 @@ class Seen:
     why: str = ""  # why it is not ready
     is_down: bool = False  # and it is known that nothing of it runs
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
+    is_ending: bool = False  # somebody takes it away: what runs there may end, nothing new comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,13 @@ class Provider(ABC):
     rolled: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
+    # What was started again knows what its former self did, and says it. Else that is lost as soon as nothing of it runs.
+    has_memory: ClassVar[bool] = True
     look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
+
+    def place_of(self, pool: PoolSnapshot) -> str:
+        """Who answers for this pool over a network: if nobody does there, pools elsewhere are not held up. Empty: nobody is asked."""
+        return ""
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         """Asked before `sync`: whether it is to find a new token of the member's incarnation in the snapshot."""

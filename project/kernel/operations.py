@@ -69,6 +69,12 @@ class NotFoundOutside(ProviderError):
     code = "not_found"
 
 
+class Misconfigured(ProviderError):
+    """What we were told cannot be: a person mends it here or outside, and then it works by itself."""
+
+    code = "misconfigured"
+
+
 class PermanentError(ProviderError):
     """Trying again cannot help. The operation stays open and visible until a person retries it."""
 

@@ -26,13 +26,14 @@ FOREVER = 3650 * 86400.0  # a due time that no timer reaches; an infinite one do
 BACKOFF = {
     "throttled": Backoff(1.0, 60.0),
     "quota": Backoff(30.0, 600.0),
-    "unauthorised": Backoff(10.0, 300.0),
+    "unauthorised": Backoff(10.0, 60.0),  # a person mends it, and then waits for us to notice
+    "misconfigured": Backoff(5.0, 60.0),
     "conflict": Backoff(0.5, 60.0),
     "not_found": Backoff(1.0, 120.0),
     "unavailable": Backoff(1.0, 120.0),
     "unexpected": Backoff(2.0, 300.0),
 }
-STOPS_LANE = frozenset({"throttled", "quota", "unauthorised", "unavailable"})
+STOPS_LANE = frozenset({"throttled", "quota", "unauthorised", "misconfigured", "unavailable"})
 
 
 def delay_after(failures: int, backoff: Backoff, draw: float) -> float:

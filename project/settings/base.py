@@ -195,7 +195,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # One queue for each provider that performs operations; those of other people's providers are added by name.
-BERTH_QUEUES = ["default", "local", *env.list_words("BERTH_QUEUES")]
+BERTH_QUEUES = ["default", "local", "kubernetes", *env.list_words("BERTH_QUEUES")]
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in BERTH_QUEUES}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -229,6 +229,7 @@ BERTH_PROVIDERS = [
     "pools.providers.static.StaticProvider",
     "pools.providers.agents.AgentsProvider",
     "pools.providers.local.LocalProvider",
+    "pools.providers.kubernetes.KubernetesProvider",
 ]
 # Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.
 BERTH_SCALING_POLICIES: list[str] = []

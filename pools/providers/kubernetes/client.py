@@ -1,0 +1,418 @@
+"""The API server of a context, through the official client: its configuration, credentials and TLS; answers stay JSON.
+
+Only the client's lower half is used: the classes it generates for every kind of object take 80 MB in each process, and refuse what a newer
+server says. Nothing is global: a process may talk with many clusters, and with a new kubeconfig as soon as the file changes.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import urllib3
+import yaml
+from kubernetes import config as untyped
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException
+
+from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, explain, unreachable
+from pools.providers.kubernetes.names import Object, name_of, uid_of
+from project.kernel.operations import Misconfigured, NotFoundOutside, ProviderError, Throttled, Unauthorised
+
+CONNECT, READ = 3.0, 10.0  # seconds
+PAGE = 500
+RESTARTS = 3  # of a list whose pages expired under it
+CONNECTIONS = 16  # kept open
+TRIP = 3  # failures in a row after which a cluster is left alone for a moment
+LONGEST_PAUSE = 30.0
+MERGE = "application/merge-patch+json"
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+DEFAULT_NAMESPACE = "default"
+CONFIGS = ("BERTH_KUBECONFIG", "KUBECONFIG")
+CONFIG: Any = untyped
+GONE = (OSError, urllib3.exceptions.HTTPError, ApiException)
+
+
+class Breaker:
+    """A cluster that does not answer costs each process one try now and then, not each of a hundred operations its timeout."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+        self._error = ProviderError()
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._failures < TRIP:
+                return
+            left = self._until - time.monotonic()
+            if left > 0:
+                raise type(self._error)(str(self._error), retry_after=round(left + 0.5, 1))
+            self._until = time.monotonic() + CONNECT + READ  # this call tries, the others wait for what becomes of it
+
+    def leave(self, error: ProviderError | None) -> None:
+        with self._lock:
+            if error is None or type(error) not in (ProviderError, Throttled):
+                self._failures = 0
+                return
+            self._failures += 1
+            self._error = error
+            pause = min(2.0 ** max(0, self._failures - TRIP), LONGEST_PAUSE)
+            self._until = time.monotonic() + max(pause, error.retry_after or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """To the API server of a context, for all pools there."""
+
+    client: ApiClient
+    namespace: str  # where none is named
+    words: str  # "context prod"
+    breaker: Breaker
+    stamp: Any  # of the files it was made from
+
+
+class Stream:
+    """Lines of a watch. Closed from another thread, it ends at once."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[Object]:
+        buffer = bytearray()
+        for piece in self._response.stream(amt=None, decode_content=False):
+            buffer.extend(piece)
+            while (end := buffer.find(b"\n")) != -1:
+                line = bytes(buffer[:end])
+                del buffer[: end + 1]
+                if line.strip():
+                    yield json.loads(line)
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class Api:
+    """Pods and Secrets of one namespace. Each call is one request with its timeouts; what fails is raised as a ProviderError."""
+
+    role: ClassVar[str] = "pods and secrets of one namespace"
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self.connection, self.namespace = connection, namespace
+        self.place = f"namespace {namespace} of {connection.words}"
+
+    # -- pods
+
+    def list_pods(self, selector: str) -> list[Object]:
+        """All of them, from one moment. A list whose pages expire is begun anew; half a list is never answered."""
+        for _ in range(RESTARTS):
+            try:
+                return [pod for page in self._pages("pods", selector) for pod in page.get("items") or ()]
+            except Expired:
+                continue
+        raise ProviderError(f"The list of pods in {self.place} expires before it is read, again and again. It is asked again by itself.")
+
+    def find_version(self, selector: str) -> str:
+        """Where a watch may begin that misses nothing from now on."""
+        page = self._request("GET", "pods", Call("list", "pods", place=self.place), query={"labelSelector": selector, "limit": 1})
+        return str((page.get("metadata") or {}).get("resourceVersion") or "")
+
+    def watch_pods(self, selector: str, version: str, seconds: int, patience: float) -> Stream:
+        query = {
+            "labelSelector": selector, "resourceVersion": version, "watch": "true", "allowWatchBookmarks": "true",
+            "timeoutSeconds": seconds,
+        }  # fmt: skip
+        call = Call("watch", "pods", place=self.place)
+        response = self._send("GET", self._path("pods"), call, query=query, timeout=(CONNECT, patience), is_guarded=False)
+        return Stream(response.response)
+
+    def get_pod(self, name: str) -> Object | None:
+        return self._get("pods", name)
+
+    def create_pod(self, manifest: Object, *, is_dry: bool = False) -> Object:
+        return self._create("pods", manifest, is_dry=is_dry)
+
+    def delete_pod(self, pod: Object, grace: int | None = None) -> None:
+        self._delete("pods", pod, grace)
+
+    # -- secrets
+
+    def get_secret(self, name: str) -> Object | None:
+        return self._get("secrets", name)
+
+    def create_secret(self, manifest: Object, *, is_dry: bool = False) -> Object:
+        return self._create("secrets", manifest, is_dry=is_dry)
+
+    def patch_secret(self, secret: Object, change: Mapping[str, Any]) -> Object:
+        """Only if it is still as it was read."""
+        metadata = {**change.get("metadata", {}), "resourceVersion": secret["metadata"].get("resourceVersion")}
+        call = Call("patch", "secrets", name_of(secret), self.place)
+        return self._request("PATCH", f"secrets/{name_of(secret)}", call, body={**change, "metadata": metadata}, content=MERGE)
+
+    def delete_secret(self, secret: Object) -> None:
+        self._delete("secrets", secret, None)
+
+    # -- around them
+
+    def check_namespace(self) -> None:
+        """Raises NamespaceGone. Whether it is there is not known where we may not ask."""
+        call = Call("get", "namespaces", self.namespace, f"namespace {self.namespace} in {self.connection.words}")
+        try:
+            self._send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call).read()
+        except Unauthorised:
+            return
+
+    def may(self, verb: str, resource: str) -> bool | None:
+        """Whether our account may do this here; None: the server does not say."""
+        group, _, name = resource.rpartition("/")
+        attributes = {"namespace": self.namespace, "verb": verb, "resource": name, "group": group}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+        call = Call("create", "selfsubjectaccessreviews", place=self.place)
+        try:
+            found = _parse(self._send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", call, body=body))
+        except (Misconfigured, NotFoundOutside, Unauthorised):
+            return None
+        return bool((found.get("status") or {}).get("allowed"))
+
+    # -- requests
+
+    def _path(self, rest: str) -> str:
+        return f"/api/v1/namespaces/{quote(self.namespace)}/{rest}"
+
+    def _get(self, resource: str, name: str) -> Object | None:
+        try:
+            return self._request("GET", f"{resource}/{quote(name)}", Call("get", resource, name, self.place))
+        except NotFoundOutside:
+            return None
+
+    def _create(self, resource: str, manifest: Object, *, is_dry: bool) -> Object:
+        query: dict[str, Any] = {"fieldValidation": "Strict", "fieldManager": "berth"}
+        if is_dry:
+            query["dryRun"] = "All"
+        return self._request("POST", resource, Call("create", resource, name_of(manifest), self.place), query=query, body=manifest)
+
+    def _delete(self, resource: str, found: Object, grace: int | None) -> None:
+        """This object and no other of its name. One that is not there any more, or another by now, is gone."""
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid_of(found)}}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            self._request("DELETE", f"{resource}/{quote(name_of(found))}", Call("delete", resource, name_of(found), self.place), body=body)
+        except (NotFoundOutside, AnotherByNow):
+            return
+
+    def _pages(self, resource: str, selector: str) -> Iterator[Mapping[str, Any]]:
+        query: dict[str, Any] = {"labelSelector": selector, "limit": PAGE}
+        while True:
+            page = self._request("GET", resource, Call("list", resource, place=self.place), query=query)
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            query = {**query, "continue": token}
+
+    def _request(
+        self,
+        method: str,
+        rest: str,
+        call: Call,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> Mapping[str, Any]:
+        return _parse(self._send(method, self._path(rest), call, query=query, body=body, content=content))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        call: Call,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+        timeout: tuple[float, float] = (CONNECT, READ),
+        is_guarded: bool = True,
+    ) -> Any:
+        breaker = self.connection.breaker
+        if is_guarded:
+            breaker.enter()
+        try:
+            response = self._exchange(method, path, call, query or {}, body, content, timeout)
+        except ProviderError as error:
+            if is_guarded:
+                breaker.leave(error)
+            if isinstance(error, Unauthorised):
+                forget(self.connection)  # what we sign in with may have been renewed
+            raise
+        breaker.leave(None)
+        return response
+
+    def _exchange(
+        self, method: str, path: str, call: Call, query: Mapping[str, Any], body: Any, content: str, timeout: tuple[float, float]
+    ) -> Any:
+        client = self.connection.client
+        headers = {"Accept": "application/json", "User-Agent": "berth"} | ({"Content-Type": content} if body is not None else {})
+        where = f"{client.configuration.host}, {self.connection.words}"
+        for is_last in (method != "GET", True):
+            try:
+                words = client.param_serialize(
+                    method, path, query_params=list(query.items()), header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+                )
+                response: Any = client.call_api(*words, _request_timeout=timeout)
+                is_stream = query.get("watch") and response.status == 200
+                if not is_stream:
+                    response.read()
+                break
+            except ConfigException as error:
+                raise Misconfigured(f"Our credentials for {self.connection.words} can't be used: {error}. Mend the kubeconfig.") from error
+            except urllib3.exceptions.ProtocolError as error:
+                if is_last:  # a lasting connection may have been closed by now: that says nothing yet
+                    raise unreachable(where, _describe(error)) from error
+            except GONE as error:
+                raise _explain_silence(where, error, timeout[1]) from error
+        if not 200 <= response.status <= 299:
+            raise explain(response.status, _read_status(response), call, _retry_after(response))
+        return response
+
+
+# -- connections ---------------------------------------------------------------------------------------------------------------------------
+
+_connections: dict[str, Connection] = {}
+_connecting = threading.Lock()
+
+
+def api_for(options: Mapping[str, Any]) -> Api:
+    """Of a pool's options. Raises Misconfigured, whose words say which file lacks what."""
+    context = str(options.get("context") or "")
+    with _connecting:
+        connection = _connections.get(context)
+        if connection is None or connection.stamp != _stamp(context):
+            connection = _connections[context] = _connect(context)
+    return Api(connection, str(options.get("namespace") or connection.namespace))
+
+
+def forget(connection: Connection | None = None) -> None:
+    """Signs in anew with the next call. None: everywhere, and who failed is tried at once."""
+    with _connecting:
+        for name, known in list(_connections.items()):
+            if connection is None or known is connection:
+                del _connections[name]
+
+
+def config_files() -> list[Path]:
+    told = next((os.environ[name] for name in CONFIGS if os.environ.get(name)), "~/.kube/config")
+    return [Path(name).expanduser() for name in told.split(os.pathsep) if name]
+
+
+def _connect(context: str) -> Connection:
+    configuration: Any = Configuration()
+    configuration.retries = False  # we have a clock of our own for that
+    configuration.connection_pool_maxsize = CONNECTIONS
+    stamp = _stamp(context)
+    namespace = _read_config(context, configuration) if context else _read_own(configuration)
+    words = f"context {context}" if context else "this cluster"
+    return Connection(ApiClient(configuration), namespace, words, Breaker(), stamp)
+
+
+def _read_config(context: str, configuration: Any) -> str:
+    files = config_files()
+    if not any(file.is_file() for file in files):
+        names = ", ".join(map(str, files))
+        raise Misconfigured(
+            f"There is no kubeconfig at {names}, so context {context} is not known. Put it there, or name it in BERTH_KUBECONFIG "
+            "for web, controllers and workers alike."
+        )
+    told = os.pathsep.join(map(str, files))
+    try:
+        contexts, _ = CONFIG.list_kube_config_contexts(told)
+        known = {str(each["name"]): each.get("context") or {} for each in contexts}
+        if context not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise Misconfigured(f"The kubeconfig {told} has no context {context}. Add it there, or name one of: {names}.")
+        CONFIG.load_kube_config(told, context=context, client_configuration=configuration, persist_config=False)
+    except (ConfigException, OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        raise Misconfigured(f"The kubeconfig {told} can't be used for context {context}: {_describe(error)}. Mend it.") from error
+    return str(known[context].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _read_own(configuration: Any) -> str:
+    try:
+        CONFIG.load_incluster_config(client_configuration=configuration)
+    except (ConfigException, OSError) as error:
+        raise Misconfigured(
+            f"No context is named, and this process runs in no cluster ({_describe(error)}). Name one in provider.context, "
+            "or mount a service account's token."
+        ) from error
+    return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.is_file() else DEFAULT_NAMESPACE
+
+
+def _stamp(context: str) -> Any:
+    """Equal as long as the files are: those of a kubeconfig; the token of our own account is read again by the client."""
+    if not context:
+        return os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
+    return tuple((file, info.st_mtime_ns, info.st_ino, info.st_size) if (info := _stat(file)) else (file,) for file in config_files())
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
+
+
+# -- answers -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _parse(response: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(response.read() or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ProviderError("The cluster's answer is no JSON: see that the context names an API server.") from error
+    if not isinstance(found, dict):
+        raise ProviderError("The cluster's answer is no object: see that the context names an API server.")
+    return found
+
+
+def _read_status(response: Any) -> Mapping[str, Any]:
+    """The server's own words about a refusal; whatever stands between may answer anything."""
+    data = response.read() or b""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"message": data[:300].decode("utf-8", "replace")}
+
+
+def _retry_after(response: Any) -> float | None:
+    text = str(response.headers.get("Retry-After") or "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _explain_silence(where: str, error: Exception, patience: float) -> ProviderError:
+    is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which the library counts among the timeouts
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError) and not is_refused:
+        return unreachable(where, "", timeout=CONNECT)
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError | TimeoutError):
+        return unreachable(where, "", timeout=patience)
+    text = _describe(error)
+    if isinstance(error, urllib3.exceptions.SSLError) or "certificate" in text.lower():
+        return Misconfigured(f"The cluster's certificate is not taken ({where}): {text}. Put its authority into the kubeconfig.")
+    return unreachable(where, text)
+
+
+def _describe(error: BaseException) -> str:
+    text = str(getattr(error, "reason", "") or error) or type(error).__name__
+    return " ".join(text.split())[:200].rstrip(".")
+
+
+__all__ = ["AlreadyThere", "Api", "Stream", "api_for", "forget"]

@@ -1,0 +1,181 @@
+"""What the API server, or nobody, answered, as the types that decide when to try again, in words that say what to do. Pure: it knows no
+client library."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from project.kernel.errors import FieldError
+from project.kernel.operations import (
+    ConflictError,
+    Misconfigured,
+    NotFoundOutside,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+    Unauthorised,
+)
+
+LONGEST = 400
+MOST_WAIT = 600.0  # seconds: what a server may ask us to wait
+ROLE = "deploy/kubernetes/role.yaml"
+
+
+class Expired(ProviderError):
+    """410: what we remember is too old. List anew."""
+
+    code = "expired"
+
+
+class AlreadyThere(ConflictError):
+    """409 of a create: it may be our own, from a try whose answer was lost."""
+
+
+class AnotherByNow(ConflictError):
+    """409 of a delete: the name belongs to another object, or it was written to meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was asked, for the words of an error."""
+
+    verb: str  # create, list, ...
+    resource: str  # pods, secrets, namespaces
+    name: str = ""
+    place: str = ""  # "namespace ci of context prod"
+    namespace: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''} in {self.place}"
+
+
+def explain(status: int, body: Mapping[str, Any], call: Call, retry_after: float | None = None) -> ProviderError:
+    """Of an answer that is none of success."""
+    said = message_of(body)
+    if status == 401:
+        return Unauthorised(
+            f"The cluster does not take our credentials ({call.place}). Renew them: the kubeconfig is read again by itself."
+        )
+    if status == 403:
+        return _forbidden(said, call)
+    if status == 404:
+        return _not_found(body, said, call)
+    if status == 409:
+        if call.verb == "create":
+            return AlreadyThere(f"There is one called {call.name} already in {call.place}.")
+        return AnotherByNow(f"{call.resource} {call.name} in {call.place} has changed meanwhile: {said}")
+    if status == 410:
+        return Expired(f"What we knew of {call.place} is too old: {said}")
+    if status in (400, 422):
+        return Misconfigured(f"The cluster refuses to {call.words}: {said} Mend provider.template of the pool.")
+    if status == 429:
+        wait = None if retry_after is None else min(max(retry_after, 0.0), MOST_WAIT)
+        return Throttled(f"The cluster asks us to slow down ({call.place}). It is asked again by itself.", retry_after=wait)
+    if status >= 500:
+        wait = None if retry_after is None else min(max(retry_after, 0.0), MOST_WAIT)
+        return ProviderError(f"The cluster answers {status} to {call.words}: {said} It is asked again by itself.", retry_after=wait)
+    return ProviderError(f"The cluster answers {status} to {call.words}: {said}")
+
+
+def _forbidden(said: str, call: Call) -> ProviderError:
+    if "exceeded quota" in said:
+        return QuotaExceeded(f"A quota of {call.place} is used up: {said} Raise it, or lower members.max.")
+    if "being terminated" in said:
+        return Misconfigured(f"The namespace is being deleted ({call.place}). Make it again, or name another one in a new pool.")
+    if call.resource == "pods" and call.verb == "create" and not re.search(r"cannot create resource", said):
+        return Misconfigured(
+            f"The cluster does not admit the pod ({call.place}): {said} Mend provider.template, or what the namespace allows."
+        )
+    what = f"We may not {call.verb} {call.resource} in {call.place}."
+    return Unauthorised(f"{what} Give our account the role in {ROLE}; if the namespace is gone, make it again. The cluster says: {said}")
+
+
+def _not_found(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
+    details = body.get("details") or {}
+    is_namespace = details.get("kind") == "namespaces" or re.search(r'namespaces? "[^"]*" not found', said) or call.resource == "namespaces"
+    if is_namespace:
+        return NamespaceGone(call)
+    is_thing = details.get("name") == call.name or f'"{call.name}" not found' in said
+    if call.verb in ("list", "watch", "create") or not is_thing:
+        return Misconfigured(f"Nobody at this address knows {call.resource} ({call.place}). See that the context names an API server.")
+    return NotFoundOutside(f"There is no {call.resource} {call.name} in {call.place}.")
+
+
+class NamespaceGone(Misconfigured):
+    """Not the NotFound of a thing in it: nothing is known to be wanted gone."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(f"There is no {call.place}. Make the namespace, with its role ({ROLE}); members are made by themselves then.")
+
+
+def unreachable(where: str, error: str, *, timeout: float | None = None) -> ProviderError:
+    if timeout is not None:
+        return ProviderError(f"The cluster does not answer within {timeout:g} s ({where}). It is asked again by itself.")
+    return ProviderError(f"The cluster is not reachable ({where}): {error}. It is asked again by itself.")
+
+
+def message_of(body: Mapping[str, Any]) -> str:
+    text = " ".join(str(body.get("message") or body.get("reason") or "it does not say why.").split())
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if text.endswith((".", "…", "!")) else f"{text}."
+
+
+# -- a refusal, at the fields of the pool --------------------------------------------------------------------------------------------------
+
+WHERE = (
+    (r"spec\.containers\[\d+\]\.image\b", "image"),
+    (r"spec\.containers\[\d+\]\.command", "command"),
+    (r"spec\.containers\[\d+\]\.args", "args"),
+    (r"spec\.containers\[\d+\]\.resources\.(requests|limits)(?:\[([^\]]+)\])?", "resources"),
+    (r"spec\.containers\[\d+\]\.env", "env"),
+    (r"spec\.containers\[\d+\]\.securityContext", "user"),
+    (r"spec\.securityContext", "user"),
+    (r"spec\.tolerations(\[\d+\])?(\.\w+)?", "tolerations"),
+    (r"spec\.nodeSelector", "node_selector"),
+    (r"spec\.serviceAccountName", "service_account"),
+    (r"spec\.imagePullSecrets(\[\d+\])?", "image_pull_secrets"),
+    (r"spec\.terminationGracePeriodSeconds", "grace"),
+    (r"metadata\.labels", "labels"),
+    (r"metadata\.annotations", "annotations"),
+)
+# Of admission, which answers in a sentence.
+SAID = (
+    (r"service ?account", "service_account", "Make it in the namespace, or name another one."),
+    (r"violates PodSecurity", "user", "Let the namespace allow it, or leave user and writable_root as they are by default."),
+    (r"must specify (limits|requests)", "resources", "The namespace has a quota: say requests and limits."),
+    (r"(maximum|minimum|limit to request ratio).*(usage|ratio)", "resources", "The namespace has a limit range: stay within it."),
+    (r"image", "image", "Name an image that the cluster admits."),
+)
+
+
+def fields_of(body: Mapping[str, Any], where: str) -> list[FieldError]:
+    """Each cause at the field of the pool that it comes from."""
+    found = []
+    for cause in (body.get("details") or {}).get("causes") or ():
+        path, message = str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or "it is refused")
+        found.append(FieldError(_field(path, where), _sentence(message), f"The cluster calls it {path}." if path else ""))
+    return found or [_said_field(message_of(body), where)]
+
+
+def _field(path: str, where: str) -> str:
+    for pattern, name in WHERE:
+        if match := re.match(pattern, path):
+            groups = match.groups()
+            if name == "resources":
+                return f"{where}.{name}.{groups[0]}" + (f".{groups[1]}" if groups[1] else "")
+            return f"{where}.{name}" + (groups[0] or "" if groups else "")
+    return where
+
+
+def _said_field(message: str, where: str) -> FieldError:
+    for pattern, name, way_out in SAID:
+        if re.search(pattern, message, re.IGNORECASE):
+            return FieldError(f"{where}.{name}", f"The cluster refuses it: {message}", way_out)
+    return FieldError(where, f"The cluster refuses it: {message}", "Mend the template, or what the namespace allows.")
+
+
+def _sentence(message: str) -> str:
+    text = " ".join(message.split())[:LONGEST]
+    return f"The cluster refuses it: {text}{'' if text.endswith('.') else '.'}"

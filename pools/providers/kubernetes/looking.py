@@ -1,0 +1,44 @@
+"""A full look: every pod of a pool in one list. All of it or an error."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
+from pools.providers.kubernetes.names import MEMBER, Object, number_in, select_pool
+from pools.providers.kubernetes.phases import Mine, judge, sort_pods
+
+
+class Lister(Protocol):
+    def list_pods(self, selector: str) -> list[Object]: ...
+    def check_namespace(self) -> None: ...
+
+
+def look_at(api: Lister, pool: PoolSnapshot) -> Look:
+    pods: dict[int, list[Object]] = defaultdict(list)
+    for pod in api.list_pods(select_pool(pool)):
+        pods[number_in(pod, MEMBER)].append(pod)
+    if not pods:
+        api.check_namespace()  # the list of a namespace that is not there is empty, too
+    now = datetime.now(UTC)
+    found = [see(sort_pods(pods.get(member.id, ()), pool, member), pool, member, now) for member in pool.members]
+    return Look(tuple(seen for seen in found if seen is not None))
+
+
+def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
+    """None: it is to go, and nothing of it is left."""
+    if member.state == "deleting" and mine.current is None and not mine.older:
+        return None
+    found = judge(mine, pool, member, now)
+    if member.state == "deleting":
+        return Seen(member.id, is_ready=False, external_id=found.external_id, why=found.why)
+    return Seen(
+        member.id,
+        # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from its first word on.
+        is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
+        external_id=found.external_id,
+        why=found.why,
+        is_down=found.is_down,
+        is_planned=found.is_planned,
+        is_ending=found.kind == "ending",
+    )

@@ -1,0 +1,154 @@
+"""The pod and the Secret of a member. Least rights: no token of the cluster unless a service account is named, nothing that can be
+written but two empty folders, no user root, no capability. Pure."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from pools.providers.base import MemberSnapshot, PoolSnapshot
+from pools.providers.kubernetes.names import (
+    MEMBER_NAME,
+    OURS,
+    POOL_NAME,
+    Object,
+    external_id_of,
+    labels_of,
+    name_of,
+    pod_name,
+    uid_of,
+)
+from pools.providers.kubernetes.options import DEFAULT_GRACE, DEFAULT_USER
+
+CONTAINER = "agent"
+STATE, TOKENS, TEMPORARY = "/state", "/run/secrets/berth", "/tmp"  # noqa: S108  (in the pod)
+TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
+# What an agent of root needs to give each task a user of its own.
+ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
+# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits for a server that is away.
+FETCH = """\
+import os, shutil, sys, time, urllib.request
+url = os.environ["BERTH_URL"].rstrip("/") + "/agent/berth-agent.pyz"
+file = os.environ["BERTH_AGENT_STATE"] + ".pyz"
+wait = 1
+while True:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer, open(file + ".part", "wb") as part:
+            shutil.copyfileobj(answer, part)
+        os.replace(file + ".part", file)
+        break
+    except OSError as error:
+        print("no agent from", url + ":", error, flush=True)
+        time.sleep(wait)
+        wait = min(wait * 2, 30)
+os.execv(sys.executable, [sys.executable, file])
+"""
+
+
+def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url: str) -> dict[str, Any]:
+    template = pool.options["template"]
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",  # what has ended is another incarnation's business: Berth starts it, with a token of its own
+        "terminationGracePeriodSeconds": template.get("grace", DEFAULT_GRACE),
+        "automountServiceAccountToken": bool(template.get("service_account")),
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(template),
+        "containers": [_container(template, url)],
+        "volumes": [
+            {"name": "state", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "token", "secret": {"secretName": pod_name(pool, member), "defaultMode": 0o440}},
+        ],
+    }
+    if template.get("service_account"):
+        spec["serviceAccountName"] = template["service_account"]
+    if template.get("node_selector"):
+        spec["nodeSelector"] = dict(template["node_selector"])
+    if template.get("tolerations"):
+        spec["tolerations"] = [dict(each) for each in template["tolerations"]]
+    if template.get("image_pull_secrets"):
+        spec["imagePullSecrets"] = [{"name": name} for name in template["image_pull_secrets"]]
+    about = {POOL_NAME: pool.name, MEMBER_NAME: member.name, f"{OURS}template": template_digest(pool)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(pool, member),
+            "namespace": namespace,
+            "labels": {**template.get("labels", {}), **labels_of(pool, member)},
+            "annotations": {**template.get("annotations", {}), **about},
+        },
+        "spec": spec,
+    }
+
+
+def secret_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, owner: Object | None = None) -> dict[str, Any]:
+    """The token of the member's incarnation. It goes with its pod, once that is there."""
+    metadata: dict[str, Any] = {
+        "name": pod_name(pool, member),
+        "namespace": namespace,
+        "labels": labels_of(pool, member),
+        "annotations": {POOL_NAME: pool.name, MEMBER_NAME: member.name},
+    }
+    if owner is not None:
+        metadata["ownerReferences"] = [owner_reference(owner)]
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": token_data(member.token)}
+
+
+def token_data(token: str) -> dict[str, str]:
+    return {TOKEN_KEY: base64.b64encode(f"{token}\n".encode()).decode()}
+
+
+def owner_reference(pod: Object) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "name": name_of(pod), "uid": uid_of(pod)}
+
+
+def template_digest(pool: PoolSnapshot) -> str:
+    text = json.dumps(pool.options.get("template", {}), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def describe_pod(pod: Object) -> str:
+    return f"pod {external_id_of(pod).partition('/')[0]}"
+
+
+def _pod_security(template: Any) -> dict[str, Any]:
+    user = template.get("user", DEFAULT_USER)
+    return {
+        "runAsNonRoot": user != 0,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,  # else it could not read its token
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container(template: Any, url: str) -> dict[str, Any]:
+    is_root = template.get("user", DEFAULT_USER) == 0
+    capabilities: dict[str, Any] = {"drop": ["ALL"], **({"add": ROOT_NEEDS} if is_root else {})}
+    env = {"HOME": STATE, **template.get("env", {})}
+    # Ours come last: nothing of the template stands in for them.
+    env |= {"BERTH_URL": url, "BERTH_AGENT_TOKEN_FILE": f"{TOKENS}/{TOKEN_KEY}", "BERTH_AGENT_STATE": f"{STATE}/agent"}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": template["image"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": not template.get("writable_root", False),
+            "capabilities": capabilities,
+        },
+        "volumeMounts": [
+            {"name": "state", "mountPath": STATE},
+            {"name": "tmp", "mountPath": TEMPORARY},
+            {"name": "token", "mountPath": TOKENS, "readOnly": True},  # the folder, not the file: only so a new token reaches it
+        ],
+    }
+    if not template.get("command") and not template.get("args"):
+        container["command"] = ["python3", "-c", FETCH]
+    for name in ("command", "args"):
+        if template.get(name):
+            container[name] = list(template[name])
+    if template.get("resources"):
+        container["resources"] = {kind: dict(amounts) for kind, amounts in template["resources"].items()}
+    return container
