@@ -45,6 +45,10 @@ class Pool(models.Model):
     roll_pause_reason = models.TextField(blank=True, default="", db_default="")
     roll_stopped_at = models.DateTimeField(null=True, blank=True)  # a new member did not become ready: a person has to look
     roll_stop_reason = models.TextField(blank=True, default="", db_default="")
+    # What its provider answered to the last look, where that was an error; it goes with the next look that succeeds.
+    provider_error = models.TextField(blank=True, default="", db_default="")
+    provider_error_code = models.CharField(max_length=16, blank=True, default="", db_default="")
+    provider_error_since = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -82,6 +86,8 @@ class Member(models.Model):
     lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
     state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
     down_at = models.DateTimeField(null=True, blank=True)  # its provider saw that nothing of it runs; null: it runs, or who knows
+    outside = models.CharField(max_length=320, blank=True, default="", db_default="")  # what its provider says it waits for, in words
+    is_ending = models.BooleanField(default=False, db_default=False)  # somebody takes this incarnation away outside: nothing new comes
     is_down_planned = models.BooleanField(default=False, db_default=False)  # ended on purpose: its restart does not count
     restarts = models.IntegerField(default=0, db_default=0)  # in a row; forgotten once it has been well for a while
     gave_up_at = models.DateTimeField(null=True, blank=True)  # it is not restarted any more until a person says so
@@ -123,6 +129,16 @@ class Member(models.Model):
         """Made from another configuration than its pool has now. Not known is not outdated."""
         now = self.pool.member_digest
         return bool(self.spec_digest and now and self.spec_digest != now)
+
+
+class Installation(models.Model):
+    """One row: what our things are marked with outside, where others have theirs. It goes with a dump, so a restore knows them again."""
+
+    id = models.IntegerField(primary_key=True, default=1)
+    name = models.CharField(max_length=63)
+
+    class Meta:
+        constraints = [models.CheckConstraint(name="installation_once", condition=Q(id=1))]
 
 
 class Heartbeat(models.Model):
