@@ -29,11 +29,12 @@ from claims.policy import (
     is_passable,
     is_strict,
 )  # fmt: skip
-from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_of
+from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
 from claims.services.binding import bind_claim
 from claims.services.demand import ask_for_capacity
 from claims.services.reserving import bind_approved, reserve_parked
-from claims.statements import CLAIMS, repeat
+from claims.statements import CLAIMS, PAIRS, repeat
+from pools.layout import PAIRED
 from pools.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.hints import hint
@@ -152,8 +153,20 @@ def _place_lines(lines: list[Line]) -> list[Line]:
         line.pools = (first, *(by_name.get(name) for name in line.names[1:]))
         line.kind = kind_in(line.pools, line.kind)
         line.lanes = lanes_in(line.pools, line.kind)
+        _pair(line)
         line.is_free = line.is_free or line.lanes != line.stored_lanes
     return lines
+
+
+def _pair(line: Line) -> None:
+    """Whether its numbers take two slots each is said by its pools, and they may have come later than the line."""
+    if line.kind not in PAIRED:
+        return
+    wanted = line.wanted = wanted_in(line.wanted, line.pools, line.kind)
+    is_simple = wanted.size == 1 and len(line.names) == 1 and not wanted.selector and not wanted.is_paired
+    if is_simple != line.is_simple:
+        PAIRS.rows("mark_simple", shape=line.shape, is_simple=is_simple)
+        line.is_simple = is_simple
 
 
 def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:

@@ -52,7 +52,7 @@ class ClaimView:
     pool: str | None  # the first one, whether it is there or not
     pools: list[str]
     kind: str
-    size: int  # slots in each pool
+    size: int  # slots in each pool; numbers, where TCP and UDP are taken together
     state: str
     generation: int
     created_at: datetime
@@ -123,7 +123,7 @@ def claim_of_row(row: Any) -> ClaimView:
     spec: dict[str, Any] = json.loads(row.spec)
     slots = [HeldSlot(*values) for values in json.loads(row.slots)] if row.slots else []
     claim = ClaimView(
-        id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=max(1, row.size // len(row.pools)), state=row.state,
+        id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked, state=row.state,
         generation=row.generation, created_at=row.created_at, outcome=row.outcome, owner=row.owner, requested_by=row.requested_by,
         priority=100 - (row.rank or spec.get("rank", 100)), key=row.key, workspace=row.workspace, task=spec.get("task", ""), slots=slots,
         bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id, total=row.size, rank=row.rank, step=row.step,

@@ -13,8 +13,8 @@ from typing import Any
 from claims.answers import ClaimView, Wait
 from claims.estimates import Band, Forecast, Holds, estimate_start
 from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, Wanted, find_reason, find_refusal
-from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_of
-from claims.statements import CLAIMS
+from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
+from claims.statements import CLAIMS, PAIRS
 from claims.words import Places, Scene, moment, say, say_blocked
 
 SAMPLE = 1000  # holders read for an estimate
@@ -73,6 +73,8 @@ class _Reader:
         scene = replace(line.scene, ahead=ahead)
         if scene.code == "full" and scene.places.open and not scene.wanted.selector:
             scene = replace(scene, code="next")
+        if scene.code == "no_pair" and scene.pairs >= scene.wanted.size:
+            scene = replace(scene, code="next")
         if scene.code == "next":
             scene = replace(scene, strict=self.strict_ahead(line, claim))
         said = say(scene)
@@ -96,7 +98,7 @@ class _Reader:
         pools = tuple(self.pools.get(name) for name in claim.pools)
         kind = kind_in(pools, claim.kind)
         lanes = lanes_in(pools, kind)
-        wanted = wanted_of(claim.size, dict(claim.terms))
+        wanted = wanted_in(wanted_of(claim.size, dict(claim.terms)), pools, kind)
         found = [pool for pool in pools if pool is not None]
         refusals = {pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)]) for pool in found}
         if len(found) == len(pools) and not any(refusals.values()):
@@ -120,7 +122,18 @@ class _Reader:
             code = find_reason(wanted, [state])
             if code not in HOLDERS_LEAVE or code == "full":
                 return code, at
-        return find_reason(wanted, states), 0
+        code = find_reason(wanted, states)
+        if code != "no_pair":
+            return code, 0
+        counts = [self.count_pairs(pool, wanted, kind) if pool is not None else None for pool in pools]
+        return code, next((at for at, row in enumerate(counts) if row is not None and row.both < wanted.size), 0)
+
+    def count_pairs(self, pool: PoolFacts, wanted: Wanted, kind: str) -> Any:
+        """Numbers that are free in TCP and UDP. None: there is but one slot a number."""
+        pair = pool.pair_for(kind)
+        labels = json.dumps(dict(wanted.selector))
+        key = ("pairs", pool.id, labels)
+        return pair and _keep(key, lambda: PAIRS.one("count_pairs", pool=pool.id, lane=pair[0], other=pair[1], labels=labels))
 
     def pool_state(self, pool: PoolFacts | None, wanted: Wanted, kind: str, refusals: dict[str, Refusal | None]) -> PoolState:
         if pool is None:
@@ -170,6 +183,11 @@ class _Reader:
         )
         if scene.code in HOLDERS_LEAVE:
             scene = self.read_holders(scene, pool, lanes, labels)
+            pairs = self.count_pairs(pool, scene.wanted, kind)
+            if pairs is not None:
+                scene = replace(scene, pairs=pairs.both, apart=(pairs.one, pairs.other))
+            if scene.code in ("not_contiguous", "not_together"):
+                scene = self.read_longest(scene, pool, lanes, pool.pair_for(kind))
         return scene
 
     def read_holders(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str) -> Scene:
@@ -178,13 +196,19 @@ class _Reader:
         kept = sorted((row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0))
         if kept:
             scene = replace(scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0)
-        scene = replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
-        if scene.code in ("not_contiguous", "not_together"):
-            name = "longest_free_run" if scene.code == "not_contiguous" else "most_on_one"
+        return replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
+
+    def read_longest(self, scene: Scene, pool: PoolFacts, lanes: list[str], pair: tuple[str, str] | None) -> Scene:
+        is_run = scene.code == "not_contiguous"
+        if pair is None:
+            name = "longest_free_run" if is_run else "most_on_one"
             found = _keep((name, pool.id, tuple(lanes)), lambda: CLAIMS.one(name, pool=pool.id, lanes=lanes, step=pool.step))
-            if found is not None:
-                scene = replace(scene, longest=found.length, longest_on=CLAIMS.value("member_name", member=found.member_id) or "")
-        return scene
+        else:
+            name = "longest_paired_run" if is_run else "most_paired_on_one"
+            found = _keep((name, pool.id), lambda: PAIRS.one(name, pool=pool.id, lane=pair[0], other=pair[1], step=pool.step))
+        if found is None:
+            return scene
+        return replace(scene, longest=found.length, longest_on=CLAIMS.value("member_name", member=found.member_id) or "")
 
     def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[Any]:
         key = ("holders", pool_id, tuple(lanes), labels)
@@ -268,6 +292,8 @@ def _facts_of(scene: Scene) -> dict[str, Any]:
     }  # fmt: skip
     if scene.code in ("not_contiguous", "not_together"):
         facts |= {"longest": scene.longest, "longest_on": scene.longest_on}
+    if scene.wanted.is_paired:
+        facts |= {"pairs": scene.pairs}
     if scene.undecided:
         facts |= {"undecided": list(scene.undecided), "kept_s": round(scene.kept, 1)}
     if scene.paused_until is not None:

@@ -234,9 +234,6 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
         add("size", f"{request.size} slots in {len(request.pools)} pools are {request.total}.", f"Use {MOST_SLOTS} at most in all.")
     if request.same_number and len(request.pools) == 1:
         add("same_number", "There is one pool, so nothing to compare its number with.", "Leave it out, or name several pools.")
-    if request.same_number and request.on_one_member and not request.contiguous and request.size > 1:
-        way_out = "Ask for contiguous numbers instead: those are always on one member."
-        add("on_one_member", "The same numbers in every pool, on one member each, are not searched for.", way_out)
     if request.run is not None:
         _check_run(request, faults)
     if request.slot is not None:

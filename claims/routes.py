@@ -6,18 +6,18 @@ answer with no row when it is old. So a hand-over costs one statement, and a mem
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from claims.policy import Offer, Wanted, find_refusal, longest_run
-from claims.requests import ClaimRequest, shape_digest
-from claims.statements import CLAIMS
+from claims.requests import MOST_SLOTS, ClaimRequest, shape_digest
+from claims.statements import CLAIMS, PAIRS
 from pools.fields import Faults
-from pools.layout import NOTHING_OWN, Layout, Own, default_kind, kinds, lanes_for, ports_of, slots_of, step_of
+from pools.layout import NOTHING_OWN, Layout, Own, default_kind, kinds, lanes_for, numbers_for, pair_for, ports_of, step_of
 from pools.layout_spec import read_own
 from pools.selectors import read_stored
 from pools.spec import PoolSpec
-from project.kernel.errors import Conflict, Refused
+from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 
 MOST_REMEMBERED = 10_000
 
@@ -35,6 +35,13 @@ class PoolFacts:
     def lanes_for(self, kind: str) -> list[str]:
         return lanes_for(self.spec.layout, kind)
 
+    def pair_for(self, kind: str) -> tuple[str, str] | None:
+        return pair_for(self.spec.layout, kind)
+
+    def width_of(self, kind: str) -> int:
+        """Slots that a number takes."""
+        return 1 if self.pair_for(kind) is None else 2
+
     @property
     def step(self) -> int:
         return step_of(self.spec.layout)
@@ -51,6 +58,12 @@ class Route:
     pools: tuple[PoolFacts | None, ...]
     names: tuple[str, ...]
     wanted: Wanted
+    is_simple: bool  # one slot of one pool, no terms: served in batches
+
+    @property
+    def total(self) -> int:
+        """Slots that it takes in all its pools; of one that is not there yet, the least."""
+        return self.wanted.size * sum(1 if pool is None else pool.width_of(self.kind) for pool in self.pools)
 
     @property
     def is_whole(self) -> bool:
@@ -135,6 +148,12 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     )
 
 
+def wanted_in(wanted: Wanted, pools: Sequence[PoolFacts | None], kind: str) -> Wanted:
+    """The same as these pools take it: where TCP and UDP are separate, what asks for both takes two slots a number."""
+    is_paired = any(pool.pair_for(kind) for pool in pools if pool is not None)
+    return wanted if is_paired == wanted.is_paired else replace(wanted, is_paired=is_paired)
+
+
 def kind_in(pools: Sequence[PoolFacts | None], kind: str) -> str:
     """A claim that names no kind has the only one of its first pool; empty: that is not known yet."""
     first = pools[0]
@@ -146,12 +165,10 @@ def lanes_in(pools: Sequence[PoolFacts | None], kind: str) -> list[str]:
 
 
 def _room(layout: Layout, kind: str, own: Own) -> tuple[int, int]:
-    """Slots of a member that serve the kind, and their longest run in one lane."""
-    serving = lanes_for(layout, kind)
-    offered = slots_of(layout, own)
+    """What a member has that serves the kind, and its longest run in one lane."""
+    numbers = numbers_for(layout, kind, own).values()
     step = step_of(layout)
-    runs = [longest_run((number for lane, number in offered if lane == serves), step) for serves in serving]
-    return sum(lane in serving for lane, _ in offered), max(runs, default=0)
+    return sum(map(len, numbers)), max((longest_run(each, step) for each in numbers), default=0)
 
 
 def _look_up(request: ClaimRequest) -> Route:
@@ -162,25 +179,30 @@ def _look_up(request: ClaimRequest) -> Route:
             way_out = "Name another pool, or wait until it is gone: a claim may wait for a new one of this name."
             raise Conflict(f"Pool {pool.name} is being deleted.", code="pool_deleting", way_out=way_out)
     terms = request.terms
-    wanted = wanted_of(request.size, terms)
     kind = kind_in(pools, request.kind)
+    wanted = wanted_in(wanted_of(request.size, terms), pools, kind)
     offers = [offer_of(pool, kind, with_members=request.size > 1) for pool in pools if pool is not None]
     if refusal := find_refusal(wanted, offers):
         raise Refused(refusal.text, code=refusal.code, way_out=refusal.way_out)
     lanes = lanes_in(pools, kind)
     digest = shape_digest(request.pools, kind, request.size, terms)
-    shape = _line_of(digest, request, kind, lanes, terms)
-    return Route(shape, digest, kind, lanes, pools, request.pools, wanted)
+    is_simple = request.is_simple and not wanted.is_paired
+    shape = _line_of(digest, request, kind, lanes, terms, is_simple)
+    route = Route(shape, digest, kind, lanes, pools, request.pools, wanted, is_simple)
+    if route.total > MOST_SLOTS:
+        text = f"{request.size} numbers in TCP and UDP take {route.total} slots."
+        raise Invalid(fields=[FieldError("size", text, f"Use {MOST_SLOTS} slots at most in all.")])
+    return route
 
 
-def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], terms: dict[str, Any]) -> int:
+def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], terms: dict[str, Any], is_simple: bool) -> int:
     """The id of the line, made if it is new, mended if its pool has another layout by now."""
     row = CLAIMS.one("shape_by_digest", digest=digest)
     if row is None:
         made = CLAIMS.value(
             "add_shape",
             digest=digest, pools=list(request.pools), kind=kind, lanes=lanes, size=request.size, terms=json.dumps(terms),
-            is_simple=request.is_simple,
+            is_simple=is_simple,
         )  # fmt: skip
         if made is not None:
             return int(made)
@@ -188,4 +210,5 @@ def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], 
         assert row is not None  # whoever made it has committed, or we would have waited
     if row.lanes != lanes and lanes:
         CLAIMS.rows("mend_shape", shape=row.id, lanes=lanes)
+        PAIRS.rows("mark_simple", shape=row.id, is_simple=is_simple)
     return int(row.id)

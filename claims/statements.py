@@ -13,6 +13,7 @@ from project.kernel.errors import Unavailable
 from project.kernel.sql import Statements
 
 CLAIMS = Statements(Path(__file__).with_name("statements.sql"))
+PAIRS = Statements(Path(__file__).with_name("pairs.sql"))
 SLOTS = Statements(Path(__file__).parent.parent / "slots" / "statements.sql")
 
 AGAIN = frozenset({"40001", "40P01", "55P03"})  # serialisation, deadlock, lock timeout: nothing was done, the same call may succeed

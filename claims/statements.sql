@@ -740,7 +740,7 @@ ON CONFLICT (digest) DO NOTHING RETURNING id
 UPDATE claims_shape SET lanes = %(lanes)s::varchar[] WHERE id = %(shape)s AND lanes <> %(lanes)s::varchar[]
 
 -- view_claims: claims as they are shown, with the slots they hold.
-SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, c.state, c.outcome, c.generation, c.owner, c.requested_by,
+SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, sh.size AS asked, c.state, c.outcome, c.generation, c.owner, c.requested_by,
   c.rank, c.key, w.name AS workspace, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
   c.changed_at, c.body_digest,
   CASE WHEN c.state IN ('reserved', 'parked') THEN (

@@ -51,6 +51,8 @@ class Scene:
     strict: int | None = None  # a claim that nobody may pass
     longest: int = 0  # free run, or most on one member
     longest_on: str = ""
+    pairs: int = 0  # numbers that are free in TCP and UDP, where it takes both
+    apart: tuple[int, int] = (0, 0)  # in TCP, in UDP
     paused_until: datetime | None = None
     pause_reason: str = ""
     refusal: Refusal | None = None
@@ -136,9 +138,16 @@ def _say_not_together(s: Scene) -> Said:
     return Said(f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s))
 
 
+def _say_no_pair(s: Scene) -> Said:
+    some = f"Of {s.wanted.size} numbers {count(s.pairs, 'is', 'are')}"
+    text = f"No number of {s.pool} is" if s.pairs == 0 else some
+    return Said(f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s))
+
+
 def _say_no_common(s: Scene) -> Said:
     what = "No number is" if s.wanted.size == 1 else f"No {s.wanted.size} numbers are"
-    return Said(f"{what} free in every one of its pools", ["Claims on the same numbers end"])
+    where = ", in each on one member" if s.wanted.on_one_member and s.wanted.size > 1 else ""
+    return Said(f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"])
 
 
 def _say_next(s: Scene) -> Said:
@@ -166,6 +175,7 @@ _SAYINGS = {
     "not_enough": _say_not_enough,
     "not_contiguous": _say_not_contiguous,
     "not_together": _say_not_together,
+    "no_pair": _say_no_pair,
     "no_common_number": _say_no_common,
     "next": _say_next,
 }
@@ -175,7 +185,7 @@ def _ways(s: Scene) -> list[str]:
     """What would make room, the surest first."""
     need = (s.ahead + 1) * s.wanted.size
     ways = _openings(s)
-    lacking = max(1, need - s.places.open)
+    lacking = max(1, need - (s.pairs if s.wanted.is_paired else s.places.open))
     more = max(1, ceil(lacking / max(1, s.each)))
     if s.members + more > s.max_members:
         ways.append(f"The maximum of members goes from {s.max_members} to {s.members + more}")

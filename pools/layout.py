@@ -24,7 +24,9 @@ SHARED = "port"
 DRIFT_CHECK = "drift_check"  # a plan that only looks: wherever a plan may run
 TASKS: Mapping[str, tuple[str, ...]] = {"plan": ("plan", DRIFT_CHECK), "any": ("plan", DRIFT_CHECK, "plan_and_apply")}
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("udp", "quic")}
-ANY_PROTOCOL = ("port", "tcp", "udp", "tcpudp", "tcp_ssl", "quic")
+PAIR = ("tcp", "udp")  # lanes, where they are separate listeners
+PAIRED = ("tcp_udp", "tcpudp")  # kinds that take the same number in both: the way it is written, and an older one
+ANY_PROTOCOL = ("port", "tcp", "udp", *PAIRED, "tcp_ssl", "quic")
 
 DEFAULT_QUOTA = 50  # listeners a load balancer takes, unless the pool says otherwise
 LAST_PORT = 65535
@@ -72,13 +74,20 @@ def lanes(layout: Layout) -> list[str]:
 
 
 def kinds(layout: Layout) -> list[str]:
-    return list(dict.fromkeys(kind for c in layout.classes for kind in c.accepts))
+    found = dict.fromkeys(kind for c in layout.classes for kind in c.accepts if kind != PAIRED[1])
+    return [*found, *([PAIRED[0]] if pair_for(layout, PAIRED[0]) else [])]
 
 
 def lanes_for(layout: Layout, kind: str) -> list[str]:
-    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could."""
+    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could. Any of them, or (`pair_for`) both at once."""
     accepting = [c for c in layout.classes if kind in c.accepts]
-    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))]
+    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))] or list(pair_for(layout, kind) or ())
+
+
+def pair_for(layout: Layout, kind: str) -> tuple[str, str] | None:
+    """Both lanes in which such a claim takes the same number. None: one slot a number serves it, or nothing does."""
+    is_apart = layout.form == "ports" and set(PAIR) <= {c.lane for c in layout.classes}
+    return PAIR if is_apart and kind in PAIRED else None
 
 
 def default_kind(layout: Layout) -> str | None:
@@ -111,10 +120,22 @@ def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
     return [(lane, number) for number, lane in enumerate(expanded)]
 
 
+def numbers_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> dict[str, list[int]]:
+    """The numbers on which a member serves this kind, by lane. Where it takes two lanes at once, those that are offered in both."""
+    found: dict[str, list[int]] = {lane: [] for lane in lanes_for(layout, kind)}
+    for lane, number in slots_of(layout, own):
+        if lane in found:
+            found[lane].append(number)
+    if pair_for(layout, kind) is None:
+        return found
+    first, second = found.values()
+    both = set(second)
+    return {"+".join(PAIR): [number for number in first if number in both]}
+
+
 def count_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> int:
-    """How many slots of a member serve this kind."""
-    serving = set(lanes_for(layout, kind))
-    return sum(lane in serving for lane, _ in slots_of(layout, own))
+    """How many claims of one number a member serves of this kind."""
+    return sum(map(len, numbers_for(layout, kind, own).values()))
 
 
 def segments_of(first: int, last: int, segment: int) -> range:

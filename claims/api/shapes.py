@@ -35,11 +35,21 @@ def as_json(schema: Json) -> Json:
     return {"application/json": schema}
 
 
+KIND_WORDS = (
+    "What the layout serves; left out: its only kind. `tcp_udp` takes the same number in TCP and in UDP of one member: two slots where "
+    "the pool has both protocols, one listener where it is shared."
+)
 CLAIM_PROPERTIES: dict[str, Json] = {
     "pool": POOL_NAME | {"description": "It need not exist yet: then the claim waits for it."},
     "pools": {"type": "array", "items": POOL_NAME, "minItems": 1, "maxItems": MOST_POOLS, "description": "Slots in each of them, or none."},
-    "kind": {"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$", "description": "What the layout serves; left out: its only kind."},
-    "size": {"type": "integer", "minimum": 1, "maximum": MOST_SLOTS, "default": 1, "description": "Slots in each pool: all or none."},
+    "kind": {"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$", "description": KIND_WORDS},
+    "size": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_SLOTS,
+        "default": 1,
+        "description": "Slots in each pool, all or none; of tcp_udp: numbers.",
+    },
     "owner": {"type": "string", "maxLength": 160, "description": "For whom: pod:UID, workspace:NAME, what you like."},
     "key": {"type": "string", "maxLength": 120, "description": "As the header Idempotency-Key."},
     "priority": {"type": "integer", "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0},

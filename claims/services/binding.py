@@ -7,7 +7,7 @@ from django.db import DatabaseError, transaction
 from claims.policy import Wanted
 from claims.routes import PoolFacts
 from claims.services.finding import find_slots
-from claims.statements import CLAIMS, TAKEN, sqlstate
+from claims.statements import CLAIMS, PAIRS, TAKEN, sqlstate
 from project.kernel.actor import current_actor
 from project.kernel.hints import hint
 
@@ -26,6 +26,8 @@ def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str
                 slots = find_slots(wanted, pools, kind, claim)
                 if slots is None:
                     return False
+                if wanted.is_paired:  # how many it takes was not known as long as a pool was not there
+                    PAIRS.rows("size_claim", claim=claim, size=len(slots))
                 is_bound = hand_over(claim, slots, reason)
         except DatabaseError as error:
             if sqlstate(error) not in TAKEN or turn == TRIES:

@@ -58,7 +58,7 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
     try:
         for turn in range(TRIES):
             route = find_route(requests[0], fresh=turn > 0)
-            if not route.is_whole:
+            if not (route.is_whole and route.is_simple):
                 return [_alone(request) for request in requests]
             made = repeat(partial(_create_batch, requests, route))
             missing = [i for i in range(len(requests)) if i not in made]

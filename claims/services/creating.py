@@ -48,7 +48,7 @@ def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
     written. None: nothing was done, for whatever reason; ask who calls, then create."""
     is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task and request.run is None
     route = recall_route(request) if is_plain else None
-    if route is None:
+    if route is None or not route.is_simple:
         return None
     try:
         claim = _create_simple(request, route, proof=proof)
@@ -122,7 +122,7 @@ def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str) -> Clai
         id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size, state=row.state,
         generation=row.generation, created_at=row.created_at, owner=request.owner, requested_by=request.requested_by,
         priority=request.priority, key=request.key, workspace=request.workspace or None, task=request.task,
-        pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape, total=request.total, rank=request.rank,
+        pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape, total=route.total, rank=request.rank,
         step="plan" if request.task else "", is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _create(request: ClaimRequest) -> ClaimView:
             if (earlier := find_by_key(request)) is not None:
                 return earlier
             raise
-        if request.is_simple and not request.workspace and request.run is None and route.is_whole:
+        if route.is_simple and not request.workspace and request.run is None and route.is_whole:
             claim = _create_simple(request, route)
         else:
             claim = _create_in_transaction(request, route, work)
@@ -182,12 +182,12 @@ def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | Non
         if not _are_current(route):
             return None
         place = enter_workspace(request)
-        if request.is_simple and route.is_whole:
+        if route.is_simple and route.is_whole:
             claim = _create_simple(request, route, place)
             if claim is not None:
                 add_work(claim.id, work)
             return claim
-        row = CLAIMS.one("create", size=request.total, **columns(request, route, place))
+        row = CLAIMS.one("create", size=route.total, **columns(request, route, place))
         if row is None:
             return None
         add_work(row.id, work)

@@ -43,7 +43,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
         raise Refused(f"Claim {claim_id} has {claim.size}; it can't grow to {size}.", code="cannot_grow", way_out=way_out)
     if size < 1:
         raise Invalid(fields=[FieldError("size", f"{size} is out of range.", "Release the claim to let go of everything.")])
-    total = size * len(claim.pools)
+    total = size * (claim.total // claim.size)  # slots that a number takes in all its pools
     shape = _line_of(claim, size)
 
     def shrink() -> bool:

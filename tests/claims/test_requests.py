@@ -36,7 +36,6 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": "a", "key": "k" * 121}, ["key"]),
     ({"pool": "a", "contiguous": "yes"}, ["contiguous"]),
     ({"pool": "a", "same_number": True}, ["same_number"]),
-    ({"pools": ["a", "b"], "size": 2, "same_number": True, "on_one_member": True}, ["on_one_member"]),
     ({"pool": "a", "selector": ["gpu"]}, ["selector"]),
     ({"pool": "a", "selector": {"gpu": 4}}, ["selector.gpu"]),
     ({"pool": "a", "selector": {f"l{i}": "x" for i in range(17)}}, ["selector"]),
