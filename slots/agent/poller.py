@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .runner import Context
 
 LOAD_EVERY = 60.0
+TOKEN_EVERY = 10.0  # seconds between two looks at the token's file
 LONGEST = 10.0  # seconds between two tries
 SLOW = 15.0  # between tries with a token that is refused
 AWAY_LONG = 10.0  # after this long, the agent announces itself anew
@@ -36,6 +37,7 @@ class Poller(threading.Thread):
         self.wait_s = 15.0
         self.heard_at = time.monotonic()
         self.load_at = time.monotonic()
+        self.token_at = time.monotonic()
         self.door = Door(context.client, context.journal)
         self.channel: Channel | None = None
         self.lock = threading.Lock()
@@ -97,6 +99,10 @@ class Poller(threading.Thread):
             self.wait_s, self.door.beat_s = answer.wait_s, answer.beat_s
             self._take(answer.orders)
             return
+        if time.monotonic() - self.token_at > TOKEN_EVERY:
+            self.token_at = time.monotonic()
+            if self.load is not None and self.context.client.renew(self.load()):
+                self.context.journal.note("takes another token")
         self.channel = self.channel or self.door.take()
         if self.channel is not None:
             self._listen(self.channel)
