@@ -13,4 +13,7 @@ urlpatterns = [
     path("pools/<name:pool_name>/scaling/resume/", scaling.ScalingResume.as_view(), name="api-scaling-resume"),
     path("pools/<name:pool_name>/scaling/grow/", scaling.ScalingGrow.as_view(), name="api-scaling-grow"),
     path("pools/<name:pool_name>/scaling/unfreeze/", scaling.ScalingUnfreeze.as_view(), name="api-scaling-unfreeze"),
+    path("pools/<name:pool_name>/scaling/roll/", scaling.ScalingRoll.as_view(), name="api-scaling-roll"),
+    path("pools/<name:pool_name>/scaling/pause-roll/", scaling.ScalingRollPause.as_view(), name="api-scaling-pause-roll"),
+    path("pools/<name:pool_name>/scaling/resume-roll/", scaling.ScalingRollResume.as_view(), name="api-scaling-resume-roll"),
 ]

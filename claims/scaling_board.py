@@ -10,8 +10,9 @@ from claims.scaling import inputs_of, think
 from claims.scaling_snapshot import SCALING, Subject, read_subjects, read_wanted
 from pools.models import Decision as Row
 from pools.models import Pool
-from pools.scaling import Decision, list_next
-from pools.scaling.model import Member
+from pools.scaling import Decision, decide_roll, list_next, order
+from pools.scaling.model import Member, plural
+from pools.scaling.victims import hindrance
 from pools.scaling_spec import BUILT_IN
 from project.kernel.errors import FieldError, Invalid
 from slots.rows import list_holders_of
@@ -58,6 +59,15 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBoard:
+    """Members that are outdated, what becomes of them next, and why not yet."""
+
+    members: Sequence[Going]
+    words: str
+    is_under_way: bool  # one more has been made for one of them
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingBoard:
     pool: Pool
     subject: Subject | None  # None: the pool is not active, or its members come and go by hand
@@ -68,6 +78,7 @@ class ScalingBoard:
     grown: int = 0
     shrunk: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    roll: RollBoard | None = None
 
     @property
     def can_go(self) -> int:
@@ -83,7 +94,26 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
     going, more = list_going(subject)
     counts = Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR).exclude(delta=0).values_list("delta", flat=True)
     grown, shrunk = sum(d for d in counts if d > 0), -sum(d for d in counts if d < 0)
-    return ScalingBoard(pool, subject, card_now(think(subject)), cards, going, more, grown, shrunk, subject.spec.scaling.options)
+    return ScalingBoard(
+        pool, subject, card_now(think(subject)), cards, going, more, grown, shrunk, subject.spec.scaling.options, roll_of(subject)
+    )
+
+
+def read_roll(pool: Pool) -> RollBoard | None:
+    """Of any active pool, also where members come and go by hand."""
+    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    return roll_of(read_subjects(rows, read_wanted())[0]) if rows else None
+
+
+def roll_of(subject: Subject) -> RollBoard:
+    snapshot = subject.snapshot
+    old = [m for m in snapshot.members if m.is_outdated and m.is_owned and not m.is_going]
+    members = [Going(m.id, m.name, m.state, hindrance(m, may_be_new=True)) for m in order(old)]
+    decision = decide_roll(snapshot)
+    said = "everybody is up to date" if decision is None else decision.reason
+    if decision is not None and (stop := snapshot.limits.paused or snapshot.limits.frozen):
+        said = f"{plural(len(old), 'member')} outdated; nothing is changed: {stop}"
+    return RollBoard(members, said, snapshot.extra is not None)
 
 
 def list_decisions(pool_id: int, limit: int = SHOWN, before: int | None = None) -> list[Card]:

@@ -1,13 +1,13 @@
 """Pages that ask before somebody orders the scaler: what would happen now, to whom, until when, and why."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpResponse
 from django.utils import timezone
 
-from claims.scaling_board import ScalingBoard, read_board
-from claims.services import overrides
+from claims.scaling_board import RollBoard, ScalingBoard, read_board, read_roll
+from claims.services import overrides, rolling
 from pools.durations import format_duration, parse_duration
 from pools.models import Pool
 from pools.pages import frame, pool_for, signed_in
@@ -38,6 +38,10 @@ def read_until(given: Given) -> Any:
         way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
         raise Invalid(fields=[FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)])
     return timezone.now() + timedelta(seconds=seconds)
+
+
+def is_ahead(moment: datetime | None) -> bool:
+    return moment is not None and moment > timezone.now()
 
 
 def read_count(given: Given) -> int:
@@ -121,7 +125,7 @@ def pause(request: Any, name: str) -> HttpResponse:
         fields=[length("1h")],
         facts=now_facts(board),
         note="Can be ended at any time.",
-        nothing="It is paused already." if pool.scaling_paused_until and pool.scaling_paused_until > timezone.now() else "",
+        nothing="It is paused already." if is_ahead(pool.scaling_paused_until) else "",
     )
 
     def perform(given: Given) -> Done:
@@ -200,3 +204,80 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         return Done(f"The freeze of {pool.name} is lifted, once.")
 
     return ask(request, question, perform, frame(request, "overview"))
+
+
+def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
+    pool = pool_for(request.identity, name, "scale")
+    board = read_roll(pool)
+    if board is None:
+        raise Conflict(f"Pool {pool.name} is {pool.state}.", way_out="Wait until its provider has been looked at.")
+    return pool, board
+
+
+@signed_in
+def roll(request: Any, name: str) -> HttpResponse:
+    pool, board = rolled(request, name)
+    affected = [
+        Affected(m.name, f"/pools/{pool.name}/?member={m.name}", m.blocked or "idle", ("outdated", "outdated"), ("creating", "renewed"))
+        for m in board.members
+    ]
+    question = Question(
+        title=f"Renew outdated members of {pool.name}",
+        verb="Roll now",
+        href=request.path,
+        intro="One by one, each once it is idle; who runs or is reserved stays until it is not. "
+        "Where there is room, one more is made first. A new one that is not ready in time stops it.",
+        affected=affected[:SHOWN],
+        affected_more=max(0, len(affected) - SHOWN),
+        last="Now",
+        facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "it is not")],
+        note="Can be paused at any time.",
+        nothing="" if affected or board.is_under_way or pool.roll_stopped_at else "No member is outdated.",
+    )
+
+    def perform(given: Given) -> Done:
+        rolling.order_roll(pool_id=pool.pk, reason=given.reason)
+        return Done(f"Outdated members of {pool.name} are renewed, one by one.")
+
+    return ask(request, question, perform, frame(request, "scaling"))
+
+
+@signed_in
+def pause_roll(request: Any, name: str) -> HttpResponse:
+    pool, board = rolled(request, name)
+    question = Question(
+        title=f"Pause the roll of {pool.name}",
+        verb="Pause the roll",
+        href=request.path,
+        intro="Nobody is renewed until then. Members come and go as ever, new ones from the present configuration.",
+        fields=[length("1h")],
+        facts=[("Outdated", words.plural(len(board.members), "member")), ("Left alone, now", board.words)],
+        note="Can be ended at any time.",
+        nothing="It is paused already." if is_ahead(pool.roll_paused_until) else "",
+    )
+
+    def perform(given: Given) -> Done:
+        rolling.pause_roll(pool_id=pool.pk, until=read_until(given), reason=given.reason)
+        return Done(f"Nobody in {pool.name} is renewed for {given.values['for']}.")
+
+    return ask(request, question, perform, frame(request, "scaling"))
+
+
+@signed_in
+def resume_roll(request: Any, name: str) -> HttpResponse:
+    pool, board = rolled(request, name)
+    question = Question(
+        title=f"Resume the roll of {pool.name}",
+        verb="Resume the roll",
+        href=request.path,
+        intro="Outdated members are renewed again, one by one, once they are idle.",
+        facts=[("Paused because", f"“{pool.roll_pause_reason}”"), ("Outdated", words.plural(len(board.members), "member"))],
+        reason="optional",
+        nothing="" if pool.roll_paused_until else "It is not paused.",
+    )
+
+    def perform(given: Given) -> Done:
+        rolling.resume_roll(pool_id=pool.pk, reason=given.reason)
+        return Done(f"The roll of {pool.name} goes on.")
+
+    return ask(request, question, perform, frame(request, "scaling"))

@@ -8,5 +8,8 @@ urlpatterns = [
     path("pools/<str:name>/scaling/pause/", scaling_pages.pause, name="scaling-pause"),
     path("pools/<str:name>/scaling/resume/", scaling_pages.resume, name="scaling-resume"),
     path("pools/<str:name>/scaling/grow/", scaling_pages.grow, name="scaling-grow"),
+    path("pools/<str:name>/scaling/roll/", scaling_pages.roll, name="scaling-roll"),
+    path("pools/<str:name>/scaling/pause-roll/", scaling_pages.pause_roll, name="scaling-pause-roll"),
+    path("pools/<str:name>/scaling/resume-roll/", scaling_pages.resume_roll, name="scaling-resume-roll"),
     path("pools/<str:name>/scaling/unfreeze/", scaling_pages.unfreeze, name="scaling-unfreeze"),
 ]

@@ -7,12 +7,12 @@ from rest_framework.response import Response
 
 from claims.api import scaling_shapes as shapes
 from claims.scaling_board import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
-from claims.services import overrides
+from claims.services import overrides, rolling
 from pools.access import require
 from pools.endpoint import Endpoint, describe, in_query, read_body, read_integer
-from pools.models import Pool
+from pools.models import Member, Pool
 from pools.scaling import Limits
-from pools.selectors import get_pool
+from pools.selectors import LIVE, get_pool, spec_of
 from project.kernel.errors import Conflict
 from slots.api_shapes import NeededReasonBody, PauseBody, ReasonBody
 
@@ -112,6 +112,32 @@ class ScalingUnfreeze(OrderEndpoint):
         return Response(show_orders(overrides.lift_freeze(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
 
 
+class ScalingRoll(OrderEndpoint):
+    @describe("Renew outdated members", {200: shapes.OrdersAnswer}, body=NeededReasonBody, problems=(409,), name="roll_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """One by one, once they are idle, also where the configuration says manual. A pause of the roll is over, and so is a stop: new
+        members that are not ready are made anew."""
+        pool = self.pool(pool_name)
+        return Response(show_orders(rolling.order_roll(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
+
+
+class ScalingRollPause(OrderEndpoint):
+    @describe("Pause the roll", {200: shapes.OrdersAnswer}, body=PauseBody, problems=(409,), name="pause_roll", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Nobody is renewed until then. Members come and go as ever."""
+        pool = self.pool(pool_name)
+        body = read_body(request, PauseBody)
+        return Response(show_orders(rolling.pause_roll(pool_id=pool.pk, until=body["until"], reason=body["reason"])))
+
+
+class ScalingRollResume(OrderEndpoint):
+    @describe("Resume the roll", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="resume_roll", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Ends its pause before its time."""
+        pool = self.pool(pool_name)
+        return Response(show_orders(rolling.resume_roll(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+
+
 def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     """Of a pool whose members come and go by hand only what was decided before."""
     subject = board.subject
@@ -161,4 +187,13 @@ def show_orders(pool: Pool) -> dict[str, Any]:
         "frozen_until": pool.frozen_until,
         "freeze_reason": pool.freeze_reason,
         "unfrozen_until": pool.unfrozen_until,
+        "roll": {
+            "policy": spec_of(pool).roll.policy,
+            "outdated": Member.objects.filter(LIVE, pool=pool).exclude(spec_digest__in=("", pool.member_digest)).count(),
+            "is_ordered": bool(pool.roll_ordered) and pool.roll_ordered == pool.member_digest,
+            "paused_until": pool.roll_paused_until,
+            "pause_reason": pool.roll_pause_reason,
+            "stopped_at": pool.roll_stopped_at,
+            "stop_reason": pool.roll_stop_reason,
+        },
     }

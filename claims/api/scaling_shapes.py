@@ -9,7 +9,7 @@ from slots.api_shapes import MEMBER_STATES, NeededReasonBody, PauseBody
 
 Shape = serializers.Serializer[Any]
 
-VERDICTS = ("grow", "shrink", "hold", "blocked", "paused", "frozen", "failed")
+VERDICTS = ("grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "rebuild", "stopped")
 
 
 class PinBody(PauseBody):
@@ -62,6 +62,16 @@ class GoingAnswer(Shape):
     claims = serializers.ListField(child=serializers.IntegerField())
 
 
+class RollAnswer(Shape):
+    policy = serializers.CharField(help_text="idle: renewed once they are; manual: once somebody says so.")
+    outdated = serializers.IntegerField(help_text="Members made from another configuration than the present one.")
+    is_ordered = serializers.BooleanField()
+    paused_until = serializers.DateTimeField(allow_null=True)
+    pause_reason = serializers.CharField(allow_blank=True)
+    stopped_at = serializers.DateTimeField(allow_null=True, help_text="A new member did not become ready. Order the roll to go on.")
+    stop_reason = serializers.CharField(allow_blank=True)
+
+
 class OrdersAnswer(Shape):
     pin_count = serializers.IntegerField(allow_null=True)
     pin_until = serializers.DateTimeField(allow_null=True)
@@ -71,6 +81,7 @@ class OrdersAnswer(Shape):
     frozen_until = serializers.DateTimeField(allow_null=True)
     freeze_reason = serializers.CharField(allow_blank=True)
     unfrozen_until = serializers.DateTimeField(allow_null=True)
+    roll = RollAnswer()
 
 
 class ScalingAnswer(Shape):

@@ -25,16 +25,16 @@ BY_HAND = "The members of pool {} come and go by hand."
 
 def pin_pool(*, pool_id: int, count: int, until: datetime, reason: str) -> Pool:
     """So many members until then, whatever the policy wants. The maximum, a freeze and a pause are stronger."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         subject, pool = _lock(pool_id)
-        _check_until(until)
+        check_until(until)
         if isinstance(count, bool) or not 0 <= count <= pool.max_members:
             way_out = "Raise members.max first." if count > pool.max_members else f"Use one from 0 to {pool.max_members}."
             raise Invalid(fields=[FieldError("count", f"{count} is not between 0 and the most, {pool.max_members}.", way_out)])
         before = "" if subject.row.pin_count is None else f"pinned to {subject.row.pin_count}"
         data = {"count": count, "until": until}
-        _change(pool, "pin", before, f"pinned to {count}", note, data, pin_count=count, pin_until=until, pin_reason=note)
+        change_orders(pool, "pin", before, f"pinned to {count}", note, data, pin_count=count, pin_until=until, pin_reason=note)
     return pool
 
 
@@ -43,19 +43,19 @@ def unpin_pool(*, pool_id: int, reason: str = "") -> Pool:
         _, pool = _lock(pool_id)
         if pool.pin_count is not None:
             before = f"pinned to {pool.pin_count}"
-            _change(pool, "unpin", before, "", reason.strip(), None, pin_count=None, pin_until=None, pin_reason="")
+            change_orders(pool, "unpin", before, "", reason.strip(), None, pin_count=None, pin_until=None, pin_reason="")
     return pool
 
 
 def pause_scaling(*, pool_id: int, until: datetime, reason: str) -> Pool:
     """The scaler leaves the pool alone until then. Slots are handed out as ever."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         _, pool = _lock(pool_id)
-        _check_until(until)
+        check_until(until)
         before = "paused" if pool.scaling_paused_until else ""
         data = {"until": until}
-        _change(pool, "pause_scaling", before, "paused", note, data, scaling_paused_until=until, scaling_pause_reason=note)
+        change_orders(pool, "pause_scaling", before, "paused", note, data, scaling_paused_until=until, scaling_pause_reason=note)
     return pool
 
 
@@ -63,26 +63,26 @@ def resume_scaling(*, pool_id: int, reason: str = "") -> Pool:
     with transaction.atomic():
         _, pool = _lock(pool_id)
         if pool.scaling_paused_until is not None:
-            _change(pool, "resume_scaling", "paused", "", reason.strip(), None, scaling_paused_until=None, scaling_pause_reason="")
+            change_orders(pool, "resume_scaling", "paused", "", reason.strip(), None, scaling_paused_until=None, scaling_pause_reason="")
     return pool
 
 
 def lift_freeze(*, pool_id: int, reason: str) -> Pool:
     """Once: until the window that is open now ends. The next one freezes as ever."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     with transaction.atomic():
         subject, pool = _lock(pool_id)
         if not subject.snapshot.limits.frozen or subject.frozen_until is None:
             raise Conflict(f"Pool {pool.name} is not frozen.", code="not_frozen", way_out="Nothing is to be done.")
-        _change(pool, "unfreeze", "frozen", pool.state, note, {"until": subject.frozen_until}, unfrozen_until=subject.frozen_until)
-        follow_freeze(_look(pool_id))
+        change_orders(pool, "unfreeze", "frozen", pool.state, note, {"until": subject.frozen_until}, unfrozen_until=subject.frozen_until)
+        follow_freeze(look_at_locked(pool_id))
         pool.refresh_from_db()
     return pool
 
 
 def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> Decision:
     """So many more, at once (S19). Refused past the maximum and in a freeze, with the numbers."""
-    note = _require_reason(reason)
+    note = require_reason(reason)
     if isinstance(count, bool) or not 1 <= count <= MOST_AT_ONCE:
         raise Invalid(fields=[FieldError("count", f"{count} is out of range.", f"Use one from 1 to {MOST_AT_ONCE}.")])
 
@@ -101,14 +101,14 @@ def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> Decision:
 
 
 def _lock(pool_id: int) -> tuple[Subject, Pool]:
-    subject = _look(pool_id)
+    subject = look_at_locked(pool_id)
     if subject.spec.scaling is None:
         way_out = "Add scaling to its configuration, or add and remove members."
         raise Conflict(BY_HAND.format(subject.row.name), code="not_scaled", way_out=way_out)
     return subject, Pool.objects.get(pk=pool_id)
 
 
-def _look(pool_id: int) -> Subject:
+def look_at_locked(pool_id: int) -> Subject:
     """Under the pool's lock."""
     rows = SCALING.rows("wait_for_scaled", pools=[pool_id])
     if not rows:
@@ -116,7 +116,7 @@ def _look(pool_id: int) -> Subject:
     return read_subjects(rows, read_wanted())[0]
 
 
-def _change(pool: Pool, verb: str, before: str, after: str, reason: str, data: object, **columns: object) -> None:
+def change_orders(pool: Pool, verb: str, before: str, after: str, reason: str, data: object, **columns: object) -> None:
     """And have the scaler look at once: it takes a request for that."""
     Pool.objects.filter(pk=pool.pk).update(changed_at=Now(), scale_requested_at=Now(), **columns)
     pool.refresh_from_db()
@@ -124,7 +124,7 @@ def _change(pool: Pool, verb: str, before: str, after: str, reason: str, data: o
     hint("pools")
 
 
-def _require_reason(reason: str) -> str:
+def require_reason(reason: str) -> str:
     text = reason.strip()
     if not text:
         raise Invalid(fields=[FieldError("reason", "The reason is missing.", "Say why in a few words: others will read it.")])
@@ -133,7 +133,7 @@ def _require_reason(reason: str) -> str:
     return text
 
 
-def _check_until(until: datetime) -> None:
+def check_until(until: datetime) -> None:
     if until.tzinfo is None:
         raise Invalid(fields=[FieldError("until", "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z.")])
     with connection.cursor() as cursor:

@@ -74,7 +74,7 @@ def step(s: Snapshot, old: Sequence[Member]) -> Decision:
     if going := [m for m in s.members if m.is_going]:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
     if s.claims:
-        return wait("claims", f"{outdated(old)}, not renewed in their place while {plural(s.claims, 'claim')} waits", check)
+        return wait("claims", f"{outdated(old)}, not renewed in their places while {plural(s.claims, 'claim waits', 'claims wait')}", check)
     ready = count_ready(s)
     least = Check(ready - 1 >= s.limits.low, f"{ready} − 1 ≥ {s.limits.low}", "ready meanwhile")
     if not least.is_met:

@@ -1,0 +1,234 @@
+"""Members that were made from another configuration are renewed: whom, in which order, and what holds it up. Pure."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pools.scaling import Decision, Fixed, Limits, Member, OnDemand, Pin, Policy, Roll, Snapshot, Utilisation, Warm, decide, decide_roll
+from tests.scaling.kit import member, snapshot, waits
+from tests.scaling.test_properties import policies, snapshots, victims_of
+
+KEEP = OnDemand(idle_for=None)  # wants as many as are there
+
+
+def old(number: int, **more: object) -> Member:
+    return member(number, is_outdated=True, state_for=9000.0, **more)
+
+
+def new(number: int, **more: object) -> Member:
+    return member(number, **({"state_for": 9000.0} | more))
+
+
+def told(decision: Decision) -> tuple[int, str, list[int]]:
+    return decision.delta, decision.step, [judged.id for judged in decision.chosen]
+
+
+# The way of one roll -------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_more_is_made_first() -> None:
+    decision = decide(snapshot(old(1), old(2), high=3), KEEP)
+    assert (told(decision), decision.verdict) == ((1, "surge", []), "grow")
+    assert decision.reason == "Roll: 2 members are outdated, one more first"
+
+
+def test_then_an_outdated_one_goes_once_the_new_one_is_ready_and_stays_so() -> None:
+    there = (old(1), old(2))
+    coming = snapshot(*there, member(3, state="creating", state_for=5.0), high=3, surge=3)
+    assert told(decide(coming, KEEP)) == (0, "", [])
+    assert "waits for m3 to be ready" in decide(coming, KEEP).reason
+    just = snapshot(*there, new(3, state_for=9.9), high=3, surge=3)
+    assert told(decide(just, KEEP)) == (0, "", [])
+    ready = snapshot(*there, new(3, state_for=10.0), high=3, surge=3)
+    assert told(decide(ready, KEEP)) == (-1, "swap", [2]), "the newest of the outdated, never the new one"
+
+
+def test_the_next_one_is_not_begun_before_the_last_is_gone() -> None:
+    s = snapshot(old(1), new(3), old(2, state="deleting"), high=3)
+    assert told(decide(s, KEEP)) == (0, "", [])
+    assert "until m2 is gone" in decide(s, KEEP).reason
+
+
+def test_at_the_most_it_is_made_anew_in_its_place() -> None:
+    decision = decide(snapshot(old(1), old(2), low=1, high=2), KEEP)
+    assert (told(decision), decision.verdict, decision.words) == ((0, "rebuild", [2]), "rebuild", "rebuild")
+
+
+def test_never_fewer_ready_than_the_least() -> None:
+    decision = decide(snapshot(old(1), old(2), low=2, high=2), KEEP)
+    assert told(decision) == (0, "", [])
+    assert "2 of 2 members exist and 2 have to be ready: the roll needs room for one more" in decision.reason
+    offline = snapshot(old(1), old(2), old(3, state="offline", running=1), low=2, high=3)
+    assert told(decide(offline, KEEP)) == (0, "", []), "three are there, two of them ready"
+
+
+def test_in_its_place_only_while_nobody_waits() -> None:
+    busy = snapshot(old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False))
+    assert told(decide(busy, KEEP)) == (0, "", [])
+    assert "while 2 claims wait" in decide(busy, KEEP).reason
+
+
+@pytest.mark.parametrize("what", ["running", "reserved", "draining"])
+def test_who_is_in_use_is_left_alone_until_idle(what: str) -> None:
+    s = snapshot(old(1, **{what: 1}), high=5)
+    assert told(decide(s, KEEP)) == (0, "", [])
+    assert "1 member is outdated, each of them in use or kept" in decide(s, KEEP).reason
+    ready = snapshot(old(1, **{what: 1}), new(2), high=5, surge=2)
+    assert told(decide(ready, KEEP)) == (0, "", [])
+
+
+def test_cordoned_and_foreign_ones_are_left_alone() -> None:
+    assert told(decide(snapshot(old(1, is_cordoned=True)), KEEP)) == (0, "", [])
+    assert decide_roll(snapshot(old(1, is_owned=False))) is None
+
+
+def test_what_is_of_no_use_is_made_anew_without_one_more() -> None:
+    """Made from a template that never worked: nobody has to wait for a better one."""
+    s = snapshot(old(1), old(2, state="creating"), low=2, high=5)
+    assert told(decide(s, KEEP)) == (0, "rebuild", [2])
+    assert told(decide(replace(s, seen=None), KEEP)) == (0, "", []), "without a look nothing is ended"
+
+
+def test_a_new_one_that_is_not_ready_in_time_stops_it() -> None:
+    coming = snapshot(old(1), member(2, state="creating", state_for=899.0), high=5, surge=2)
+    assert told(decide(coming, KEEP)) == (0, "", [])
+    late = snapshot(old(1), member(2, state="creating", state_for=900.0), high=5, surge=2)
+    decision = decide(late, KEEP)
+    assert (decision.verdict, decision.step, decision.delta) == ("stopped", "stop", 0)
+    assert decision.reason == "The roll stops: m2 is not ready after 15 min"
+    stopped = replace(late, roll=Roll(stopped="m2 is not ready after 15 min"))
+    assert told(decide(stopped, KEEP)) == (0, "", [])
+    assert "the roll has stopped: m2 is not ready" in decide(stopped, KEEP).reason
+
+
+def test_a_new_one_that_has_given_up_stops_it_at_once() -> None:
+    assert decide(snapshot(old(1), new(2, is_lost=True, state="creating", state_for=1.0), high=5, surge=2), KEEP).step == "stop"
+
+
+def test_a_new_one_that_falls_silent_holds_it_up() -> None:
+    s = snapshot(old(1), new(2, state="offline", state_for=60.0), high=5)
+    assert told(decide(s, KEEP)) == (0, "", [])
+
+
+@pytest.mark.parametrize(
+    ("roll", "words"),
+    [
+        (Roll(is_wanted=False), "renewed once somebody says so"),
+        (Roll(paused="ana looks"), "the roll is paused: ana looks"),
+    ],
+    ids=["manual", "paused"],
+)
+def test_people_may_hold_it(roll: Roll, words: str) -> None:
+    decision = decide(snapshot(old(1), high=5, roll=roll), KEEP)
+    assert (told(decision), words in decision.reason) == ((0, "", []), True)
+
+
+def test_a_pause_of_the_scaler_and_a_freeze_hold_it_too() -> None:
+    assert decide(snapshot(old(1, running=1), paused="ana"), KEEP).verdict == "paused"
+    frozen = decide(snapshot(old(1), new(2), high=5, surge=2, frozen="night"), KEEP)
+    assert (frozen.delta, frozen.step) == (-2, ""), "everybody idle goes"
+
+
+def test_a_configuration_that_is_taken_back_leaves_nobody_too_many() -> None:
+    s = snapshot(new(1), new(2), high=5, surge=2)
+    assert told(decide(s, KEEP)) == (-1, "over", [2])
+    busy = snapshot(new(1), new(2, running=1), high=5, surge=2)
+    assert told(decide(busy, KEEP)) == (-1, "over", [1]), "one of them is too many, whichever is idle"
+
+
+def test_one_more_that_is_outdated_itself_goes_first() -> None:
+    s = snapshot(old(1), old(2, state="creating"), high=5, surge=2)
+    assert told(decide(s, KEEP)) == (-1, "over", [2])
+
+
+def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
+    s = snapshot(old(1), old(2), high=9, roll=Roll(may_surge=False))
+    found = decide_roll(s)
+    assert found is not None
+    assert told(found) == (0, "rebuild", [2])
+
+
+# Beside the policies -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Fixed(2), Warm(2), Utilisation(), KEEP], ids=["fixed", "warm", "utilisation", "on_demand"])
+@pytest.mark.parametrize("state", ["creating", "ready"])
+def test_one_more_for_a_roll_is_not_there_for_the_policy(policy: Policy, state: str) -> None:
+    """Else what the roll makes the policy takes away, and so on without an end."""
+    s = snapshot(old(1), old(2), member(3, state=state, state_for=1.0), low=1, high=4, surge=3, since_up=None, since_down=None)
+    if not isinstance(policy, Utilisation):
+        assert told(decide(s, policy)) == (0, "", []), decide(s, policy)
+    assert 3 not in [judged.id for judged in decide(s, policy).chosen]
+
+
+def test_nor_for_a_pin() -> None:
+    s = snapshot(old(1), old(2), member(3, state="creating", state_for=1.0), high=4, surge=3, limits=Limits(0, 4, pin=Pin(2)))
+    assert told(decide(s, Fixed(9))) == (0, "", [])
+
+
+def test_it_still_counts_towards_the_most() -> None:
+    s = snapshot(old(1, running=3), old(2, running=3), new(3, running=3), high=3, surge=3, lines=waits(2))
+    assert decide(s, Utilisation()).words == "+1 blocked"
+
+
+def test_what_the_policy_wants_comes_first() -> None:
+    assert told(decide(snapshot(old(1), high=5, lines=waits(9, fits_free=False)), OnDemand()))[:2] == (1, "")
+    assert told(decide(snapshot(old(1), new(2), old(3), low=1), Fixed(1))) == (-2, "", [3, 1]), "outdated ones go first"
+
+
+def test_a_whole_roll_ends_with_as_many_as_before() -> None:
+    s, seen = snapshot(old(1), old(2), old(3), low=3, high=4), []
+    for turn in range(40):
+        decision = decide(s, Utilisation())
+        seen.append(decision.step)
+        gone = {judged.id for judged in decision.chosen} if decision.delta < 0 else set()
+        there = [m._replace(state="ready", state_for=m.state_for + 60.0) for m in s.members if m.id not in gone]
+        surge = s.surge if decision.step != "swap" else None
+        if decision.delta > 0:
+            surge = 10 + turn
+            there.append(member(surge, state="creating", state_for=0.0))
+        s = replace(s, members=tuple(there), surge=surge, since_down=0.0)
+    assert [step for step in seen if step] == ["surge", "swap"] * 3
+    assert (len(s.members), any(m.is_outdated for m in s.members), s.surge) == (3, False, None)
+
+
+# For any snapshot ----------------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def rolling(draw: st.DrawFn) -> Snapshot:
+    s = draw(snapshots())
+    there = tuple(m._replace(is_outdated=draw(st.booleans()), state_for=draw(st.sampled_from((0.0, 60.0, 9000.0)))) for m in s.members)
+    surge = draw(st.none() | st.sampled_from([m.id for m in there])) if there else None
+    roll = Roll(draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(("", "", "ana"))), draw(st.sampled_from(("", "", "m2"))))
+    return replace(s, members=there, surge=surge, roll=roll)
+
+
+@settings(max_examples=400, deadline=None)
+@given(rolling(), policies)
+def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: Policy) -> None:
+    decision = decide(s, policy)
+    chosen = victims_of(s, decision)
+    assert all(m.running == m.reserved == m.draining == 0 for m in chosen)
+    assert all(m.is_owned and not m.is_cordoned and not m.is_going for m in chosen)
+    if decision.delta > 0:
+        assert len(s.members) + decision.delta <= s.limits.high
+    if decision.step in ("swap", "rebuild"):
+        assert all(m.is_outdated and m.id != s.surge for m in chosen)
+        assert s.is_fresh
+        ready = sum(m.state == "ready" and m.is_there for m in s.members)
+        left = ready - sum(m.state == "ready" and m.is_there for m in chosen)
+        assert left >= min(ready, s.limits.low), "never fewer ready than the least"
+    if decision.step in ("surge", "swap", "rebuild"):
+        assert not s.roll.paused
+        assert not s.roll.stopped
+        assert not (s.limits.paused or s.limits.frozen)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rolling(), policies)
+def test_without_anybody_outdated_nothing_is_different(s: Snapshot, policy: Policy) -> None:
+    s = replace(s, members=tuple(m._replace(is_outdated=False) for m in s.members), surge=None)
+    assert decide(s, policy).step == ""

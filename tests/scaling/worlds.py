@@ -1,0 +1,45 @@
+"""A provider whose members are made from a template, as a cluster's pods are. It remembers from which, and some templates never work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+
+
+@dataclass
+class Foundry:
+    things: dict[int, tuple[int, str]] = field(default_factory=dict)  # member -> incarnation and template it was made from
+    broken: set[str] = field(default_factory=set)  # templates whose members are never ready
+    made: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+class MoldProvider(Provider):
+    kind: ClassVar[str] = "mold"
+    queue: ClassVar[str] = "mold"
+    is_owner: ClassVar[bool] = True
+    option_fields: ClassVar[tuple[str, ...]] = ("template", "place")
+    rolled: ClassVar[tuple[str, ...]] = ("template",)
+    world: ClassVar[Foundry] = Foundry()
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        if member.state == "deleting":
+            self.world.things.pop(member.id, None)
+            return MemberReport(is_gone=True)
+        template = str(self._options(pool).get("template", ""))
+        if self.world.things.get(member.id, (0, ""))[0] != member.incarnation:
+            self.world.things[member.id] = (member.incarnation, template)
+            self.world.made.append((member.id, member.incarnation, template))
+        clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
+        return MemberReport(clean=clean, is_ready=self._is_ready(member), external_id=f"thing-{member.id}")
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        there = [m for m in pool.members if m.id in self.world.things]
+        return Look(tuple(Seen(m.id, is_ready=self._is_ready(m), external_id=f"thing-{m.id}") for m in there))
+
+    def _is_ready(self, member: MemberSnapshot) -> bool:
+        return self.world.things[member.id][1] not in self.world.broken
+
+    @staticmethod
+    def _options(pool: PoolSnapshot) -> Mapping[str, object]:
+        return pool.options
