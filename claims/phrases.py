@@ -142,6 +142,7 @@ MEMBER_WORDS = {
     "restart": "is started again",
     "down": "does not run",
     "give_up": "is not started again by itself",
+    "rebuild": "is made anew",
     "issue_token": "gets a token",
     "order_token": "is to get another token",
 }
@@ -154,6 +155,18 @@ POOL_WORDS = {
     "delete": "is being deleted",
     "gone": "has gone",
     "close": "closes",
+    "scale": "is scaled",
+    "pin": "is pinned",
+    "unpin": "follows its policy again",
+    "pause_scaling": "is left alone by the scaler",
+    "resume_scaling": "is scaled again",
+    "freeze": "is frozen",
+    "thaw": "is frozen no more",
+    "unfreeze": "has its freeze lifted, once",
+    "roll": "renews outdated members",
+    "pause_roll": "has its roll paused",
+    "resume_roll": "has its roll resumed",
+    "stop_roll": "has its roll stopped",
 }
 OTHER_WORDS = {
     "grant": "role granted",

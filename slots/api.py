@@ -264,6 +264,7 @@ def show_member(member: Member) -> dict[str, Any]:
         "incarnation": member.incarnation,
         "restarts": member.restarts,
         "gave_up_at": member.gave_up_at,
+        "is_outdated": member.is_outdated,
         "own": member.spec,
         "drain_until": member.drain_until,
         "created_at": member.created_at,

@@ -82,6 +82,7 @@ class MemberAnswer(Shape):
     external_id = serializers.CharField(allow_blank=True)
     restarts = serializers.IntegerField(help_text="In a row; forgotten once it has been well for ten minutes.")
     gave_up_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is not started again by itself.")
+    is_outdated = serializers.BooleanField(help_text="Made from another configuration than its pool has now; renewed once it is idle.")
     incarnation = serializers.IntegerField()
     own = serializers.DictField(help_text="What was declared for this member alone.")
     drain_until = serializers.DateTimeField(allow_null=True)

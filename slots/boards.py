@@ -64,6 +64,7 @@ class Board:
     cells: tuple[Cell, ...] = ()
     restarts: int = 0
     gave_up_at: datetime | None = None  # it is not started again by itself
+    is_outdated: bool = False  # made from another configuration than its pool has now
 
     @property
     def word(self) -> str:
@@ -185,7 +186,13 @@ def _cells_of(member_ids: list[int]) -> dict[int, list[Cell]]:
 
 def _board(row: Any, cells: list[Cell]) -> Board:
     labels = row.labels if isinstance(row.labels, dict) else json.loads(row.labels)
-    css = member_class(row.state, is_cordoned=row.is_cordoned, is_leaving=row.is_leaving, is_lost=row.lost_at is not None)
+    css = member_class(
+        row.state,
+        is_cordoned=row.is_cordoned,
+        is_leaving=row.is_leaving,
+        is_lost=row.lost_at is not None,
+        is_outdated=row.is_outdated,
+    )
     return Board(
         row.id,
         row.pool_id,
@@ -205,6 +212,7 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         tuple(cells),
         row.restarts,
         row.gave_up_at,
+        row.is_outdated,
     )
 
 

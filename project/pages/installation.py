@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.module_loading import import_string
 
-from pools.models import Member
+from pools.models import Member, Pool
 from pools.selectors import LIVE
 from project.kernel import words
 from project.kernel.beats import Health, check_loops
@@ -48,6 +48,8 @@ def list_troubles() -> list[Trouble]:
     for member in Member.objects.select_related("pool").filter(LIVE, gave_up_at__isnull=False).order_by("gave_up_at")[:50]:
         tries = words.plural(member.restarts, "time")
         found.append(Trouble(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
+    for pool in Pool.objects.filter(LIVE, roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
+        found.append(Trouble(f"roll of {pool.name}:", f"it has stopped, {pool.roll_stop_reason}; the others are as they were"))
     return found
 
 
