@@ -130,9 +130,6 @@ def check_pod(pod: Thing) -> None:
         causes.append(("FieldValueNotSupported", "spec.restartPolicy", said))
     if spec.get("serviceAccountName") and not SUBDOMAIN.fullmatch(spec["serviceAccountName"]):
         causes.append(("FieldValueInvalid", "spec.serviceAccountName", f'Invalid value: "{spec["serviceAccountName"]}": {NAME_SAID}'))
-    if int(spec.get("terminationGracePeriodSeconds", 0)) < 0:
-        said = f"Invalid value: {spec['terminationGracePeriodSeconds']}: must be greater than or equal to 0"
-        causes.append(("FieldValueInvalid", "spec.terminationGracePeriodSeconds", said))
     causes += _check_placing(spec)
     if causes:
         raise invalid("Pod", pod["metadata"]["name"], causes)

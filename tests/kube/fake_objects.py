@@ -42,8 +42,8 @@ def missing(plural: str, name: str) -> Refused:
     return Refused(404, f'{plural} "{name}" not found', details={"name": name, "kind": plural})
 
 
-def conflict(plural: str, name: str, why: str) -> Refused:
-    return Refused(409, f'Operation cannot be fulfilled on {plural} "{name}": {why}', details={"name": name, "kind": plural})
+def conflict(kind: str, name: str, why: str) -> Refused:
+    return Refused(409, f'Operation cannot be fulfilled on {kind} "{name}": {why}', details={"name": name, "kind": kind})
 
 
 def invalid(kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Refused:

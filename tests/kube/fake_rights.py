@@ -25,9 +25,10 @@ def may(store: Store, user: User, verb: str, group: str, namespace: str, plural:
         if _has(groups, group) and _has(plurals, plural) and _has(verbs, verb) and (not names or name in names):
             return
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    what = f'{plural} "{name}"' if name else plural
+    whole = plural.partition("/")[0]
+    what = f'{whole} "{name}"' if name else whole
     said = f'{what} is forbidden: User "{user.name}" cannot {verb} resource "{plural}" in API group "{group}" {where}'
-    raise Refused(403, said, details={"kind": plural, **({"name": name} if name else {}), **({"group": group} if group else {})})
+    raise Refused(403, said, details={"kind": whole, **({"name": name} if name else {}), **({"group": group} if group else {})})
 
 
 def _has(listed: list[str], wanted: str) -> bool:

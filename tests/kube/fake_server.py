@@ -231,12 +231,13 @@ class FakeServer:
         is_initial = query.get("sendInitialEvents") in ("true", "1")
         with self.store.news:
             things, start = list(self.store.things.items()), self.store.version
+            marked = start
         if is_initial or since == 0:
             yield from (event("ADDED", thing) for key, thing in sorted(things) if key[0] == plural and selects(thing))
             since = start
         if is_initial:
             yield self.mark(plural, since, {"k8s.io/initial-events-end": "true"})
-        marked, mark_at = since, min(time.monotonic() + MARK_EVERY, end - MARK_AT_END)
+        mark_at = min(time.monotonic() + MARK_EVERY, end - MARK_AT_END)
         while (now := time.monotonic()) < end:
             with self.store.news:
                 self.store.news.wait_for(partial(self.store.is_newer, since), min(BEAT, end - now))

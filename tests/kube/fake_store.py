@@ -160,12 +160,10 @@ class Store:
         old = self.get(key)
         meta = old["metadata"]
         wanted = options.get("preconditions") or {}
-        if wanted.get("uid") not in (None, meta["uid"]):
-            why = f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {meta['uid']}"
-            raise conflict(key[0], key[2], why)
-        if wanted.get("resourceVersion") not in (None, meta["resourceVersion"]):
-            why = "Precondition failed: ResourceVersion in precondition"
-            raise conflict(key[0], key[2], why)
+        for name, word, what in (("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")):
+            if wanted.get(name) not in (None, meta[name]):
+                why = f"the {word} in the precondition ({wanted[name]}) does not match the {word} in record ({meta[name]})."
+                raise conflict(RESOURCES[key[0]].kind, key[2], f"{why} The object might have been {what}")
         grace = self._grace(key, old, options)
         finalizers = list(meta.get("finalizers") or [])
         if options.get("propagationPolicy") == "Foreground" and "foregroundDeletion" not in finalizers:

@@ -1,4 +1,4 @@
-"""What an API server does that a provider of pods could notice: asked in the same words of any, answered with facts that can be compared."""
+"""What an API server does that a provider of pods could notice: asked in the same words of any, answered with facts to compare."""
 
 import base64
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def told(answer: tuple[int, Any], space: Space, *, words: bool = False) -> Any:
     if code < 400 or not isinstance(body, dict):
         return code
     details = body.get("details") or {}
-    causes = sorted((cause.get("field", ""), cause.get("reason", "")) for cause in details.get("causes") or [])
+    causes = sorted({(cause.get("field", ""), cause.get("reason", "")) for cause in details.get("causes") or []})
     said = body["message"].replace(space.name, "NAMESPACE") if words else ""
     return code, body.get("reason"), details.get("name", ""), details.get("kind", ""), causes, said
 
@@ -268,7 +268,8 @@ def deleting_with_preconditions(space: Space) -> Any:
     right = space.world.ask("DELETE", path, {"preconditions": {"uid": uid}})
     again = space.world.ask("DELETE", path, {"preconditions": {"uid": uid}})
     said = wrong[1]["message"].replace(uid, "UID")
-    return told(wrong, space), said, told(moved, space), right[0], told(again, space), space.names()
+    where = moved[1]["message"].partition("(")[0]
+    return told(wrong, space), said, told(moved, space), where, right[0], told(again, space), space.names()
 
 
 @probe
@@ -381,7 +382,7 @@ def a_watch_from_nothing_begins_with_all(space: Space) -> Any:
 
 
 @probe
-def bookmarks_come_at_the_end_if_something_was_written(space: Space) -> Any:
+def bookmarks_come_only_if_something_was_written_since(space: Space) -> Any:
     def marks(since: str) -> list[str]:
         path = f"{space.path}/pods?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={since}"
         events = space.world.must("GET", path)

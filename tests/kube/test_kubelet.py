@@ -14,7 +14,11 @@ from tests.kube.space import Space
 from tests.kube.world import KubeWorld
 from tests.local.kit import until
 
-SLEEPS = "import os, signal, subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True); print(p.pid, flush=True); signal.pause()"
+SLEEPS = """
+import signal, subprocess
+print(subprocess.Popen(["sleep", "1000"], start_new_session=True).pid, flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(sp
 
 
 def test_one_that_does_not_want_to_go_is_killed_after_its_grace(space: Space, kubelet: Kubelet) -> None:
-    run(space, f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEPS}", grace=1)
+    run(space, f"import signal; signal.signal(15, signal.SIG_IGN)\n{SLEEPS}", grace=1)
     pid = int(until(lambda: log_of(kubelet).strip()))
     space.delete("p")
     space.until(lambda: space.get("p") is None)
