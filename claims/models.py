@@ -6,7 +6,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from claims.states import CLAIM, CLAIM_SET, HOLDING, SERIAL_LIVE
+from claims.rules import CLAIM_SOUND
+from claims.states import CLAIM, CLAIM_SET, SERIAL_LIVE
 from pools.models import Pool
 
 EMPTY = models.Value({}, models.JSONField())
@@ -99,14 +100,7 @@ class Claim(models.Model):
 
     class Meta:
         constraints = [
-            CLAIM.check(),
-            models.CheckConstraint(name="claim_size", condition=Q(size__gt=0)),
-            models.CheckConstraint(
-                name="claim_outcome", condition=(Q(state="ended") & ~Q(outcome="")) | (~Q(state="ended") & Q(outcome=""))
-            ),
-            models.CheckConstraint(name="claim_deadline", condition=~Q(state__in=("reserved", "parked")) | Q(expires_at__isnull=False)),
-            models.CheckConstraint(name="claim_named", condition=Q(state__in=HOLDING) | Q(named_generation=models.F("generation"))),
-            models.CheckConstraint(name="claim_apply_approved", condition=~Q(step="apply") | Q(approved_plan__isnull=False)),
+            CLAIM_SOUND.check(),
             models.UniqueConstraint(fields=["requested_by", "key"], name="claim_key"),
             models.UniqueConstraint(fields=["workspace"], condition=Q(is_serial=True, state__in=SERIAL_LIVE), name="claim_serial"),
         ]

@@ -5,7 +5,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
-from slots.states import HOLDING, SLOT
+from slots.rules import SLOT_SOUND
+from slots.states import SLOT
 
 
 class Slot(models.Model):
@@ -28,15 +29,7 @@ class Slot(models.Model):
 
     class Meta:
         constraints = [
-            SLOT.check(),
-            models.CheckConstraint(
-                name="slot_holder",
-                condition=(
-                    Q(claim_id__isnull=False, ordinal__isnull=False, ordinal__gte=0, state__in=HOLDING)
-                    | (Q(claim_id__isnull=True, ordinal__isnull=True) & ~Q(state__in=HOLDING))
-                ),
-            ),
-            models.CheckConstraint(name="slot_drain", condition=~Q(state="draining") | Q(drain_until__isnull=False)),
+            SLOT_SOUND.check(),
             models.UniqueConstraint(fields=["member", "lane", "number"], name="slot_place"),
             models.UniqueConstraint(fields=["claim_id", "ordinal"], condition=Q(claim_id__isnull=False), name="slot_seat"),
         ]

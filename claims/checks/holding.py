@@ -6,12 +6,15 @@ from pathlib import Path
 
 from django.db import transaction
 
+from claims.rules import CLAIM_SOUND
 from claims.services.holds import let_go, look_at_hold
 from claims.services.releasing import DRAIN, Ending, tell_freed
 from project.kernel.actor import current_actor
 from project.kernel.doctor import Finding, check
 from project.kernel.events import record
+from project.kernel.sound import Sound
 from project.kernel.sql import Statements, run
+from slots.rules import SLOT_SOUND
 
 REPAIRS = Statements(Path(__file__).with_name("repairs.sql"))
 REASON = "found by the doctor"
@@ -34,6 +37,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "claims_claimset": ("claim_set_move",),
     "kernel_event": ("event_kept", "event_unchanged"),
 }
+
+SOUND = (SLOT_SOUND, CLAIM_SOUND)  # and what each row must be by itself
 
 WITHOUT_HOLDER = """
 SELECT s.claim_id AS claim, coalesce(c.state, 'missing') AS state, array_agg(s.id ORDER BY s.id) AS slots
@@ -63,6 +68,10 @@ SELECT (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM 
 TRIGGERS = """
 SELECT t.tgname::text AS name, t.tgrelid::regclass::text AS on_table, t.tgenabled::text AS enabled
 FROM pg_trigger t WHERE NOT t.tgisinternal"""
+
+CHECKS = """
+SELECT c.conname::text AS name, c.convalidated AS is_valid, p.prosrc AS body
+FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname WHERE c.contype = 'c' AND c.conname = ANY (%(names)s::text[])"""
 
 # Events older than the oldest that is kept are gone, so a holder of before is not in the log.
 UNTOLD = """
@@ -124,6 +133,13 @@ def find_missing_rules() -> Iterator[Finding]:
                 )
             elif enabled not in ("O", "A"):
                 yield Finding(f"trigger {name} on {table}", "is switched off", "--repair switches it on.", partial(_switch_on, table, name))
+    checks = {row.name: row for row in run(CHECKS, {"names": [sound.name for sound in SOUND]}, prepare=False)}
+    for sound in SOUND:
+        found, where = checks.get(sound.name), f"constraint {sound.name} on {sound.table}"
+        if found is None or not found.is_valid:
+            yield Finding(where, "is not there", "Restore a whole dump, or make the rule again from its migration.")
+        elif found.body != sound.body():
+            yield Finding(where, "asks for something else than it should", "--repair makes its function anew.", partial(_say_anew, sound))
 
 
 @check("I20", "The log's last word on a slot names its holder", "“Who held it at 14:03?” is answered from the log.")
@@ -161,6 +177,12 @@ def _switch_on(table: str, name: str) -> None:
     with transaction.atomic():
         run(f"ALTER TABLE {table} ENABLE TRIGGER {name}", prepare=False)
         record("repair", reason=f"{REASON}: the rule {name} was off")
+
+
+def _say_anew(sound: Sound) -> None:
+    with transaction.atomic():
+        run(sound.function(), prepare=False)
+        record("repair", reason=f"{REASON}: the rules of {sound.name} were others")
 
 
 def _tell_holder(slot: int) -> None:

@@ -12,8 +12,11 @@ import psycopg
 from django.db import DatabaseError
 from psycopg.rows import namedtuple_row
 
+from claims.rules import CLAIM_SOUND
 from project.kernel.database import connect_direct
+from project.kernel.sound import Sound
 from project.kernel.sql import Statements
+from slots.rules import SLOT_SOUND
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLOTS = Statements(ROOT / "slots" / "statements.sql")
@@ -143,12 +146,34 @@ KINDS = {
 }
 
 
+SOUND = (SLOT_SOUND, CLAIM_SOUND)
+
+
+def said_by(rule: str) -> Sound | None:
+    """Rules about one row stand in a function, all those of a table together."""
+    return next((sound for sound in SOUND if rule in sound.rules), None)
+
+
+def table_of(rule: str) -> str:
+    sound = said_by(rule)
+    return "" if sound is None else sound.table
+
+
 def exists(c: Connection, rule: str) -> bool:
+    if (sound := said_by(rule)) is not None:
+        return body_of(c, sound) == sound.body() and exists(c, sound.name)
     return any(c.execute(query, [rule]).fetchone() for query in KINDS.values())  # type: ignore[arg-type]
+
+
+def body_of(c: Connection, sound: Sound) -> str:
+    return str(value(c, "SELECT prosrc FROM pg_proc WHERE proname = %s", f"is_{sound.name}"))
 
 
 def _take_away(c: Connection, rule: str) -> str:
     """Takes it away and says how to bring it back, in the database's own words."""
+    if (sound := said_by(rule)) is not None:
+        c.execute(sound.function(rule))  # type: ignore[arg-type]
+        return sound.function()
     for kind, query in KINDS.items():
         if found := c.execute(query, [rule]).fetchone():  # type: ignore[arg-type]
             table, definition = found

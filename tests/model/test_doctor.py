@@ -21,6 +21,7 @@ from project.kernel.models import Event
 from project.kernel.operations import Throttled
 from slots.controllers import look_at_pool
 from slots.models import Slot
+from slots.rules import SLOT_SOUND
 from slots.services import cordon_member
 from tests.model import kit
 
@@ -173,6 +174,17 @@ def test_i6_a_rule_that_is_off_or_gone() -> None:
         cursor.execute("DROP TRIGGER claim_kept ON claims_claim")
     [found] = find("I6")
     assert (found.subject, found.detail, found.fix) == ("trigger claim_kept on claims_claim", "is not there", None)
+
+
+def test_i6_a_check_that_asks_for_less_or_is_gone() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(SLOT_SOUND.function("slot_drain"))
+    assert told("I6") == [("constraint slot_sound on slots_slot", "asks for something else than it should")]
+    mend("I6")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE claims_claim DROP CONSTRAINT claim_sound")
+    [found] = find("I6")
+    assert (found.subject, found.detail, found.fix) == ("constraint claim_sound on claims_claim", "is not there", None)
 
 
 def test_i20_the_log_names_another_holder(pool: Pool) -> None:

@@ -11,6 +11,7 @@ from claims.checks.holding import RULES
 from claims.states import CLAIM, CLAIM_SET
 from pools.states import MEMBER, POOL
 from project.kernel.machine import Machine
+from project.kernel.sound import Sound
 from slots.states import SLOT
 from tests.model import kit
 from tests.model.kit import Connection, value
@@ -31,6 +32,21 @@ MORE = {
     "slots_slot": """, claim_id = CASE WHEN '{0}' IN ('held', 'reserved') THEN 0 END,
         ordinal = CASE WHEN '{0}' IN ('held', 'reserved') THEN 0 END""",
     "claims_claim": ", outcome = CASE WHEN '{0}' = 'ended' THEN 'released' ELSE '' END",
+}
+
+
+NEW_SLOT = "INSERT INTO slots_slot (pool_id, member_id, lane, number, {0}) VALUES (0, 0, 'x', 1, {1})"
+NEW_CLAIM = "INSERT INTO claims_claim (shape_id, {0}) VALUES (0, {1})"
+BROKEN = {
+    "slot_state_known": NEW_SLOT.format("state", "'elsewhere'"),
+    "slot_holder": NEW_SLOT.format("state", "'held'"),
+    "slot_drain": NEW_SLOT.format("state", "'draining'"),
+    "claim_state_known": NEW_CLAIM.format("state", "'elsewhere'"),
+    "claim_size": NEW_CLAIM.format("size", "0"),
+    "claim_outcome": NEW_CLAIM.format("outcome", "'released'"),
+    "claim_deadline": NEW_CLAIM.format("state", "'parked'"),
+    "claim_named": NEW_CLAIM.format("generation", "7"),
+    "claim_apply_approved": NEW_CLAIM.format("step", "'apply'"),
 }
 
 
@@ -90,6 +106,24 @@ def test_the_trigger_in_the_database_is_the_declared_one(machine: Machine, c: Co
         c.execute(machine.move_trigger())  # type: ignore[arg-type]
         assert there == value(c, query, name, machine.table)
     assert value(c, "SELECT tgenabled FROM pg_trigger WHERE tgname = %s", name) in ("O", b"O")
+
+
+@pytest.mark.parametrize("sound", kit.SOUND, ids=lambda sound: sound.name)
+def test_the_function_of_a_check_is_the_declared_one(sound: Sound, c: Connection) -> None:
+    assert kit.body_of(c, sound) == sound.body()
+    assert [rule for rule in sound.rules if not kit.exists(c, rule)] == []
+
+
+@pytest.mark.parametrize("rule", [rule for sound in kit.SOUND for rule in sound.rules])
+def test_a_rule_about_a_row_is_named_when_it_is_broken(rule: str, c: Connection) -> None:
+    """And nothing else refuses: the rules say different things."""
+    with c.transaction(force_rollback=True), pytest.raises(psycopg.errors.CheckViolation) as refused:
+        c.execute(BROKEN[rule])  # type: ignore[arg-type]
+    assert (refused.value.diag.constraint_name, refused.value.diag.table_name) == (rule, kit.table_of(rule))
+    with kit.without(rule):
+        with kit.connect() as other, other.transaction(force_rollback=True):
+            other.execute("SET LOCAL session_replication_role = replica")
+            other.execute(BROKEN[rule])  # type: ignore[arg-type]
 
 
 def test_every_declared_constraint_and_index_is_there(c: Connection) -> None:
