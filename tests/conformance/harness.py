@@ -11,12 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pools.fields import Faults
 from pools.providers.agents import AgentsProvider
 from pools.providers.base import MemberSnapshot, PoolSnapshot, Provider, SlotSnapshot
+from pools.providers.kubernetes import KubernetesProvider, client
 from pools.providers.local import LocalProvider
 from pools.providers.static import StaticProvider
-from project.kernel.operations import ProviderError
+from project.kernel.operations import ProviderError, QuotaExceeded, Throttled
 from tests.conformance.worlds import CraneProvider, ShelfProvider, World, fresh
+from tests.kube.space import Space
 from tests.local.kit import own_home, processes_of
 
 STATES = ("idle", "held", "reserved", "draining", "retired")
@@ -33,7 +38,7 @@ class Harness:
     cleans: bool = True  # what drains is clean once the provider finds it empty; else somebody else says so
 
     @contextmanager
-    def world_of_its_own(self, settings: Any) -> Iterator[None]:
+    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
         fresh()
         kind: Any = self.provider
         self.world = getattr(kind, "world", None)
@@ -72,6 +77,18 @@ class Harness:
         """All of the world that must not change by itself."""
         return None if self.world is None else (dict(self.world.things), set(self.world.sessions))
 
+    def foreign(self) -> Any:
+        """What belongs to others."""
+        return None if self.world is None else dict(self.world.foreign)
+
+    def count_made(self) -> int:
+        """Things that were made, whether they are still there or not."""
+        assert self.world is not None
+        return self.world.made
+
+    def let_go(self) -> None:
+        """Whoever runs what was asked to go lets go of it. Where that takes nobody's word there is nothing to do."""
+
     def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
         assert self.world is not None
         (self.world.errors_after if after else self.world.errors).append(error)
@@ -83,7 +100,7 @@ class LocalHarness(Harness):
     home: Path
 
     @contextmanager
-    def world_of_its_own(self, settings: Any) -> Iterator[None]:
+    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
         with tempfile.TemporaryDirectory() as home, own_home(settings, Path(home)):
             self.home = Path(home)
             yield
@@ -97,8 +114,77 @@ class LocalHarness(Harness):
         return files, sorted(os.getsid(pid) for pid in processes_of(self.home))
 
 
+class KubeHarness(Harness):
+    """A namespace of its own on an API server, where nobody runs pods but us."""
+
+    space: Space
+    ids: dict[int, str]
+
+    def __init__(self, world: str) -> None:
+        super().__init__(KubernetesProvider, makes_things=True, cleans=False)
+        self.fixture = world
+
+    @contextmanager
+    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
+        self.space, self.ids = Space(request.getfixturevalue(self.fixture)).make(), {}
+        template = {"image": "registry.example/agent:1"}
+        self.good_options = {"context": "gated", "namespace": self.space.name, "url": "http://berth.example", "template": template}
+        self.good_options = dict(KubernetesProvider.read_options(self.good_options, "provider", Faults()))
+        self.space.create_pod("theirs", labels={"app": "other"})
+        self.space.create("secrets", {"metadata": {"name": "theirs"}, "stringData": {"a": "b"}})
+        told = {name: os.environ.pop(name, None) for name in ("BERTH_KUBECONFIG", "KUBECONFIG")}
+        os.environ["BERTH_KUBECONFIG"] = str(self.space.world.kubeconfig)
+        client.forget()
+        try:
+            yield
+        finally:
+            os.environ.pop("BERTH_KUBECONFIG")
+            os.environ.update({name: value for name, value in told.items() if value is not None})
+            client.forget()
+            self.space.world.heal()
+            self.space.remove()
+
+    def member(self, state: str = "ready", number: int = 1, *, is_overdue: bool = False) -> MemberSnapshot:
+        found = super().member(state, number, is_overdue=is_overdue)
+        return replace(found, token="berthm_1_x") if state == "creating" else replace(found, external_id=self.ids.get(number, ""))
+
+    def there(self, number: int = 1) -> MemberSnapshot:
+        creating = replace(self.member("creating", number), slots=())
+        self.ids[number] = self.provider().sync(self.pool(creating), creating).external_id
+        self.space.run(self.ids[number].partition("/")[0])
+        return self.member("ready", number)
+
+    def outside(self) -> Any:
+        things = [thing for plural in ("pods", "secrets") for thing in self.space.things(plural)]
+        return [(thing["metadata"]["name"], thing["metadata"]["uid"], thing["metadata"]["resourceVersion"]) for thing in things]
+
+    def foreign(self) -> Any:
+        return [self.space.get("theirs", plural) for plural in ("pods", "secrets")]
+
+    def count_made(self) -> int:
+        return len(self.space.pods()) - 1
+
+    def let_go(self) -> None:
+        for pod in self.space.pods():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.space.confirm_deletion(pod["metadata"]["name"])
+
+    def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
+        world = self.space.world
+        if after:
+            world.refuse("create", 0, plural="pods", is_after=True)
+        elif isinstance(error, Throttled):
+            world.refuse("*", 429, retry_after=1)
+        elif isinstance(error, QuotaExceeded):
+            world.refuse("*", 403, message="pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3")
+        else:
+            world.refuse("*", 500)
+
+
 HARNESSES = {
     "agents": Harness(AgentsProvider, can_fail=False, cleans=False),
+    "kubernetes": KubeHarness("fake_kube"),
+    "kubernetes_on_real_kube": KubeHarness("real_kube"),
     "local": LocalHarness(LocalProvider, makes_things=True, can_fail=False, cleans=False),
     "static": Harness(StaticProvider, can_fail=False),
     "shelf": Harness(ShelfProvider, good_options={"row": 3}, has_sessions=True),
