@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from pools.selectors import lock_member
@@ -26,7 +27,9 @@ from project.kernel.sql import Statements
 SQL = Statements(Path(__file__).with_name("agents.sql"))
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
-OVERLAP = 3600.0  # seconds in which the token before still opens
+OVERLAP = 3600.0  # seconds in which the token before still opens, at least; it does until the new one has been used
+UNTAKEN = 3600.0  # seconds after which a new token that its agent has not used is made anew
+NEVER = 1e9  # seconds; an age that nothing here reaches
 QUIET = 60.0  # seconds between two events about the same refusal
 MOST_KEPT = 5000
 WAY_OUT = "Make a new one on the member's page, or with 'manage.py member_token POOL/MEMBER', and start the agent with it."
@@ -63,7 +66,7 @@ class AgentIdentity:
 
 
 def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True) -> str:
-    """A secret that cannot be read again. The one before opens for an hour more, unless it is to end at once."""
+    """A secret that cannot be read again. The one before opens for an hour more and until this one is used, unless it is to end at once."""
     with transaction.atomic():
         _, member = lock_member(member_id)
         if member.state in ("deleting", "gone"):
@@ -84,6 +87,17 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
         if is_changed:
             record("revoke_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip())
     return is_changed
+
+
+def token_limits() -> dict[str, float]:
+    """When it is time for another one, as the statements ask."""
+    return {"age": token_age() or NEVER, "untaken": UNTAKEN}
+
+
+def token_age() -> float | None:
+    """Seconds that a token may be in use; None: for ever."""
+    age: float | None = settings.BERTH_TOKEN_AGE
+    return age
 
 
 def hash_secret(secret: str, incarnation: int) -> str:
@@ -110,6 +124,8 @@ def identify_member(secret: str) -> AgentIdentity:
         raise BadMemberToken(_explain(secret, row), member_id=row.id, pool_id=row.pool_id, why="wrong")
     if row.state == "gone":
         raise BadMemberToken(f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone")
+    if not row.is_used and row.token_hash == hashed:
+        SQL.rows("use", member=row.id, hash=hashed)
     is_replaced = row.token_hash != hashed
     return AgentIdentity(row.id, row.name, row.pool_id, row.pool, row.revision, row.incarnation, row.state, row.is_leaving, is_replaced)
 

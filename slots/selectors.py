@@ -12,6 +12,8 @@ from pools.models import Heartbeat, Member, Pool
 from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
 from pools.selectors import LIVE, list_members_of, snapshot_member, snapshot_pool
 from project.kernel.errors import NotFound
+from slots.member_tokens import SQL as TOKENS
+from slots.member_tokens import token_limits
 from slots.models import Slot
 from slots.rows import S
 
@@ -175,7 +177,8 @@ def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
     member = Member.objects.select_related("pool").filter(LIVE, pk=member_id).first()
     if member is None:
         return None
-    return snapshot_pool(member.pool), snapshot_member(member, _slot_snapshots([member_id])[member_id])
+    is_due = bool(TOKENS.value("is_due", member=member_id, **token_limits()))
+    return snapshot_pool(member.pool), snapshot_member(member, _slot_snapshots([member_id])[member_id], is_token_due=is_due)
 
 
 def snapshot_whole(pool: Pool) -> PoolSnapshot:

@@ -4,12 +4,25 @@ import os
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from django.core.exceptions import ImproperlyConfigured
+
+from pools.durations import parse_duration
 from project import __version__
 from project.kernel.logs import logging_settings
 from project.settings import environment as env
 from project.settings.admin import UNFOLD as UNFOLD
 
 BASE_DIR = env.ROOT
+
+
+def read_age(text: str) -> float | None:
+    """None: never."""
+    found = None if text == "never" else parse_duration(text)
+    if text != "never" and not found:
+        raise ImproperlyConfigured(f"BERTH_TOKEN_AGE={text[:40]} is not a length of time. Write one like 30d or 12h, or never.")
+    return found
+
+
 BERTH_HOME = env.home()
 
 INSTALLED_APPS = [
@@ -214,6 +227,7 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = parse_qs(_mail.query).get("tls") == ["1"], _mail.
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("BERTH_MAIL_FROM", "berth@localhost")
 
+BERTH_TOKEN_AGE = read_age(os.environ.get("BERTH_TOKEN_AGE", "").strip() or "30d")  # agents get another token then
 BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
 BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # past a transaction pooler, for LISTEN
 
