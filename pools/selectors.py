@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from pools.fields import Faults
+from pools.installation import name_installation
 from pools.layout import Layout
 from pools.layout_spec import read_own
 from pools.models import Member, Pool
@@ -102,7 +103,7 @@ def config_of(pool: Pool, *, with_members: bool = True) -> dict[str, Any]:
     return config
 
 
-def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = ()) -> MemberSnapshot:
+def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = (), *, is_token_due: bool = False) -> MemberSnapshot:
     return MemberSnapshot(
         id=member.pk,
         name=member.name,
@@ -114,8 +115,17 @@ def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = ()) -> Membe
         spec=member.spec,
         ports=None if member.ports is None else (member.ports.lower, member.ports.upper - 1),
         slots=tuple(slots),
+        is_token_due=is_token_due,
+        outside=member.outside,
     )
 
 
 def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSnapshot:
-    return PoolSnapshot(id=pool.pk, name=pool.name, provider=pool.provider, options=spec_of(pool).options, members=tuple(members))
+    return PoolSnapshot(
+        id=pool.pk,
+        name=pool.name,
+        provider=pool.provider,
+        options=spec_of(pool).options,
+        members=tuple(members),
+        installation=name_installation(),
+    )

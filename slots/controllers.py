@@ -25,6 +25,7 @@ from project.kernel.policy import Backoff, delay_after
 from project.kernel.runtime import Controller
 from slots.followers import Followers, Told
 from slots.outside import clear_provider_error, hurry_member, note_ending, note_lost, note_outside, note_provider_error
+from slots.rotation import rotate_due
 from slots.selectors import snapshot_whole
 from slots.services import activate_pool, bring_back, lose_member, note_down, settle_member, take_offline
 
@@ -197,6 +198,7 @@ def settle_look(
     # What was seen is at least as new as this; a look that was overtaken does not turn the clock back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(observed_at=started)
     activate_pool(pool_id=pool.pk)
+    rotate_due(pool)
     strays = look.strays - set(Member.objects.filter(LIVE, pk__in=look.strays).values_list("pk", flat=True))
     if strays:  # their numbers are never given again, so they stay what they are
         logger.warning("pool %s has things outside of members that are gone, they are removed: %s", pool.name, sorted(strays))

@@ -51,7 +51,7 @@ def bring_back(*, member_id: int, reason: str = "") -> str:
     """It was offline and is heard or seen again."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.state == "offline":
+        if member.state == "offline" and not member.is_ending:
             _open(pool, member, "online", reason)
         return member.state
 

@@ -14,6 +14,7 @@ from project.kernel.guards import outside_transaction
 from project.kernel.operations import NotFoundOutside, Taken, performs
 from slots.member_tokens import issue_token
 from slots.models import Slot
+from slots.outside import note_lost, note_outside
 from slots.rows import S, ask_for_sync, lane_of
 from slots.selectors import snapshot_of
 from slots.services import clean_slot, note_down, settle_member
@@ -35,9 +36,12 @@ def sync_member(taken: Taken) -> None:
 @outside_transaction
 def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     """What should go and is not there has gone: that is success. What should stay is the watch's business."""
+    if member.state == "deleting" and not member.is_owned:
+        return MemberReport(clean=_draining(member), is_gone=True)  # what is not ours stays where it is: it is only forgotten
     provider = provider_of(pool.provider)
     if provider.needs_token(pool, member):
-        member = replace(member, token=issue_token(member_id=member.id, reason="its agent is started"))
+        reason = "its agent is started" if member.state == "creating" else "it is time for another one"
+        member = replace(member, token=issue_token(member_id=member.id, reason=reason))
     try:
         return provider.sync(pool, member)
     except NotFoundOutside:
@@ -55,10 +59,13 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
             clean_slot(slot_id=slot.id, generation=slot.generation)
         if slot.id in report.observed:
             Slot.objects.filter(pk=slot.id, generation=slot.generation).update(observed=dict(report.observed[slot.id]))
+    if report.external_id or (report.down or report.why) != member.outside:
+        note_outside(member_id=member.id, incarnation=member.incarnation, why=report.down or report.why, external_id=report.external_id)
     if report.down:
-        note_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)
-    if report.external_id or (member.state == "deleting" and report.is_gone) or (member.state == "creating" and report.is_ready):
-        settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready, external_id=report.external_id)
+        say_down = note_lost if report.is_lost else note_down
+        say_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)
+    if (member.state == "deleting" and report.is_gone) or (member.state == "creating" and report.is_ready):
+        settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready)
 
 
 def _draining(member: MemberSnapshot) -> frozenset[int]:

@@ -94,6 +94,7 @@ def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> N
     Member.objects.filter(pk=member.pk).update(
         state="creating", state_at=Now(), changed_at=Now(), due_at=None,
         incarnation=incarnation, spec_digest=pool.member_digest, restarts=restarts, down_at=None, is_down_planned=False, gave_up_at=None,
+        outside="", is_ending=False,
     )  # fmt: skip
     member.refresh_from_db()
     record(

@@ -20,6 +20,9 @@ class AgentsProvider(Provider):
 
     def look(self, pool: PoolSnapshot) -> Look:
         """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
-        return Look(
-            tuple(Seen(member.id, is_ready=member.state != "creating", why="its agent has not come yet") for member in pool.members)
-        )
+        return Look(tuple(_see(member) for member in pool.members))
+
+
+def _see(member: MemberSnapshot) -> Seen:
+    is_here = member.state != "creating"
+    return Seen(member.id, is_ready=is_here, why="" if is_here else "its agent has not come yet")

@@ -6,7 +6,7 @@ provider promises is written as tests in tests/conformance; a provider is done w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -51,7 +51,9 @@ class MemberSnapshot:
     spec: Mapping[str, Any] = field(default_factory=dict)
     ports: tuple[int, int] | None = None
     slots: tuple[SlotSnapshot, ...] = ()
+    outside: str = ""  # what it was last said to wait for
     token: str = field(default="", repr=False)  # of this incarnation, for a provider that asked for it: the only time it is told
+    is_token_due: bool = False  # it is time for another one; the one it has opens until that is in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class MemberReport:
     observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
     down: str = ""  # it is known not to run: why. Not gone: it can be started again
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
+    is_lost: bool = False  # down, and whoever is started next knows nothing of it: what it was at is lost
     why: str = ""  # what it waits for outside, for people
     again: float | None = None  # seconds until it is worth another look, while nothing is confirmed; None: soon
 
@@ -86,9 +89,10 @@ class Seen:
     member_id: int
     is_ready: bool = True
     external_id: str = ""
-    why: str = ""  # why it is not ready
+    why: str = ""  # why it is not ready, or what is unusual about it
     is_down: bool = False  # and it is known that nothing of it runs
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
+    is_lost: bool = False  # down, and whoever is started next knows nothing of it: what it was at is lost
     is_ending: bool = False  # somebody takes it away: what runs there may end, nothing new comes
 
 
@@ -97,6 +101,21 @@ class Look:
     """A full look: a member of the snapshot that is not among them is gone. A provider that cannot see all raises instead."""
 
     seen: tuple[Seen, ...] = ()
+    strays: frozenset[int] = frozenset()  # ids of members that the snapshot does not know, and of which something is there
+
+
+Tell = Callable[[int | None], None]  # of a pool; None: of all that are followed together
+
+
+class Follower(ABC):
+    """Hears of changes outside, in a thread of its own. Only ever a hint: whoever is told looks for himself."""
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Soon, and for good."""
 
 
 class Provider(ABC):
@@ -108,11 +127,11 @@ class Provider(ABC):
     rolled: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
-    # What was started again knows what its former self did, and says it. Else that is lost as soon as nothing of it runs.
-    has_memory: ClassVar[bool] = True
+    rotates: ClassVar[bool] = False  # a new token reaches an agent that runs: `needs_token` says yes to one that is ready and due
     look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
 
-    def place_of(self, pool: PoolSnapshot) -> str:
+    @classmethod
+    def place_of(cls, options: Mapping[str, Any]) -> str:
         """Who answers for this pool over a network: if nobody does there, pools elsewhere are not held up. Empty: nobody is asked."""
         return ""
 
@@ -131,6 +150,18 @@ class Provider(ABC):
 
         What should not be there and is not there is success. What fails is raised, never swallowed: the slot stays draining.
         """
+
+    def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:  # noqa: B027
+        """What is there of members that are gone, by the rows' word: made late by somebody who did not know. Told by `look`."""
+
+    @classmethod
+    def follow_key(cls, options: Mapping[str, Any]) -> Hashable | None:
+        """Pools with the same key are followed together. None: nothing outside tells us of changes."""
+        return None
+
+    def follow(self, pool: PoolSnapshot, tell: "Tell") -> "Follower":
+        """Made, not yet begun. It tells what pool is worth a look now, or None for all of its key."""
+        raise NotImplementedError
 
     @abstractmethod
     def look(self, pool: PoolSnapshot) -> Look:

@@ -55,6 +55,7 @@ class LocalProvider(Provider):
     is_owner: ClassVar[bool] = True
     has_agents: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
+    rotates: ClassVar[bool] = True
     option_fields: ClassVar[tuple[str, ...]] = ("env",)
     rolled: ClassVar[tuple[str, ...]] = ("env",)
 
@@ -69,6 +70,8 @@ class LocalProvider(Provider):
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
+        if member.state == "ready" and member.is_token_due:
+            return token_file(folder, member.incarnation).exists()  # the agent that runs reads it again and again
         if member.state != "creating" or token_file(folder, member.incarnation).exists():
             return False
         running = _find(folder, member)
@@ -81,6 +84,8 @@ class LocalProvider(Provider):
             return MemberReport(is_gone=True)
         if member.state == "creating":
             return self._start(folder, member, pool.options.get("env") or {})
+        if member.token:
+            _write_token(folder, member)
         running = _find(folder, member)
         if running is None and not folder.exists():
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
@@ -255,7 +260,8 @@ def _see(folder: Path, member: MemberSnapshot) -> Seen:
         why = "its agent has not been started yet" if not is_down else why_ended(folder, None)
         return Seen(member.id, is_ready=False, external_id=folder.name, why=why, is_down=is_down)
     if detached.is_alive(process):  # ready it is from its first word on, not because it runs
-        return Seen(member.id, is_ready=member.state != "creating", external_id=folder.name, why="its agent has not come yet")
+        is_here = member.state != "creating"
+        return Seen(member.id, is_ready=is_here, external_id=folder.name, why="" if is_here else "its agent has not come yet")
     planned = is_planned(folder, process, member)
     return Seen(member.id, is_ready=False, external_id=folder.name, why=why_ended(folder, process), is_down=True, is_planned=planned)
 

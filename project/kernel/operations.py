@@ -213,6 +213,23 @@ def perform_due(queue: str, limit: int = 500, should_stop: Callable[[], bool] = 
     return count
 
 
+def hurry_lane(lane: str) -> bool:
+    """Somebody saw outside what this lane waits for: it is due now. False: nothing is open there."""
+    return _hurry(lane=lane)
+
+
+def hurry_pool(pool_id: int) -> bool:
+    """What stood in the way of a pool is gone: what failed there is due now."""
+    return _hurry(pool=pool_id)
+
+
+def _hurry(lane: str | None = None, pool: int | None = None) -> bool:
+    is_any = bool(SQL.rows("hurry", lane=lane, pool=pool))
+    if is_any:
+        hint("operations")
+    return is_any
+
+
 def retry_operation(operation_id: int, reason: str = "") -> None:
     """Make a failed operation due at once, because a person says so."""
     with transaction.atomic():

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -41,6 +41,7 @@ class Controller(ABC):
     name: str = ""
     topics: tuple[str, ...] = ()
     resync: float = 30.0  # seconds; a missed hint costs at most this much
+    wake_up: Callable[[], None] | None = None  # of the loop it runs in; None: it runs in none
 
     @abstractmethod
     def step(self) -> bool:
@@ -93,6 +94,7 @@ class Loop:
         self.controller = controller
         self.stop = stop
         self.wake = threading.Event()
+        controller.wake_up = self.wake.set
         self.steps = 0
         self.failures = 0
         self.error = ""

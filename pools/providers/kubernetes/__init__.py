@@ -4,16 +4,17 @@ Everything that is known of a pod is asked of the API server; what is ours is to
 loaded where a cluster is asked and nowhere else: in a web process that reads options it would take 40 MB and a second for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
 from pools.fields import Faults
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider
+from pools.providers.base import Follower, Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Tell
 from pools.providers.kubernetes import options as reading
 from pools.providers.kubernetes.looking import look_at
-from pools.providers.kubernetes.syncing import needs_token, sync_member
+from pools.providers.kubernetes.names import installation_of
+from pools.providers.kubernetes.syncing import needs_token, remove_strays, sync_member
 from pools.providers.local import find_url
 from project.kernel.operations import Misconfigured, PermanentError
 
@@ -23,7 +24,7 @@ class KubernetesProvider(Provider):
     queue: ClassVar[str] = "kubernetes"
     is_owner: ClassVar[bool] = True
     has_agents: ClassVar[bool] = True
-    has_memory: ClassVar[bool] = False  # an empty folder is all a new pod has
+    rotates: ClassVar[bool] = True
     option_fields: ClassVar[tuple[str, ...]] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("template", "url")
 
@@ -31,8 +32,9 @@ class KubernetesProvider(Provider):
     def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
         return reading.read_options(options, where, faults)
 
-    def place_of(self, pool: PoolSnapshot) -> str:
-        return str(pool.options.get("context") or "in this cluster")
+    @classmethod
+    def place_of(cls, options: Mapping[str, Any]) -> str:
+        return f"kubernetes {options.get('context') or 'here'}"
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         return needs_token(api_for(pool), pool, member)
@@ -43,14 +45,26 @@ class KubernetesProvider(Provider):
     def look(self, pool: PoolSnapshot) -> Look:
         return look_at(api_for(pool), pool)
 
+    def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+        remove_strays(api_for(pool), pool, member_ids)
+
+    @classmethod
+    def follow_key(cls, options: Mapping[str, Any]) -> Hashable:
+        return options.get("context", ""), options.get("namespace", "")
+
+    def follow(self, pool: PoolSnapshot, tell: Tell) -> Follower:
+        where = {name: pool.options[name] for name in ("context", "namespace") if name in pool.options}
+        follower: Follower = load_module("following").PodFollower(where, installation_of(pool), tell)
+        return follower
+
 
 @cache
-def load_client() -> Any:
-    return import_module("pools.providers.kubernetes.client")
+def load_module(name: str) -> Any:
+    return import_module(f"pools.providers.kubernetes.{name}")
 
 
 def api_for(pool: PoolSnapshot) -> Any:
-    return load_client().api_for(pool.options)
+    return load_module("client").api_for(pool.options)
 
 
 def url_of(pool: PoolSnapshot) -> str:

@@ -6,9 +6,11 @@ server says. Nothing is global: a process may talk with many clusters, and with 
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -81,7 +83,7 @@ class Connection:
 
 
 class Stream:
-    """Lines of a watch. Closed from another thread, it ends at once."""
+    """Lines of a watch."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -96,7 +98,15 @@ class Stream:
                 if line.strip():
                     yield json.loads(line)
 
+    def break_off(self) -> None:
+        """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
+        found = getattr(getattr(self._response, "connection", None), "sock", None)
+        if found is not None:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
+        """By the thread that reads. What was not read to its end is not used again."""
         self._response.close()
 
 

@@ -18,11 +18,12 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Look:
     pods: dict[int, list[Object]] = defaultdict(list)
     for pod in api.list_pods(select_pool(pool)):
         pods[number_in(pod, MEMBER)].append(pod)
+    strays = frozenset(pods) - {member.id for member in pool.members} - {0}
     if not pods:
         api.check_namespace()  # the list of a namespace that is not there is empty, too
     now = datetime.now(UTC)
     found = [see(sort_pods(pods.get(member.id, ()), pool, member), pool, member, now) for member in pool.members]
-    return Look(tuple(seen for seen in found if seen is not None))
+    return Look(tuple(seen for seen in found if seen is not None), strays)
 
 
 def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
@@ -40,5 +41,6 @@ def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -
         why=found.why,
         is_down=found.is_down,
         is_planned=found.is_planned,
+        is_lost=found.is_down,
         is_ending=found.kind == "ending",
     )

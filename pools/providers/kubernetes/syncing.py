@@ -1,6 +1,7 @@
 """A member's pod and Secret are made equal to its rows. Each function may be called twice or late; what it does not see confirmed, it
 does not say."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -9,13 +10,18 @@ from pools.providers.kubernetes.errors import AlreadyThere
 from pools.providers.kubernetes.manifests import owner_reference, pod_manifest, secret_manifest, token_data
 from pools.providers.kubernetes.names import (
     INCARNATION,
+    INSTALLATION,
+    MEMBER,
     Object,
     external_id_of,
+    installation_of,
     is_ending,
     is_ours,
+    name_of,
     number_in,
     pod_name,
     select_member,
+    select_pool,
     uid_of,
 )
 from pools.providers.kubernetes.phases import OVERDUE, Mine, judge, judge_pod, read_moment, recorded, sort_pods
@@ -42,7 +48,9 @@ class Cluster(Protocol):
 
 
 def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-    """Its pod is to be made, and there is no Secret yet that an earlier try left for it."""
+    """Its pod is to be made, and there is no Secret yet that an earlier try left for it; or the one it has is to be replaced."""
+    if member.is_token_due and member.state == "ready":
+        return True
     if member.state != "creating" or recorded(member)[0] == pod_name(pool, member):
         return False
     return api.get_secret(pod_name(pool, member)) is None
@@ -52,7 +60,7 @@ def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: s
     mine = sort_pods(api.list_pods(select_member(pool, member)), pool, member)
     if member.state == "deleting":
         return remove(api, pool, member, mine)
-    if member.token and mine.current is not None:
+    if member.token and member.state != "creating" and mine.current is not None:
         deliver_token(api, pool, member, mine.current)
     if member.state == "creating" and mine.current is None and recorded(member)[0] != pod_name(pool, member):
         return start(api, pool, member, mine, url)
@@ -65,7 +73,8 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
     found = judge(mine, pool, member, datetime.now(UTC))
     if found.is_down:
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
-        return MemberReport(clean=draining, external_id=found.external_id, down=found.why, is_planned=found.is_planned)
+        # Its folder went with it: who is started next knows nothing.
+        return MemberReport(clean=draining, external_id=found.external_id, down=found.why, is_planned=found.is_planned, is_lost=True)
     # Ready it is from its first word on; its slots are clean once its agent says so.
     is_ready = member.state != "creating" and found.kind == "running"
     return MemberReport(is_ready=is_ready, external_id=found.external_id, why=found.why, again=PATIENCE)
@@ -82,7 +91,7 @@ def start(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, 
             api.delete_pod(pod)
     if member.incarnation > 1:
         remove_secret(api, pool, member, member.incarnation - 1)
-    if mine.older and any(is_in_the_way(api.get_pod(pod["metadata"]["name"]), pod) for pod in mine.older):
+    if mine.older and any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in mine.older):
         return MemberReport(why="the pod before it is being ended", again=SOON)
     put_secret(api, pool, member)
     pod = create_pod(api, pool, member, url)
@@ -122,12 +131,23 @@ def remove(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine)
     for pod in pods:
         if not is_ending(pod):
             api.delete_pod(pod)
-    left = [there for pod in pods if (there := api.get_pod(pod["metadata"]["name"])) is not None and uid_of(there) == uid_of(pod)]
+    left = [there for pod in pods if (there := api.get_pod(name_of(pod))) is not None and uid_of(there) == uid_of(pod)]
     if not left:
         return MemberReport(is_gone=True)
     return MemberReport(
         external_id=external_id_of(left[-1]), why=judge_pod(left[-1], datetime.now(UTC), was_ready=True).why, again=PATIENCE
     )
+
+
+def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+    """Of members that are gone. Each by its uid, with the Secret of its name."""
+    for pod in api.list_pods(select_pool(pool)):
+        if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
+            continue
+        secret = api.get_secret(name_of(pod))
+        if secret is not None and secret["metadata"].get("labels", {}).get(INSTALLATION) == installation_of(pool):
+            api.delete_secret(secret)
+        api.delete_pod(pod)
 
 
 # -- the token -----------------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""What providers say of pools and members, written down: for people, and so that nothing new goes where somebody takes a member away.
+Each function is one short transaction, or a guarded update; what is said of an incarnation that is over changes nothing."""
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from pools.models import Member, Pool
+from pools.selectors import lock_member, spec_of
+from project.kernel.events import record
+from project.kernel.hints import hint
+from project.kernel.operations import ProviderError, hurry_lane, hurry_pool
+from slots.liveness import lose_member, note_down, take_offline
+from slots.rows import S, lane_of
+
+LONGEST = 300
+LONGEST_ERROR = 2000
+
+
+def note_outside(*, member_id: int, incarnation: int, why: str, external_id: str = "") -> bool:
+    """What it waits for, and what it is called. False: known already, or of another incarnation."""
+    values = {"outside": why[:LONGEST]} | ({"external_id": external_id} if external_id else {})
+    mine = Member.objects.filter(pk=member_id, incarnation=incarnation)
+    if mine.filter(**values).exists() or not mine.update(**values):
+        return False
+    hint("pools")
+    return True
+
+
+def note_ending(*, member_id: int, incarnation: int, reason: str) -> str:
+    """It is taken away by somebody else: it gets nothing new, and is not back because its agent is still heard while its tasks end."""
+    if not Member.objects.filter(pk=member_id, incarnation=incarnation, is_ending=False, state__in=("ready", "offline")).exists():
+        return ""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.incarnation != incarnation or member.is_ending or member.state not in ("ready", "offline"):
+            return member.state
+        Member.objects.filter(pk=member_id).update(is_ending=True)
+        liveness = spec_of(pool).liveness
+        return take_offline(member_id=member_id, reason=reason, next_look=None if liveness is None else liveness.lost)
+
+
+def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
+    """Nothing of it runs, and whoever is started next knows nothing of it: what it was at is lost now, not when the next one says so."""
+    with transaction.atomic():
+        _, member = lock_member(member_id)
+        is_first = member.incarnation == incarnation and member.down_at is None and member.state in ("creating", "ready", "offline")
+        note_down(member_id=member_id, incarnation=incarnation, reason=reason, is_planned=is_planned or member.is_ending)
+        if is_first and any(row.state in ("held", "reserved") for row in S.rows("lock_slots", member=member_id)):
+            lose_member(member_id=member_id, reason=reason)
+
+
+def hurry_member(member_id: int) -> bool:
+    """Its operation is due now: what it waits for outside may have happened."""
+    return hurry_lane(lane_of(member_id))
+
+
+def note_provider_error(pool: Pool, error: ProviderError) -> bool:
+    """The last look failed. True: it is news. One error stands for all that fails there, with since when."""
+    text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]
+    mine = Pool.objects.filter(pk=pool.pk)
+    with transaction.atomic():
+        if mine.filter(provider_error_since=None).update(provider_error=text, provider_error_code=error.code, provider_error_since=Now()):
+            record("provider_fails", pool_id=pool.pk, reason=text)
+            hint("pools")
+            return True
+    mine.exclude(provider_error=text, provider_error_code=error.code).update(provider_error=text, provider_error_code=error.code)
+    return False
+
+
+def clear_provider_error(pool: Pool) -> bool:
+    """A look succeeded: what failed meanwhile is tried now, not when its time has come."""
+    with transaction.atomic():
+        known = Pool.objects.filter(pk=pool.pk, provider_error_since__isnull=False)
+        if not known.update(provider_error="", provider_error_code="", provider_error_since=None):
+            return False
+        record("provider_works", pool_id=pool.pk)
+        hurry_pool(pool.pk)
+        hint("pools", "operations")
+    return True
