@@ -5,7 +5,7 @@
 -- _meet: heads of lines (CTE `line`: id, n) meet the first free slots of one lane. One text, so that both ways to a batch stay the same.
 free AS MATERIALIZED (
   SELECT id, member_id, row_number() OVER () AS n FROM (
-    SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open
+    SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing}
     ORDER BY rank, number LIMIT (SELECT count(*) FROM line) FOR NO KEY UPDATE SKIP LOCKED) x),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
@@ -49,6 +49,9 @@ EXISTS (
       WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND l.lane = ANY (sh.lanes)
         AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
 
+-- _willing: the pool takes no pause. A pool of very many slots closes them in pieces; nobody is bound to those that are open still.
+(SELECT paused_until IS NULL AND frozen_until IS NULL FROM pools_pool WHERE id = %(pool)s)
+
 -- _drain: until when a slot drains that its claim has left: as long as its pool says, never 0.
 CASE WHEN p.queue <> '' THEN now() + coalesce((p.spec #>> '{drain,limit}')::interval, %(drain)s::interval) END
 
@@ -75,13 +78,13 @@ WITH line AS MATERIALIZED (
 -- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
 -- more (no told: the caller was asked for before).
 WITH q AS MATERIALIZED (
-  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
     AND (%(told)s::text IS NULL OR token_told(%(token)s::varchar) = %(told)s::text) FOR KEY SHARE),
 free AS MATERIALIZED (
   SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
     SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
-      AND %(state)s::text = 'waiting' AND NOT ({_rivals})
+      AND q.is_willing AND %(state)s::text = 'waiting' AND NOT ({_rivals})
     ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
   LIMIT 1),
 c AS (
@@ -108,7 +111,7 @@ FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
 -- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
 -- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
 WITH q AS MATERIALIZED (
-  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
 asked AS MATERIALIZED (
   SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, n, owner, key, digest, spec
@@ -116,7 +119,7 @@ asked AS MATERIALIZED (
 free AS MATERIALIZED (
   SELECT id, member_id, number, lane, row_number() OVER () AS n FROM (
     SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT ({_rivals})
+      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND NOT ({_rivals})
       ORDER BY rank, number LIMIT (SELECT count(*) FROM asked) FOR NO KEY UPDATE SKIP LOCKED) f
     LIMIT (SELECT count(*) FROM asked)) x),
 c AS (
@@ -147,12 +150,12 @@ SELECT made.*, m.name AS member, m.labels::text AS labels FROM made LEFT JOIN po
 -- as JSON, one value each: less work for both sides than an array for each column. A pool that is locked
 -- is left out, so that who waits for it waits alone. The limits tell the planner how few they are.
 WITH q AS MATERIALIZED (
-  SELECT p.id, t.* FROM (
+  SELECT p.id, p.is_willing, t.* FROM (
     SELECT * FROM json_to_recordset(%(lines)s::json) AS l(
       n bigint, pool bigint, revision bigint, name varchar, queue varchar, rank smallint, shape bigint, line bytea, lanes varchar[], count int)
     LIMIT {n}) t,
   LATERAL (
-    SELECT id FROM pools_pool WHERE id = t.pool AND revision = t.revision AND state IN ('pending', 'active')
+    SELECT id, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = t.pool AND revision = t.revision AND state IN ('pending', 'active')
       AND EXISTS (SELECT FROM claims_shape WHERE id = t.shape AND digest = t.line AND lanes = t.lanes OFFSET 0)
     FOR KEY SHARE SKIP LOCKED) p),
 callers AS MATERIALIZED (
@@ -169,7 +172,7 @@ free AS MATERIALIZED (
   SELECT q.n AS of, f.id, f.member_id, f.number, f.lane, f.k FROM q, LATERAL (
     SELECT x.*, row_number() OVER () AS k FROM (
       SELECT s.id, s.member_id, s.number, l.lane FROM unnest(q.lanes) AS l(lane), LATERAL (
-        SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND NOT ({_rivals})
+        SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND NOT ({_rivals})
         ORDER BY rank, number LIMIT q.count FOR NO KEY UPDATE SKIP LOCKED) s
       LIMIT q.count) x) f),
 c AS (
@@ -211,7 +214,7 @@ SELECT id, state, generation, created_at FROM c
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND size = 1 FOR NO KEY UPDATE),
 free AS MATERIALIZED (
-  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing} AND EXISTS (SELECT FROM line)
   ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
@@ -222,7 +225,11 @@ pair AS MATERIALIZED (
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET generation = g.n, {_bound} FROM g
-  WHERE id = %(claim)s AND state = 'waiting' AND size = cardinality(%(slots)s::bigint[]) RETURNING id, generation),
+  WHERE id = %(claim)s AND state = 'waiting' AND size = cardinality(%(slots)s::bigint[])
+    AND NOT EXISTS (
+      SELECT FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id
+      WHERE s.id = ANY (%(slots)s::bigint[]) AND (p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
+  RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = x.n - 1, generation = c.generation, drain_until = NULL, due_at = NULL,
     changed_at = now()
@@ -421,7 +428,7 @@ SELECT id FROM c
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
 free AS MATERIALIZED (
-  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing} AND EXISTS (SELECT FROM line)
     AND member_id IS DISTINCT FROM %(but)s::bigint
   ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 {_reserved_again}
@@ -431,7 +438,7 @@ WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
 free AS MATERIALIZED (
   SELECT id, member_id FROM slots_slot
-  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND {_willing} AND EXISTS (SELECT FROM line)
   ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 {_reserved_again}
 
@@ -455,7 +462,7 @@ WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND step = 'apply' AND size = 1 FOR NO KEY UPDATE SKIP LOCKED),
 free AS MATERIALIZED (
   SELECT id, member_id FROM slots_slot
-  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND EXISTS (SELECT FROM line)
+  WHERE member_id = %(member)s AND pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open AND {_willing} AND EXISTS (SELECT FROM line)
   ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),

@@ -32,6 +32,7 @@ SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, 
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
 WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready'
                     AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')
+  AND coalesce(p.unaligned_at, 'epoch') < now() - interval '1 min'  -- it is being done, and nobody is bound to what is open too long
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
 PLACES = "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s AND state <> 'retired'"

@@ -15,6 +15,7 @@ from pools.selectors import LIVE, lock_member, lock_pool, spec_of
 from project.kernel.chores import chore, each
 from project.kernel.events import record
 from project.kernel.hints import hint
+from slots.aligning import align_the_rest
 from slots.draining import list_to_settle, settle_drain
 from slots.policy import decide_liveness
 from slots.restarting import settle_condition
@@ -146,4 +147,5 @@ def settle_deleting(pool_id: int) -> bool:
 
 FINALIZERS: list[Callable[[], bool]] = [
     end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains, look_at_draining, sync_again, end_pools,
+    align_the_rest,
 ]  # fmt: skip

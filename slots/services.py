@@ -22,6 +22,7 @@ from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
+from slots.aligning import align_pool as align_pool
 from slots.declaring import explain_overlap, list_member_faults
 from slots.liveness import beat_member as beat_member
 from slots.liveness import bring_back as bring_back
@@ -235,12 +236,6 @@ def activate_pool(*, pool_id: int) -> Pool:
             align_pool(pool)
             hint("pools", "slots")
     return pool
-
-
-def align_pool(pool: Pool) -> None:
-    """Every member's slots become open or closed as the pool, which is locked, now is. Members are locked, too: one may be cordoned."""
-    for member in Member.objects.select_for_update(no_key=True).filter(pool=pool).exclude(state="gone").order_by("id"):
-        align_slots(pool, member)
 
 
 def align_member(*, member_id: int) -> None:

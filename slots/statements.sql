@@ -68,6 +68,15 @@ WITH s AS MATERIALIZED (
   SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
+-- close_some: so many of them, for a pool with very many: see slots/aligning.py.
+WITH s AS MATERIALIZED (SELECT id FROM slots_slot WHERE member_id = %(member)s AND is_open ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
+UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
+
+-- open_some: the other way round.
+WITH s AS MATERIALIZED (
+  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
+UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
+
 -- add_slots: rows for what a member offers, born free. Whether they are open was found out under the locks of pool and member.
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)
 SELECT %(pool)s, %(member)s, s.lane, s.number, s.rank, %(is_open)s

@@ -34,6 +34,8 @@ from project.kernel.hints import hint
 TRIES = 4
 NO_PLACE = Place(None, "waiting", "")
 NO_LEASE = Lease()
+CLOSED = "It is closed: its pool or its member takes nothing new."
+ANOTHER = "Claim another one, or wait for any."
 
 
 def create_claim(request: ClaimRequest) -> ClaimView:
@@ -236,7 +238,8 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
             _check_free(SLOTS.one("lock_named", slots=[slot_id]))
             if not _may_bind(route, request.rank, row.id):
                 raise Conflict("Others wait for a slot like this one.", code="others_wait", way_out="Claim it with a higher priority.")
-            hand_over(row.id, [slot_id], reason="this slot was named")
+            if not hand_over(row.id, [slot_id], reason="this slot was named"):
+                raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)  # its pool has just been paused
             tell_bound(route.found)
     except DatabaseError as error:
         if sqlstate(error) in TAKEN and constraint(error) != "claim_serial":
@@ -266,10 +269,10 @@ def _check_free(row: Any) -> None:
         return
     text = {
         "gone": "It is not there any more.",
-        "idle": "It is closed: its pool or its member takes nothing new.",
+        "idle": CLOSED,
         "held": "A claim holds it.",
         "reserved": "A claim holds it and waits for a person.",
         "draining": "Its last claim has left, it is being cleaned.",
         "retired": "It is not offered any more.",
     }[state]
-    raise Conflict(text, code="slot_taken", way_out="Claim another one, or wait for any.")
+    raise Conflict(text, code="slot_taken", way_out=ANOTHER)
