@@ -1,18 +1,24 @@
 """Everything moves: I16 every claim that waits is tried, unblocked or looked at in time, I17 nobody waits beside a free slot."""
 
+import json
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 
 from claims.allocation import allocate
 from claims.checks.holding import REASON, REPAIRS
+from claims.routes import find_pools, kind_in, wanted_in, wanted_of
+from claims.services.finding import find_slots
 from claims.services.workspaces import free_workspace
+from pools.layout import PAIRED
 from project.kernel.doctor import Finding, check
 from project.kernel.events import record
 from project.kernel.sql import run
 
 LIMIT = 60.0  # seconds for every timer and every line
+ALLOCATE = "See that `allocate` runs. --repair allocates once."
 AT_ONCE = 5.0  # seconds that a slot may stay free beside somebody who would take it
 
 # A line whose heads are bound all the time is tried, though nobody notes it.
@@ -35,25 +41,42 @@ OVERDUE = """
 SELECT id, state, extract(epoch FROM now() - due_at)::float8 AS age FROM claims_claim
 WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'ended' ORDER BY due_at LIMIT 1000"""
 
-# Lines whose claims need nothing but enough free slots of one pool. A line that nobody may pass holds up the others, rightly.
-PASSED_OVER = """
+# A line that nobody may pass holds up the others, rightly.
+HELD_UP = """
+    SELECT FROM claims_shape o CROSS JOIN LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+    WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
+      AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id)"""
+
+# Whose claims need more than enough free slots of one pool: only the search can tell.
+IS_SEARCHED = """(cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s) AND NOT sh.is_simple
+  OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))"""
+
+PASSED_OVER = f"""
 SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
 FROM claims_shape sh
 CROSS JOIN LATERAL (
   SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
-JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active'
+JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active' AND p.paused_until IS NULL AND p.frozen_until IS NULL
 CROSS JOIN LATERAL (
   SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
   WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
-    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) f
-WHERE cardinality(sh.pools) = 1 AND NOT coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false)
-  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
-  AND NOT EXISTS (
-    SELECT FROM claims_shape o CROSS JOIN LATERAL (
-      SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
-    WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
-      AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id))
+    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{{}}'::jsonb)) f
+WHERE NOT {IS_SEARCHED}
+  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT EXISTS ({HELD_UP})
 ORDER BY sh.id LIMIT 1000"""
+
+SEARCHED = f"""
+SELECT sh.id, sh.pools, sh.kind, sh.size, sh.terms::text AS terms, c.id AS claim, extract(epoch FROM now() - c.changed_at)::float8 AS age
+FROM claims_shape sh
+CROSS JOIN LATERAL (
+  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+WHERE {IS_SEARCHED} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT EXISTS ({HELD_UP})
+ORDER BY sh.id LIMIT 1000"""
+
+FREE_FOR = """
+SELECT extract(epoch FROM now() - max(s.changed_at))::float8 AS age, bool_or(coalesce(p.paused_until, p.frozen_until) IS NOT NULL) AS is_paused
+FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slots)s)"""
 
 
 @check("I16a", "Every line is tried within a minute", "The allocator does not run, or can't deal with the line.")
@@ -80,9 +103,33 @@ def find_overdue_claims() -> Iterator[Finding]:
 
 @check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
 def find_passed_over() -> Iterator[Finding]:
-    for row in run(PASSED_OVER, {"limit": AT_ONCE}, prepare=False):
+    asked = {"limit": AT_ONCE, "paired": list(PAIRED)}
+    for row in run(PASSED_OVER, asked, prepare=False):
         detail = f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for {row.age:.0f} s"
-        yield Finding(f"claim {row.claim}", detail, "See that `allocate` runs. --repair allocates once.", _allocate)
+        yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
+    for row in run(SEARCHED, asked, prepare=False):
+        free = _search(row)
+        if free is not None and free >= AT_ONCE:
+            each = "" if len(row.pools) == 1 else " each"
+            detail = (
+                f"waits for {row.size} of {', '.join(row.pools)}{each}, and what it asks for has been free for {min(free, row.age):.0f} s"
+            )
+            yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
+
+
+def _search(row: Any) -> float | None:
+    """For how long what a line asks for has been free, found as the allocator finds it; nothing is kept. None: it is not."""
+    known = find_pools(row.pools)
+    pools = [known[name] for name in row.pools if name in known and known[name].state == "active"]
+    if len(pools) < len(row.pools):
+        return None
+    kind = kind_in(pools, row.kind)
+    wanted = wanted_in(wanted_of(row.size, json.loads(row.terms)), pools, kind)
+    with transaction.atomic():
+        slots = find_slots(wanted, pools, kind, row.claim)
+        (found,) = run(FREE_FOR, {"slots": slots or []}, prepare=False)
+        transaction.set_rollback(True)  # nobody is to wait for its locks
+    return None if found.age is None or found.is_paused else float(found.age)
 
 
 def _allocate() -> None:

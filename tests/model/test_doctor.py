@@ -296,6 +296,48 @@ def test_i17_what_is_free_is_not_what_it_waits_for(pool: Pool, what: dict[str, A
     assert find("I17") == []
 
 
+def ports(name: str, **what: Any) -> None:
+    create_pool({"name": name, "slots": {"ports": "30000-30003", **what}, "members": {"max": 1, "list": [f"{name}-m"]}})
+
+
+SEARCHED: dict[str, dict[str, Any]] = {
+    "in a row": {"pools": ("eu",), "size": 2, "contiguous": True},
+    "on one member": {"pools": ("eu",), "size": 2, "on_one_member": True},
+    "several pools": {"pools": ("eu", "us")},
+    "the same numbers": {"pools": ("eu", "us"), "size": 2, "same_number": True},
+    "TCP and UDP": {"pools": ("apart",), "kind": "tcp_udp"},
+}
+
+
+@pytest.mark.parametrize("what", SEARCHED.values(), ids=SEARCHED)
+def test_i17_what_only_a_search_can_tell(pool: Pool, what: dict[str, Any]) -> None:
+    for name in ("eu", "us"):
+        ports(name, shared=True)
+    ports("apart", protocols=["tcp", "udp"])
+    plant("UPDATE slots_slot SET is_open = false WHERE number <> 30001")
+    claim = create_claim(ClaimRequest(requested_by="ana", **what))
+    age("claims_claim", claim.id)
+    names = ", ".join(what["pools"])
+    if claim.state == "bound":  # one number is enough: what is left is no second one
+        assert find("I17") == []
+        claim = create_claim(ClaimRequest(requested_by="ana", **what))
+        age("claims_claim", claim.id)
+    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
+    assert find("I17") == [], "what is open does not fit"
+    plant("UPDATE slots_slot SET is_open = true WHERE pool_id IN (SELECT id FROM pools_pool WHERE lanes <> '{slot}')")
+    plant("UPDATE slots_slot SET changed_at = now()")
+    assert find("I17") == [], "it has just become free"
+    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
+    each = " each" if len(what["pools"]) > 1 else ""
+    told_of = f"waits for {what.get('size', 1)} of {names}{each}, and what it asks for has been free for 6 s"
+    assert told("I17") == [(f"claim {claim.id}", told_of)]
+    plant("UPDATE pools_pool SET paused_until = now() + interval '1 h'")
+    assert find("I17") == [], "its pool takes a pause"
+    plant("UPDATE pools_pool SET paused_until = NULL")
+    mend("I17")
+    assert Claim.objects.get(pk=claim.id).state == "bound"
+
+
 def test_i17_closed_slots_are_not_free(pool: Pool) -> None:
     passed_over()
     for member in Member.objects.all():
