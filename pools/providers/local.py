@@ -84,7 +84,7 @@ class LocalProvider(Provider):
             return MemberReport(is_gone=True)
         if member.state == "creating":
             return self._start(folder, member, pool.options.get("env") or {})
-        if member.token:
+        if member.token and folder.exists():
             _write_token(folder, member)
         running = _find(folder, member)
         if running is None and not folder.exists():
