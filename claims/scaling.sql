@@ -86,6 +86,22 @@ SELECT pool_id, count(*)::int AS n FROM claims_claim WHERE state = 'blocked' GRO
 SELECT p.id AS pool, d.id, d.key FROM unnest(%(pools)s::bigint[]) AS p(id) CROSS JOIN LATERAL (
   SELECT id, inputs->>'key' AS key FROM pools_decision WHERE pool_id = p.id ORDER BY last_at DESC LIMIT 1) d
 
+-- latest_decisions: of many pools what was decided last, whole.
+SELECT p.id AS pool, d.id, d.at, d.last_at, d.seen_again, d.inputs::text AS inputs, d.delta, d.reason FROM unnest(%(pools)s::bigint[]) AS p(id) CROSS JOIN LATERAL (
+  SELECT id, at, last_at, seen_again, inputs, delta, reason FROM pools_decision WHERE pool_id = p.id ORDER BY last_at DESC LIMIT 1) d
+
+-- count_changes: members made and removed since a moment, and decisions that were blocked.
+SELECT p.id AS pool, coalesce(sum(d.delta) FILTER (WHERE d.delta > 0), 0)::int AS grown,
+  coalesce(-sum(d.delta) FILTER (WHERE d.delta < 0), 0)::int AS shrunk
+FROM unnest(%(pools)s::bigint[]) AS p(id)
+JOIN LATERAL (SELECT delta FROM pools_decision WHERE pool_id = p.id AND last_at > now() - make_interval(secs => %(seconds)s) AND delta <> 0) d ON true
+GROUP BY 1
+
+-- count_outdated: of many pools those whose members were made from another configuration.
+SELECT m.pool_id AS pool, count(*)::int AS n FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state IN ('creating', 'ready', 'offline') AND p.member_digest <> ''
+  AND m.spec_digest NOT IN ('', p.member_digest) GROUP BY 1
+
 -- see_again: decided the same once more. What it was decided on is what it is now.
 UPDATE pools_decision SET last_at = now(), seen_again = seen_again + 1, inputs = t.inputs, reason = t.reason, chosen = t.chosen, spared = t.spared
 FROM unnest(%(ids)s::bigint[], %(inputs)s::jsonb[], %(reasons)s::text[], %(chosen)s::jsonb[], %(spared)s::jsonb[])

@@ -23,6 +23,7 @@ NAV = (
     ("overview", "Overview", "/"),
     ("claims", "Claims", "/claims/"),
     ("approvals", "Approvals", "/approvals/"),
+    ("scaling", "Scaling", "/scaling/"),
     ("events", "Events", "/events/"),
 )
 STATUS = {Forbidden: 403, NotFound: 404}

@@ -4,10 +4,34 @@ from .decide import decide, force
 from .model import Check, Decision, Gauge, Judged, Limits, Line, Member, Pace, Pin, Roll, Snapshot, Wish
 from .policies import Fixed, OnDemand, Policy, Utilisation, Warm
 from .roll import decide_roll
-from .schedule import Window, find_open
+from .schedule import Occurrence, Window, find_open, list_occurrences
 from .victims import list_next, order
 
 __all__ = [
-    "Check", "Decision", "Fixed", "Gauge", "Judged", "Limits", "Line", "Member", "OnDemand", "Pace", "Pin", "Policy", "Roll",
-    "Snapshot", "Utilisation", "Warm", "Window", "Wish", "decide", "decide_roll", "find_open", "force", "list_next", "order",
+    "Check",
+    "Decision",
+    "Fixed",
+    "Gauge",
+    "Judged",
+    "Limits",
+    "Line",
+    "Member",
+    "Occurrence",
+    "OnDemand",
+    "Pace",
+    "Pin",
+    "Policy",
+    "Roll",
+    "Snapshot",
+    "Utilisation",
+    "Warm",
+    "Window",
+    "Wish",
+    "decide",
+    "decide_roll",
+    "find_open",
+    "force",
+    "list_next",
+    "list_occurrences",
+    "order",
 ]  # fmt: skip

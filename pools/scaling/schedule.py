@@ -6,7 +6,7 @@ as if it had not been skipped, one that it shows twice means the first; so windo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -30,17 +30,44 @@ class Window:
 
 def until(window: Window, now: datetime) -> datetime | None:
     """When the window that is open at this moment ends; None: it is not open."""
-    zone = ZoneInfo(window.zone)
-    today = now.astimezone(zone).date()
+    today = now.astimezone(ZoneInfo(window.zone)).date()
     for day in (today, today - timedelta(days=1)):
-        if DAYS[day.weekday()] not in window.days:
-            continue
-        last = day if window.end > window.start else day + timedelta(days=1)
-        start = datetime.combine(day, window.start, zone).astimezone(UTC)
-        end = datetime.combine(last, window.end, zone).astimezone(UTC)
-        if start <= now < end:
-            return end
+        found = on_day(window, day)
+        if found is not None and found[0] <= now < found[1]:
+            return found[1]
     return None
+
+
+def on_day(window: Window, day: date) -> tuple[datetime, datetime] | None:
+    """From when to when it is open, begun on this day of its zone; None: it does not begin on it."""
+    if DAYS[day.weekday()] not in window.days:
+        return None
+    zone = ZoneInfo(window.zone)
+    last = day if window.end > window.start else day + timedelta(days=1)
+    return datetime.combine(day, window.start, zone).astimezone(UTC), datetime.combine(last, window.end, zone).astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A window, once."""
+
+    window: Window
+    start: datetime
+    end: datetime
+
+
+def list_occurrences(windows: Sequence[Window], first: datetime, last: datetime) -> list[Occurrence]:
+    """Each time that one of them is open between two moments, in order."""
+    found = []
+    for window in windows:
+        zone = ZoneInfo(window.zone)
+        day, until_day = first.astimezone(zone).date() - timedelta(days=1), last.astimezone(zone).date()
+        while day <= until_day:
+            span = on_day(window, day)
+            if span is not None and span[0] < last and span[1] > first:
+                found.append(Occurrence(window, *span))
+            day += timedelta(days=1)
+    return sorted(found, key=lambda each: (each.start, each.end))
 
 
 def find_open(windows: Sequence[Window], now: datetime) -> tuple[Window, datetime] | None:

@@ -105,6 +105,27 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
         found.append(Action("Pause the scaler…", at("pause"), "Nothing is created or removed; slots are handed out as ever.", why=role))
     if limits and limits.frozen:
         found.append(Action("Lift the freeze…", at("unfreeze"), "Once, until this window ends.", why=role, is_dangerous=True))
+    return found + roll_orders(pool, board, role)
+
+
+def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
+    """Only where somebody is outdated."""
+
+    def at(name: str) -> str:
+        return reverse(f"scaling-{name}", args=[pool.name])
+
+    if board.roll is None or not (board.roll.members or board.roll.is_under_way or pool.roll_stopped_at):
+        return []
+    found = []
+    is_going = (
+        board.subject is not None and board.subject.snapshot.roll.is_wanted and not pool.roll_stopped_at and not pool.roll_paused_until
+    )
+    why = "It is under way: each is renewed once it is idle." if is_going else ""
+    found.append(Action("Roll now…", at("roll"), "Outdated members are renewed one by one, once they are idle.", why=role or why))
+    if pool.roll_paused_until is not None and pool.roll_paused_until > timezone.now():
+        found.append(Action("Resume the roll…", at("resume-roll"), "Outdated members are renewed again.", why=role))
+    else:
+        found.append(Action("Pause the roll…", at("pause-roll"), "Nobody is renewed; members come and go as ever.", why=role))
     return found
 
 

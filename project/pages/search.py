@@ -60,6 +60,8 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
         ("Overview", "/", "g o"),
         ("Claims", reverse("claims"), "g c"),
         ("Approvals", reverse("approvals"), "g a"),
+        ("Scaling", reverse("scaling"), "g s"),
+        ("Freezes", f"{reverse('scaling')}?view=freezes", ""),
         ("Events", reverse("events"), "g e"),
         ("Workspaces", reverse("workspaces"), ""),
         ("Tokens", reverse("tokens"), ""),

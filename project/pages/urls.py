@@ -2,11 +2,12 @@
 
 from django.urls import path
 
-from project.pages import history, overview, pool, sample, search, session
+from project.pages import all_scaling, history, overview, pool, sample, search, session
 
 urlpatterns = [
     path("", overview.show_overview, name="overview"),
     path("events/", history.show_events, name="events"),
+    path("scaling/", all_scaling.show_scaling, name="scaling"),
     path("search/", search.search, name="search"),
     path("sample/load/", sample.load, name="sample-load"),
     path("sample/remove/", sample.remove, name="sample-remove"),

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from claims.scaling import scale_pools
 from pools.grants import give_grant
@@ -100,8 +101,10 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     page.wait_for_selector("#dry-run p[role=status]")
     assert "With these, now: +1." in page.locator("#dry-run").inner_text()
     assert Decision.objects.filter(pool=pool).count() and Pool.objects.get(pk=pool.pk).max_members == 4
+    canvas = page.locator(".uplots canvas").first
+    wide = canvas.evaluate("canvas => canvas.clientWidth")
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("document.querySelector('.uplots canvas').clientWidth < 390")
+    expect(canvas).not_to_have_js_property("clientWidth", wide)
     shoot(page, f"scaling-{theme}-390")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -201,7 +201,7 @@
     if (command || event.altKey || isTyping(event.target) || $("dialog[open]")) return;
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
     if (Date.now() - going < 900) {
-      const link = { o: "overview", c: "claims", a: "approvals", e: "events" }[event.key];
+      const link = { o: "overview", c: "claims", a: "approvals", s: "scaling", e: "events" }[event.key];
       going = 0;
       const target = link && $(`.nav [data-go="${link}"]`);
       if (target) {

@@ -1,0 +1,178 @@
+"""Every pool whose members follow demand, in one look: what is there, what is wanted, what was decided last, and what people ordered.
+
+Read from what the scaler wrote down, never thought anew: a thousand pools cost a few queries.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from claims.scaling_board import Card, card_of
+from claims.scaling_snapshot import SCALING
+from pools.models import Decision as Row
+from pools.models import Pool
+from pools.scaling import Occurrence, list_occurrences
+from pools.selectors import spec_of
+from slots.boards import MemberCounts, count_members
+
+HOUR = 3600.0
+Filter = Literal["all", "attention", "blocked", "orders", "frozen", "outdated"]
+FILTERS: dict[Filter, str] = {
+    "all": "All pools",
+    "attention": "Attention",
+    "blocked": "Blocked",
+    "orders": "Pinned or paused",
+    "frozen": "Frozen",
+    "outdated": "Outdated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """One pool of the page."""
+
+    pool: Pool
+    members: MemberCounts
+    card: Card | None  # the last decision
+    policy: str  # empty: members come and go by hand
+    grown: int
+    shrunk: int
+    outdated: int
+    now: datetime
+
+    @property
+    def low(self) -> int:
+        """At this moment: a schedule may say otherwise than the pool."""
+        return int(self.card.inputs.get("min", self.pool.min_members)) if self.card and self.policy else self.pool.min_members
+
+    @property
+    def high(self) -> int:
+        return int(self.card.inputs.get("max", self.pool.max_members)) if self.card and self.policy else self.pool.max_members
+
+    @property
+    def window(self) -> str:
+        return str(self.card.inputs.get("window", "")) if self.card and self.policy else ""
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.pool.pin_count is not None and (self.pool.pin_until is None or self.pool.pin_until > self.now)
+
+    @property
+    def is_paused(self) -> bool:
+        return any(until is not None and until > self.now for until in (self.pool.scaling_paused_until, self.pool.paused_until))
+
+    @property
+    def is_roll_paused(self) -> bool:
+        return self.pool.roll_paused_until is not None and self.pool.roll_paused_until > self.now
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.pool.frozen_until is not None
+
+    @property
+    def is_lifted(self) -> bool:
+        return self.pool.unfrozen_until is not None and self.pool.unfrozen_until > self.now
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.card is not None and self.card.verdict == "blocked"
+
+    @property
+    def needs_look(self) -> bool:
+        return self.pool.roll_stopped_at is not None or (self.card is not None and self.card.verdict in ("failed", "stopped"))
+
+    @property
+    def css(self) -> str:
+        if self.pool.state != "active":
+            return "deleting" if self.pool.state == "gone" else self.pool.state
+        return "frozen" if self.is_frozen else "paused" if self.is_paused else "active"
+
+    def fits(self, name: Filter) -> bool:
+        match name:
+            case "attention":
+                return self.needs_look
+            case "blocked":
+                return self.is_blocked
+            case "orders":
+                return self.is_pinned or self.is_paused or self.is_roll_paused
+            case "frozen":
+                return self.is_frozen or self.is_lifted
+            case "outdated":
+                return bool(self.outdated) or self.pool.surge_id is not None
+            case _:
+                return True
+
+
+def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
+    """Of those that follow demand, and of those by hand that have outdated members. Who needs a look first."""
+    found = list(pools)
+    ids = [pool.pk for pool in found]
+    outdated = {row.pool: row.n for row in SCALING.rows("count_outdated", pools=ids)}
+    shown = [pool for pool in found if spec_of(pool).scaling is not None or outdated.get(pool.pk) or pool.roll_stopped_at]
+    ids = [pool.pk for pool in shown]
+    latest = {row.pool: _card(row) for row in SCALING.rows("latest_decisions", pools=ids)}
+    changes = {row.pool: row for row in SCALING.rows("count_changes", pools=ids, seconds=HOUR)}
+    members = count_members(ids)
+    lines = [
+        PoolLine(
+            pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool), _count(changes.get(pool.pk), "grown"),
+            _count(changes.get(pool.pk), "shrunk"), outdated.get(pool.pk, 0), now,
+        )
+        for pool in shown
+    ]  # fmt: skip
+    return sorted(lines, key=lambda line: (not line.needs_look, line.pool.name))
+
+
+def _policy_of(pool: Pool) -> str:
+    scaling = spec_of(pool).scaling
+    return "" if scaling is None else scaling.policy
+
+
+def _card(row: Any) -> Card:
+    return card_of(
+        Row(
+            id=row.id,
+            at=row.at,
+            last_at=row.last_at,
+            seen_again=row.seen_again,
+            inputs=json.loads(row.inputs),
+            delta=row.delta,
+            reason=row.reason,
+        )
+    )
+
+
+def _count(row: Any, name: str) -> int:
+    return 0 if row is None else int(getattr(row, name))
+
+
+# Freezes and other limits by the clock ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWindows:
+    """The windows of a pool as they come."""
+
+    pool: Pool
+    freezes: Sequence[Occurrence]
+    limits: Sequence[Occurrence]  # of the schedule
+
+
+def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list[PoolWindows]:
+    """Of pools that have any, by name."""
+    found = []
+    for pool in pools:
+        scaling = spec_of(pool).scaling
+        if scaling is None or not (scaling.freeze or scaling.schedule):
+            continue
+        freezes, limits = (list_occurrences(windows, first, last) for windows in (scaling.freeze, scaling.schedule))
+        found.append(PoolWindows(pool, freezes, limits))
+    return sorted(found, key=lambda each: each.pool.name)
+
+
+def zones_of(pools: Iterable[Pool]) -> list[str]:
+    """Whose clocks windows follow."""
+    scalings = [scaling for pool in pools if (scaling := spec_of(pool).scaling) is not None]
+    return sorted({window.zone for scaling in scalings for window in (*scaling.freeze, *scaling.schedule)} | {"UTC"})
