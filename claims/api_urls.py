@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, decisions, events, pools, runs, sources, workspaces
+from claims.api import actions, bulk, claims, decisions, draining, events, pools, runs, sources, workspaces
 from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
@@ -38,6 +38,9 @@ urlpatterns = [
     path(f"{AGENT_TASK}result/", tasks.TaskResult.as_view(), name="agent-task-result"),
     path("pools/", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<name:pool_name>/", pools.PoolDetail.as_view(), name="api-pool"),
+    path("pools/<name:pool_name>/drain/", draining.PoolDrain.as_view(), name="api-pool-drain"),
+    path("members/<id:member_id>/drain/", draining.MemberDrain.as_view(), name="api-member-drain"),
+    path("members/<id:member_id>/undrain/", draining.MemberUndrain.as_view(), name="api-member-undrain"),
     path("claims/", claims.ClaimList.as_view(), name="api-claims"),
     path("claims/bulk/", bulk.BulkCreate.as_view(), name="api-claims-bulk"),
     path("claims/bulk-release/", bulk.BulkRelease.as_view(), name="api-claims-bulk-release"),

@@ -40,6 +40,7 @@ ACTIONS = {
     "claim_any": OPERATOR,  # all of that with the claims of others
     "force_release": OPERATOR,
     "cordon": OPERATOR,
+    "drain": OPERATOR,
     "beat": OPERATOR,  # for a member, as its owner
     "remove_member": OPERATOR,
     "pause": OPERATOR,
