@@ -28,3 +28,41 @@ UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state = 'blocked
 
 -- look_at_pending: a plan that waits for a person gets a timer again.
 UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state IN ('reserved', 'parked') RETURNING id
+
+-- passed_over: I17, lines whose claims need nothing but enough free slots of one pool.
+SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
+FROM claims_shape sh
+CROSS JOIN LATERAL (
+  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active' AND p.paused_until IS NULL AND p.frozen_until IS NULL
+CROSS JOIN LATERAL (
+  SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+  WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
+    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) f
+WHERE NOT {_is_searched}
+  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT {_held_up}
+ORDER BY sh.id LIMIT 1000
+
+-- searched: I17, the other lines: what they ask for is found as the allocator finds it.
+SELECT sh.id, sh.pools, sh.kind, sh.size, sh.terms::text AS terms, c.id AS claim, extract(epoch FROM now() - c.changed_at)::float8 AS age
+FROM claims_shape sh
+CROSS JOIN LATERAL (
+  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+WHERE {_is_searched} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT {_held_up}
+ORDER BY sh.id LIMIT 1000
+
+-- free_for: since when all of these slots have been what they are.
+SELECT extract(epoch FROM now() - max(s.changed_at))::float8 AS age,
+  bool_or(coalesce(p.paused_until, p.frozen_until) IS NOT NULL) AS is_paused
+FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slots)s::bigint[])
+
+-- _is_searched: its claims need more than enough free slots of one pool: only the search can tell.
+(cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s::varchar[]) AND NOT sh.is_simple
+  OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))
+
+-- _held_up: a line that nobody may pass holds up the others, rightly.
+EXISTS (
+  SELECT FROM claims_shape o CROSS JOIN LATERAL (
+    SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+  WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
+    AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id))

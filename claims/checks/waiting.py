@@ -41,43 +41,6 @@ OVERDUE = """
 SELECT id, state, extract(epoch FROM now() - due_at)::float8 AS age FROM claims_claim
 WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'ended' ORDER BY due_at LIMIT 1000"""
 
-# A line that nobody may pass holds up the others, rightly.
-HELD_UP = """
-    SELECT FROM claims_shape o CROSS JOIN LATERAL (
-      SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
-    WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
-      AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id)"""
-
-# Whose claims need more than enough free slots of one pool: only the search can tell.
-IS_SEARCHED = """(cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s) AND NOT sh.is_simple
-  OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))"""
-
-PASSED_OVER = f"""
-SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
-FROM claims_shape sh
-CROSS JOIN LATERAL (
-  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
-JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active' AND p.paused_until IS NULL AND p.frozen_until IS NULL
-CROSS JOIN LATERAL (
-  SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
-  WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
-    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{{}}'::jsonb)) f
-WHERE NOT {IS_SEARCHED}
-  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT EXISTS ({HELD_UP})
-ORDER BY sh.id LIMIT 1000"""
-
-SEARCHED = f"""
-SELECT sh.id, sh.pools, sh.kind, sh.size, sh.terms::text AS terms, c.id AS claim, extract(epoch FROM now() - c.changed_at)::float8 AS age
-FROM claims_shape sh
-CROSS JOIN LATERAL (
-  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
-WHERE {IS_SEARCHED} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT EXISTS ({HELD_UP})
-ORDER BY sh.id LIMIT 1000"""
-
-FREE_FOR = """
-SELECT extract(epoch FROM now() - max(s.changed_at))::float8 AS age, bool_or(coalesce(p.paused_until, p.frozen_until) IS NOT NULL) AS is_paused
-FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slots)s)"""
-
 
 @check("I16a", "Every line is tried within a minute", "The allocator does not run, or can't deal with the line.")
 def find_untried_lines() -> Iterator[Finding]:
@@ -103,11 +66,11 @@ def find_overdue_claims() -> Iterator[Finding]:
 
 @check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
 def find_passed_over() -> Iterator[Finding]:
-    asked = {"limit": AT_ONCE, "paired": list(PAIRED)}
-    for row in run(PASSED_OVER, asked, prepare=False):
+    asked: dict[str, Any] = {"limit": AT_ONCE, "paired": list(PAIRED)}
+    for row in REPAIRS.rows("passed_over", **asked):
         detail = f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for {row.age:.0f} s"
         yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
-    for row in run(SEARCHED, asked, prepare=False):
+    for row in REPAIRS.rows("searched", **asked):
         free = _search(row)
         if free is not None and free >= AT_ONCE:
             each = "" if len(row.pools) == 1 else " each"
@@ -127,7 +90,7 @@ def _search(row: Any) -> float | None:
     wanted = wanted_in(wanted_of(row.size, json.loads(row.terms)), pools, kind)
     with transaction.atomic():
         slots = find_slots(wanted, pools, kind, row.claim)
-        (found,) = run(FREE_FOR, {"slots": slots or []}, prepare=False)
+        (found,) = REPAIRS.rows("free_for", slots=slots or [])
         transaction.set_rollback(True)  # nobody is to wait for its locks
     return None if found.age is None or found.is_paused else float(found.age)
 

@@ -53,7 +53,8 @@ def test_a_thousand_claims_over_eight_processes() -> None:
 
 
 def test_several_allocators_and_claims_of_every_kind() -> None:
-    """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by itself is proved in tests/model."""
+    """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by itself is seen red in tests/model:
+    "batch, batch" and "two allocators, three slots each"."""
     make_pool("a", slots=10, members=10)
     make_pool("b", slots=10, members=10)
     for name in ("a", "b"):
@@ -189,7 +190,8 @@ def test_one_serial_claim_a_workspace() -> None:
 
 
 def test_acknowledge_against_its_deadline() -> None:
-    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock that an acknowledgement needs."""
+    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock that an acknowledgement needs. Step by
+    step, and red without that lock: "acknowledge, finalize" in tests/model/test_seen_red.py."""
     make_pool(slots=120, members=1)
     claims = [ask(acknowledge_within="30s") for _ in range(80)]
     for claim in claims:

@@ -73,6 +73,24 @@ def end_unanswered(c: Connection, generation: int) -> bool:
     return bool(is_due and p.give_back(c, generation, outcome="unacknowledged", verb="expire"))
 
 
+def due_in_time(c: Connection) -> int:
+    """The finalizer comes to look, and there is time left to acknowledge."""
+    generation = leased(c)
+    c.execute("UPDATE claims_claim SET due_at = now() - interval '1 s' WHERE id = 0")
+    return generation
+
+
+def finalize(c: Connection, generation: int) -> bool:
+    """As the product does it: looks at what is due under its lock, then ends it."""
+    rows = kit.run(c, "lock_due_claim", claim=0)
+    return bool(rows and not rows[0].is_acknowledged and p.give_back(c, generation, outcome="unacknowledged", verb="expire"))
+
+
+def allocate_three(claim: int) -> Any:
+    """An allocator that serves a claim of three slots: finds them, then hands them over."""
+    return lambda c, _: p.hand(c, claim, tuple(row.id for row in kit.run(c, "find_any", 3, pool=0, lane="any")))
+
+
 def is_closed(c: Connection) -> bool:
     return not value(c, "SELECT bool_or(is_open) FROM slots_slot WHERE member_id = 0")
 
@@ -103,6 +121,7 @@ AGAINST_THE_CLAIM = [
     Race("prioritise, bind", p.prioritise, p.bind_one, lambda o: o.two),
     Race("bind, bind", p.bind_one, p.bind_one, one_wins),
     Race("batch, batch", p.bind_batch, p.bind_batch, lambda o: len(o.one) == len(o.two) == 5 and p.held(o.c) == 10),
+    Race("two allocators, three slots each", allocate_three(0), allocate_three(2), lambda o: p.held(o.c) == 6, two_ask_for_three),
     Race("the same key twice", p.create, p.create, lambda o: one_wins(o) and p.held(o.c) == 1, nobody_waits),
     Race("two claims, a slot in common", by_name(0, 0, 1, 2), by_name(2, 2, 3, 4), lambda o: p.held(o.c) == 3, two_ask_for_three),
 ]
@@ -113,6 +132,7 @@ LETTING_GO = [
     Race("shrink, move of what is let go", shrink, lambda c, g: p.move(c, g, ordinals=(2,)), one_wins, three_slots),
     Race("keep, release", p.keep, p.release, lambda o: o.two and p.held(o.c) == 0, p.hand),
     Race("acknowledge, in time", p.acknowledge, end_unanswered, lambda o: o.one and not o.two, leased),
+    Race("acknowledge, finalize", p.acknowledge, finalize, one_wins, due_in_time),
     Race("acknowledge, too late", p.acknowledge, end_unanswered, lambda o: not o.one and o.two, leased_too_long),
 ]
 MOVES = [
