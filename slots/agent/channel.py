@@ -42,7 +42,8 @@ class ByWebsockets:
 
     def __init__(self, module: Any, url: str, sock: socket.socket, header: str, timeout: float) -> None:
         sock.settimeout(None)  # it minds its own deadlines
-        self.line = module.connect(
+        self.stack = contextlib.ExitStack()
+        opened = module.connect(
             url,
             sock=sock,
             additional_headers={"Authorization": header},
@@ -52,6 +53,7 @@ class ByWebsockets:
             close_timeout=1,
             max_size=MOST_JSON,
         )
+        self.line = self.stack.enter_context(opened)  # the one way in that all its versions know
 
     def send(self, text: str) -> None:
         self.line.send(text)
@@ -68,7 +70,7 @@ class ByWebsockets:
         return Cut(describe(error), int(getattr(frame, "code", 0) or 0))
 
     def close(self) -> None:
-        self.line.close()
+        self.stack.close()
 
 
 class Measured:
@@ -138,8 +140,8 @@ def find_library(libraries: tuple[Any, ...] = LIBRARIES) -> tuple[Any, Any] | No
 class Channel:
     """One connection. Used by one thread."""
 
-    def __init__(self, line: Any, beat_s: float) -> None:
-        self.line, self.beat_s = line, beat_s
+    def __init__(self, line: Any, sock: socket.socket, beat_s: float) -> None:
+        self.line, self.sock, self.beat_s = line, sock, beat_s
         self.opened_at = time.monotonic()
         self.beat_at = 0.0
         self.unanswered_since: float | None = None
@@ -174,6 +176,7 @@ class Channel:
     def close(self) -> None:
         with contextlib.suppress(Exception):  # it is over in any case
             self.line.close()
+        self.sock.close()
 
     def _guard(self, call: Callable[..., Any], *given: Any) -> Any:
         try:
@@ -250,7 +253,8 @@ class Door:
         try:
             sock = self.client.open_socket(OPENING)
             url = f"ws://{self.client.netloc}{self.client.root}{PATH}"  # what encrypts is in the socket
-            self.found = Channel(library(module, url, sock, f"Bearer {self.client.token}", OPENING), self.beat_s)
+            line = library(module, url, sock, f"Bearer {self.client.token}", OPENING)
+            self.found = Channel(line, sock, self.beat_s)
             self.journal.note("connected", by=library.needs)
         except Exception as error:  # a proxy that knows no WebSocket, a server that is away: polls go on
             if sock is not None:

@@ -34,9 +34,9 @@ class Line:
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self.outbox: asyncio.Queue[Any] = asyncio.Queue()
         told = [(b"authorization", (header or f"Bearer {secret}").encode())] if secret or header else []
-        more = {"websocket.http.response": {}} if is_answering else {}
-        scope = {"type": "websocket", "path": "/ws/agent/", "headers": told, "query_string": query, "client": ("127.0.0.1", 1)}
-        scope["extensions"] = more
+        more: dict[str, Any] = {"websocket.http.response": {}} if is_answering else {}
+        about = {"headers": told, "query_string": query, "client": ("127.0.0.1", 1), "extensions": more}
+        scope = {"type": "websocket", "path": "/ws/agent/", **about}
         self.inbox.put_nowait({"type": "websocket.connect"})
         self.task = asyncio.create_task(sockets.agent_socket(scope, self.inbox.get, self.outbox.put))
 
@@ -123,7 +123,8 @@ async def test_a_heartbeat_is_answered_with_the_version_and_counts(world: Any) -
     assert await line.hear() == told, "it has something else: all of it once more"
     line.say({"have": told["version"], "load": {"running": 3}})
     assert await line.hear() == {"version": told["version"]}
-    assert (await sync_to_async(Heartbeat.objects.get)(member=agent.member)).load["running"] == 3
+    load: Any = (await sync_to_async(Heartbeat.objects.get)(member=agent.member)).load
+    assert load["running"] == 3
     await line.leave()
 
 
