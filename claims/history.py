@@ -40,6 +40,8 @@ PROBLEM_VERBS = (
     "failed",
     "apply_lost",
     "refused_agent",
+    "sync_fails",
+    "provider_fails",
 )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from project.kernel.regions import reads_cells
 from project.kernel.sql import Statements
+from slots.agent.version import name_version
+from slots.agent_versions import SAME, WORDS, compare
 from slots.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, Part, Use, bar_parts, member_class
 
 S = Statements(Path(__file__).with_name("boards.sql"))
@@ -65,10 +67,52 @@ class Board:
     restarts: int = 0
     gave_up_at: datetime | None = None  # it is not started again by itself
     is_outdated: bool = False  # made from another configuration than its pool has now
+    outside: str = ""  # what it waits for there, or what is wrong
+    drain_since: datetime | None = None
+    drain_by: str = ""
+    version: str = ""  # of its agent
+    token_since: datetime | None = None
+    is_token_new: bool = False  # made, and not yet taken by its agent
+
+    @property
+    def is_draining(self) -> bool:
+        return self.is_leaving or self.drain_until is not None
+
+    @property
+    def stays(self) -> bool:
+        """Once it has drained."""
+        return self.drain_until is not None and not self.is_leaving
+
+    @property
+    def empty_count(self) -> int:
+        """Slots that nobody holds and that are clean."""
+        return sum(cell.state == "idle" for cell in self.cells)
+
+    @property
+    def empty_percent(self) -> int:
+        return round(100 * self.empty_count / len(self.cells)) if self.cells else 100
+
+    @property
+    def unclean(self) -> list[Cell]:
+        """Slots whose claim has left, and that are not clean yet."""
+        return [cell for cell in self.cells if cell.state == "draining"]
+
+    @property
+    def zone(self) -> str:
+        return self.labels.get("zone") or self.labels.get("topology.kubernetes.io/zone") or ""
+
+    @property
+    def version_mark(self) -> str:
+        """Of one that is not the server's."""
+        return "" if (found := compare(self.version, name_version())) == SAME else WORDS[found]
+
+    @property
+    def version_state(self) -> str:
+        return compare(self.version, name_version())
 
     @property
     def word(self) -> str:
-        return MEMBER_WORDS.get(self.css, self.css)
+        return "draining" if self.css == "draining" and self.drain_until else MEMBER_WORDS.get(self.css, self.css)
 
     @property
     def open_count(self) -> int:
@@ -189,7 +233,7 @@ def _board(row: Any, cells: list[Cell]) -> Board:
     css = member_class(
         row.state,
         is_cordoned=row.is_cordoned,
-        is_leaving=row.is_leaving,
+        is_leaving=row.is_leaving or row.drain_until is not None,
         is_lost=row.lost_at is not None,
         is_outdated=row.is_outdated,
     )
@@ -213,6 +257,12 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         row.restarts,
         row.gave_up_at,
         row.is_outdated,
+        row.outside,
+        row.drain_since,
+        row.drain_by,
+        row.version[:60],
+        row.token_since,
+        row.is_token_new,
     )
 
 

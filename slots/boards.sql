@@ -27,7 +27,9 @@ FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' 
 
 -- list_members: of a pool, in their order, which does not change.
 SELECT member.id, pool_id, name, state, is_cordoned, is_leaving, note, labels::text AS labels, drain_until, created_at, changed_at,
-  external_id, member.incarnation, lost_at, heartbeat.at AS beat_at, restarts, gave_up_at,
+  external_id, member.incarnation, lost_at, heartbeat.at AS beat_at, restarts, gave_up_at, outside, drain_since, drain_by,
+  coalesce(heartbeat.load->>'version', '') AS version, CASE WHEN token_hash <> '' THEN token_since END AS token_since,
+  token_used_at IS NULL AND previous_token_hash <> '' AS is_token_new,
   coalesce(spec_digest <> '' AND spec_digest <> (SELECT nullif(member_digest, '') FROM pools_pool WHERE id = %(pool)s), false) AS is_outdated
 FROM pools_member member LEFT JOIN pools_heartbeat heartbeat ON heartbeat.member_id = member.id
 WHERE member.pool_id = %(pool)s AND (%(member)s::bigint IS NULL OR member.id = %(member)s::bigint) AND {_shown} ORDER BY position, member.id

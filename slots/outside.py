@@ -5,6 +5,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
+from pools.providers.base import MemberSnapshot
 from pools.selectors import lock_member, spec_of
 from project.kernel.events import record
 from project.kernel.hints import hint
@@ -47,6 +48,21 @@ def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool
         note_down(member_id=member_id, incarnation=incarnation, reason=reason, is_planned=is_planned or member.is_ending)
         if is_first and any(row.state in ("held", "reserved") for row in S.rows("lock_slots", member=member_id)):
             lose_member(member_id=member_id, reason=reason)
+
+
+def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
+    """Its provider did not make it as it should be. An event for each new reason, not for each try."""
+    why = f"{error}"[:LONGEST]
+    mine = Member.objects.filter(pk=member.id, incarnation=member.incarnation).exclude(outside=why)
+    with transaction.atomic():
+        if why == member.outside or not mine.update(outside=why):
+            return False
+        if Member.objects.filter(pk=member.id, pool__provider_error_since=None).exists():
+            record(
+                "sync_fails", member_id=member.id, pool_id=Member.objects.values_list("pool_id", flat=True).get(pk=member.id), reason=why
+            )
+        hint("pools")
+    return True
 
 
 def hurry_member(member_id: int) -> bool:

@@ -11,10 +11,10 @@ from django.db import transaction
 from pools.models import Member
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
 from project.kernel.guards import outside_transaction
-from project.kernel.operations import NotFoundOutside, Taken, performs
+from project.kernel.operations import NotFoundOutside, ProviderError, Taken, performs
 from slots.member_tokens import issue_token
 from slots.models import Slot
-from slots.outside import note_lost, note_outside
+from slots.outside import note_failed, note_lost, note_outside
 from slots.rows import S, ask_for_sync, lane_of
 from slots.selectors import snapshot_of
 from slots.services import clean_slot, note_down, settle_member
@@ -28,7 +28,11 @@ def sync_member(taken: Taken) -> None:
     if found is None:
         return  # it has gone meanwhile, and whatever was wanted of it with it
     pool, member = found
-    report = ask_provider(pool, member)
+    try:
+        report = ask_provider(pool, member)
+    except ProviderError as error:
+        note_failed(member, error)
+        raise
     settle_report(member, report)
     _look_again(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
 

@@ -28,6 +28,15 @@ class MemberCountsAnswer(Shape):
     deleting = serializers.IntegerField()
 
 
+class TroubleAnswer(Shape):
+    """What goes wrong outside."""
+
+    code = serializers.CharField(help_text="unavailable, unauthorised, misconfigured, throttled, quota, conflict, permanent, waiting, ...")
+    detail = serializers.CharField(help_text="What is wrong and what to do.")
+    since = serializers.DateTimeField()
+    members = serializers.IntegerField(help_text="Concerned; 0: the whole pool.")
+
+
 class PoolAnswer(Shape):
     id = serializers.IntegerField()
     name = serializers.CharField()
@@ -42,6 +51,7 @@ class PoolAnswer(Shape):
     members = MemberCountsAnswer()
     waiting = serializers.IntegerField()
     blocked = serializers.IntegerField()
+    trouble = TroubleAnswer(allow_null=True, help_text="Of its provider; null: none. It goes by itself once that is mended.")
     created_at = serializers.DateTimeField()
     changed_at = serializers.DateTimeField()
 

@@ -17,6 +17,7 @@ from pools.endpoint import PAGES, REASON, Endpoint, cut, describe, in_query, pag
 from pools.models import Pool
 from pools.selectors import config_of, get_pool, list_pools, lock_pool
 from pools.services import create_pool, update_pool
+from pools.troubles import PoolTrouble, find_troubles
 from project.kernel.api import check_match, etag_of
 from project.kernel.errors import Invalid
 from project.kernel.guards import reporting
@@ -161,10 +162,11 @@ def show_pools(pools: Iterable[Pool]) -> list[dict[str, Any]]:
     rows = list(pools)
     counts = count_pools(pool.pk for pool in rows)
     queues = count_queues()
-    return [show_pool(pool, counts[pool.pk], queues.get(pool.pk, QueueCount())) for pool in rows]
+    troubles = find_troubles(rows)
+    return [show_pool(pool, counts[pool.pk], queues.get(pool.pk, QueueCount()), troubles.get(pool.pk)) for pool in rows]
 
 
-def show_pool(pool: Pool, counts: PoolCounts, queue: QueueCount) -> dict[str, Any]:
+def show_pool(pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTrouble | None) -> dict[str, Any]:
     slots, members = counts.slots, counts.members
     return {
         "id": pool.pk,
@@ -180,6 +182,7 @@ def show_pool(pool: Pool, counts: PoolCounts, queue: QueueCount) -> dict[str, An
         "members": {name: getattr(members, name) for name in ("total", "ready", "cordoned", "leaving", "offline", "creating", "deleting")},
         "waiting": queue.waiting,
         "blocked": queue.blocked,
+        "trouble": None if trouble is None else {name: getattr(trouble, name) for name in ("code", "detail", "since", "members")},
         "created_at": pool.created_at,
         "changed_at": pool.changed_at,
     }

@@ -38,7 +38,11 @@ def loops() -> list[Health]:
 def list_troubles() -> list[Trouble]:
     """What somebody should look at, the worst first."""
     found = [Trouble(f"{loop.name}:", loop.detail) for loop in loops() if not loop.is_well]
-    for operation in Operation.objects.filter(done_at__isnull=True).exclude(error_code="").order_by("due_at")[:50]:
+    failing = list(Pool.objects.filter(LIVE, provider_error_since__isnull=False).order_by("provider_error_since")[:50])
+    found += [Trouble(f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}") for pool in failing]
+    operations = Operation.objects.filter(done_at__isnull=True).exclude(error_code="")
+    operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])  # what fails there fails for this reason
+    for operation in operations.order_by("due_at")[:50]:
         again = (
             "it waits for a person"
             if operation.error_code == "permanent"

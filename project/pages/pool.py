@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from claims.boards import Queue, count_waiting
+from claims.draining_board import Keeper, keepers_of
 from claims.history import Filter, list_lines, owners_of
 from claims.plans import deadlines_of
 from pools.access import ADMIN, Identity
@@ -19,6 +20,7 @@ from pools.models import Member, Pool
 from pools.pages import page, signed_in, visible_pool, why_not
 from pools.providers.base import has_agents
 from pools.selectors import LIVE, config_of, spec_of
+from pools.troubles import find_trouble
 from project.kernel.regions import Opened, region
 from project.pages.actions import member_actions, pool_actions
 from project.pages.scaling import is_shown as is_scaled
@@ -31,6 +33,7 @@ from slots.selectors import count_pools
 
 TABS = (("members", "Members"), ("queue", "Queue"), ("scaling", "Scaling"), ("policy", "Policy"), ("events", "Events"))
 LINES = 40
+MOST_DRAINS, MOST_KEEPERS = 50, 12  # on the tab of members
 LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
 
 
@@ -104,6 +107,7 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         "has_agents": has_agents(pool.provider),
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
+        "trouble": find_trouble(pool),
         "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
     }
 
@@ -172,14 +176,40 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
         "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for board in boards for cell in board.cells) else {},
         "parts": count_slots([pool.pk])[pool.pk].parts,
         "layout": layout_words(pool),
+        "drains": list_drains(boards),
+        "other_agents": [board for board in boards if board.version_state and board.state in ("ready", "offline")],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A member that is to be empty, and what keeps it."""
+
+    board: Board
+    keepers: list[Keeper]
+
+    @property
+    def shown(self) -> list[Keeper]:
+        return self.keepers[:MOST_KEEPERS]
+
+    @property
+    def more(self) -> int:
+        return max(0, len(self.keepers) - MOST_KEEPERS)
+
+
+def list_drains(boards: list[Board]) -> list[Drain]:
+    """The first to be over comes first; those without a deadline last."""
+    draining = [board for board in boards if board.is_draining and board.state not in ("deleting", "gone")]
+    keepers = keepers_of([board.id for board in draining]) if draining else {}
+    draining.sort(key=lambda board: (board.drain_until is None, board.drain_until or board.created_at, board.name))
+    return [Drain(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
 
 
 def zones_of(boards: list[Board]) -> list[Zone]:
     """By the label zone, where members carry one."""
     found: dict[str, list[Board]] = {}
     for board in boards:
-        found.setdefault(board.labels.get("zone") or board.labels.get("topology.kubernetes.io/zone") or "", []).append(board)
+        found.setdefault(board.zone, []).append(board)
     return [Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows) for name, rows in sorted(found.items())]
 
 
@@ -264,4 +294,5 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
         "now": timezone.now(),
         "why_not_claim": why_not(identity, "claim_slot", pool.pk),
         "liveness": spec_of(pool).liveness,
+        "keepers": keepers_of([board.id])[board.id] if board.is_draining else [],
     }

@@ -95,7 +95,7 @@ def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime)
         return judge_pod(mine.current, now, was_ready=member.state != "creating")
     name, _ = recorded(member)
     if member.state == "creating" and name != pod_name(pool, member):
-        return Condition("none", "its pod has not been made yet")
+        return Condition("none")
     if mine.foreign:
         what = f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid {uid_of(mine.foreign[0])})"
         return Condition("gone", f"{what}: it is not ours and left alone", member.external_id)

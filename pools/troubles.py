@@ -1,0 +1,78 @@
+"""What goes wrong outside, one clear line for a pool: the error of the last look, else the oldest operation that fails, else what members
+wait for. It goes by itself once that is mended."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models.functions import Now
+
+from pools.models import Member, Pool
+from project.kernel.models import Operation
+
+WAITS_LONG = timedelta(seconds=60)  # a pod that waits longer for a node or an image waits for a person
+MOST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTrouble:
+    code: str  # that of the error; waiting: nothing fails, and it does not go on
+    detail: str
+    since: datetime
+    members: int = 0  # concerned; 0: the whole pool
+    is_tried: bool = True  # again by itself
+
+    @property
+    def words(self) -> str:
+        if not self.members:
+            return "Its provider fails"
+        what = "waits" if self.code == "waiting" else "can’t be made as it should be"
+        return (
+            f"{self.members} members {what.replace('waits', 'wait').replace('it should', 'they should')}"
+            if self.members > 1
+            else f"A member {what}"
+        )
+
+
+def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
+    """Of those that have one, in two queries."""
+    rows = list(pools)
+    found = {
+        pool.pk: PoolTrouble(pool.provider_error_code, pool.provider_error, pool.provider_error_since)
+        for pool in rows
+        if pool.provider_error_since is not None
+    }
+    rest = [pool.pk for pool in rows if pool.pk not in found and pool.queue]
+    return found | _find_waiting(rest) | _find_failing(rest) if rest else found
+
+
+def find_trouble(pool: Pool) -> PoolTrouble | None:
+    return find_troubles([pool]).get(pool.pk)
+
+
+def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
+    """Operations that fail. What failed once and is tried in a moment is no trouble yet."""
+    by_pool: dict[int, list[Operation]] = defaultdict(list)
+    failing = Operation.objects.filter(done_at__isnull=True, pool_id__in=ids).exclude(error_code="").order_by("created_at")
+    for operation in failing[:MOST]:
+        if operation.pool_id is not None:
+            by_pool[operation.pool_id].append(operation)
+    found = {}
+    for pool_id, operations in by_pool.items():
+        first = next((o for o in operations if o.error_code == "permanent"), operations[0])
+        members = {o.member_id for o in operations if o.error_code == first.error_code and o.member_id}
+        is_tried = first.error_code != "permanent"
+        found[pool_id] = PoolTrouble(first.error_code, first.error, first.created_at, max(1, len(members)), is_tried)
+    return found
+
+
+def _find_waiting(ids: list[int]) -> dict[int, PoolTrouble]:
+    waiting = Member.objects.filter(pool_id__in=ids, state="creating", state_at__lte=Now() - WAITS_LONG).exclude(outside="")
+    by_pool: dict[int, list[Member]] = defaultdict(list)
+    for member in waiting.order_by("state_at")[:MOST]:
+        by_pool[member.pool_id].append(member)
+    return {
+        pool_id: PoolTrouble("waiting", members[0].outside, members[0].state_at, sum(m.outside == members[0].outside for m in members))
+        for pool_id, members in by_pool.items()
+    }
