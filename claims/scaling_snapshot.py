@@ -12,6 +12,7 @@ from typing import Any
 from pools.layout import default_kind, lanes_for, pair_for, slots_of
 from pools.providers.base import known_providers
 from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
+from pools.scaling_spec import Scaling
 from pools.selectors import read_stored
 from pools.spec import PoolSpec
 from project.kernel.sql import Statements
@@ -164,18 +165,23 @@ def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: Wanted) -> tupl
 
 def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
     """The pool's own, or those of the window that is open; what a person has ordered; whether it is frozen, and until when."""
-    low, high, words = row.min_members, row.max_members, ""
     scaling = spec.scaling
-    if scaling is not None and (found := find_open(scaling.schedule, row.moment)) is not None:
-        window = found[0]
-        low = row.min_members if window.low is None else window.low
-        high = row.max_members if window.high is None else min(window.high, row.max_members)
-        words = window.words
+    low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
     freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
     frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
     pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)
     paused = row.paused or row.scaling_paused or ""
-    return Limits(min(low, high), high, words, pin, paused, frozen), None if freeze is None else freeze[1]
+    return Limits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[1]
+
+
+def limits_between(scaling: Scaling | None, low: int, high: int, moment: datetime) -> tuple[int, int, str]:
+    """The least and the most at a moment, and the window that says so."""
+    found = None if scaling is None else find_open(scaling.schedule, moment)
+    if found is None:
+        return min(low, high), high, ""
+    window = found[0]
+    most = high if window.high is None else min(window.high, high)
+    return min(low if window.low is None else window.low, most), most, window.words
 
 
 def fresh_for(provider: str) -> float:
