@@ -5,6 +5,7 @@ from typing import Any
 
 from pools.models import Pool
 from pools.policy import diff_values
+from pools.preflight import check_outside
 from pools.providers.base import option_readers
 from pools.selectors import LIVE, config_of, list_pools
 from pools.services import check_config, create_pool, update_pool
@@ -17,6 +18,10 @@ MEMBERS = "members.list"
 
 def validate_pool(name: str, spec: Spec) -> Sequence[FieldError]:
     return check_config(_config(name, spec))
+
+
+def ask_pool(name: str, spec: Spec) -> Sequence[FieldError]:
+    return check_outside(_config(name, spec))
 
 
 def diff_pool(name: str, spec: Spec) -> Sequence[Change]:
@@ -62,4 +67,4 @@ def _config(name: str, spec: Spec) -> Mapping[str, Any]:
     return {**spec, "name": name}
 
 
-register_kind(ManifestKind(name="Pool", validate=validate_pool, diff=diff_pool, apply=apply_pool, export=export_pools))
+register_kind(ManifestKind(name="Pool", validate=validate_pool, diff=diff_pool, apply=apply_pool, export=export_pools, ask=ask_pool))

@@ -14,6 +14,7 @@ from pools import forms
 from pools.access import ROLES, require
 from pools.models import Member, Pool
 from pools.pages import frame, page, pool_for, signed_in
+from pools.preflight import refuse_outside
 from pools.selectors import LIVE, config_of, list_pools, spec_of
 from pools.services import create_pool, update_pool
 from pools.tokens import create_token, list_tokens, revoke_token
@@ -86,6 +87,7 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
             config = forms.keep_unshown(config, before) | {"name": pool.name, "provider": before.get("provider", "static")}
             if "form" not in values:  # its fields are off while members are there
                 config["slots"] = before["slots"]
+    refuse_outside(config)
     if pool is None:
         made = create_pool(config, reason=reason)
         messages.success(request, f"{made.name} is made.")

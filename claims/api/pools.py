@@ -15,6 +15,7 @@ from claims.services import delete_pool
 from pools.access import require
 from pools.endpoint import PAGES, REASON, Endpoint, cut, describe, in_query, page, pages_of, read_flag, read_page, read_text
 from pools.models import Pool
+from pools.preflight import refuse_outside
 from pools.selectors import config_of, get_pool, list_pools, lock_pool
 from pools.services import create_pool, update_pool
 from pools.troubles import PoolTrouble, find_troubles
@@ -68,6 +69,7 @@ class PoolList(Endpoint):
         """With the members that its configuration declares. Claims that wait for its name are served."""
         require(self.identity, "configure", None)
         config: Any = request.data
+        refuse_outside(config)
         pool = create_pool(config, reason=read_text(request, "reason", LONGEST_REASON))
         return answer_pool(pool, status=201, Location=f"{request.path}{pool.name}/")
 
@@ -113,6 +115,7 @@ class PoolDetail(Endpoint):
         require(self.identity, "configure", pool)
         if not isinstance(request.data, Mapping):
             raise Invalid("The body is not an object.", way_out='Send the configuration as JSON: {"slots": 3}.')
+        refuse_outside(make(request.data))  # asks a cluster: never within the transaction
         with transaction.atomic():
             check_match(request, tag_of(lock_pool(pool.pk)))
             changed = update_pool(pool_name, make(request.data), reason=read_text(request, "reason", LONGEST_REASON))

@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 from pools.fields import Faults, read_mapping
 from pools.roll_spec import fingerprint
 from pools.spec import PoolSpec
+from project.kernel.errors import FieldError
 from project.kernel.operations import PermanentError
 
 DEFAULT_PROVIDERS = (
@@ -143,6 +144,11 @@ class Provider(ABC):
     def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
         """Validate what stands under `provider:`; answer it in canonical form, as JSON. Pure."""
         return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
+
+    def check(self, pool: PoolSnapshot) -> list[FieldError]:
+        """Asked before a pool is made or changed, outside transactions: what its configuration would certainly meet outside, each fault
+        at its field, like `provider.template.image`. Who does not answer says nothing about the configuration."""
+        return []
 
     @abstractmethod
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:

@@ -36,6 +36,7 @@ class ManifestKind:
     diff: Callable[[str, Spec], Sequence[Change]]
     apply: Callable[[str, Spec, str], None]  # name, spec, reason; in a transaction
     export: Callable[[], Iterable[tuple[str, Spec]]]
+    ask: Callable[[str, Spec], Sequence[FieldError]] = lambda name, spec: ()  # of others outside; before the transaction of `apply`
     order: int = 0  # kinds that others refer to come first
 
 
@@ -110,6 +111,17 @@ def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Documen
 
 def diff_documents(documents: Iterable[Document]) -> list[Outcome]:
     return [Outcome(d, d.kind.diff(d.name, d.spec)) for d in documents]
+
+
+def ask_outside(documents: Iterable[Document]) -> None:
+    """What others would refuse, all of it at once. Nothing is changed, and no transaction is open."""
+    faults = [
+        FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
+        for d in documents
+        for e in d.kind.ask(d.name, d.spec)
+    ]
+    if faults:
+        raise Invalid(fields=faults)
 
 
 def apply_documents(documents: Sequence[Document], reason: str = "") -> list[Outcome]:

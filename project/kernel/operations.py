@@ -73,6 +73,7 @@ class Misconfigured(ProviderError):
     """What we were told cannot be: a person mends it here or outside, and then it works by itself."""
 
     code = "misconfigured"
+    body: Any = None  # what the provider answered, for whoever can say which field it means
 
 
 class PermanentError(ProviderError):

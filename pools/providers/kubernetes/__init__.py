@@ -16,6 +16,7 @@ from pools.providers.kubernetes.looking import look_at
 from pools.providers.kubernetes.names import installation_of
 from pools.providers.kubernetes.syncing import needs_token, remove_strays, sync_member
 from pools.providers.local import find_url
+from project.kernel.errors import FieldError
 from project.kernel.operations import Misconfigured, PermanentError
 
 
@@ -38,6 +39,14 @@ class KubernetesProvider(Provider):
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         return needs_token(api_for(pool), pool, member)
+
+    def check(self, pool: PoolSnapshot) -> list[FieldError]:
+        try:
+            url = url_of(pool)
+        except Misconfigured as error:
+            return [FieldError("provider.url", str(error))]
+        found: list[FieldError] = load_module("checking").check(pool, url)
+        return found
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         return sync_member(api_for(pool), pool, member, url_of(pool))

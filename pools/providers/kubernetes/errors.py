@@ -59,7 +59,7 @@ def explain(status: int, body: Mapping[str, Any], call: Call, retry_after: float
             f"The cluster does not take our credentials ({call.place}). Renew them: the kubeconfig is read again by itself."
         )
     if status == 403:
-        return _forbidden(said, call)
+        return _forbidden(body, said, call)
     if status == 404:
         return _not_found(body, said, call)
     if status == 409:
@@ -69,7 +69,7 @@ def explain(status: int, body: Mapping[str, Any], call: Call, retry_after: float
     if status == 410:
         return Expired(f"What we knew of {call.place} is too old: {said}")
     if status in (400, 422):
-        return Misconfigured(f"The cluster refuses to {call.words}: {said} Mend provider.template of the pool.")
+        return _with(Misconfigured(f"The cluster refuses to {call.words}: {said} Mend provider.template of the pool."), body)
     if status == 429:
         wait = None if retry_after is None else min(max(retry_after, 0.0), MOST_WAIT)
         return Throttled(f"The cluster asks us to slow down ({call.place}). It is asked again by itself.", retry_after=wait)
@@ -79,15 +79,20 @@ def explain(status: int, body: Mapping[str, Any], call: Call, retry_after: float
     return ProviderError(f"The cluster answers {status} to {call.words}: {said}")
 
 
-def _forbidden(said: str, call: Call) -> ProviderError:
+def _with(error: Misconfigured, body: Mapping[str, Any]) -> Misconfigured:
+    error.body = body
+    return error
+
+
+def _forbidden(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
     if "exceeded quota" in said:
         return QuotaExceeded(f"A quota of {call.place} is used up: {said} Raise it, or lower members.max.")
     if "being terminated" in said:
-        return Misconfigured(f"The namespace is being deleted ({call.place}). Make it again, or name another one in a new pool.")
+        words = f"The namespace is being deleted ({call.place}). Make it again, or name another one in a new pool."
+        return _with(Misconfigured(words), body)
     if call.resource == "pods" and call.verb == "create" and not re.search(r"cannot create resource", said):
-        return Misconfigured(
-            f"The cluster does not admit the pod ({call.place}): {said} Mend provider.template, or what the namespace allows."
-        )
+        words = f"The cluster does not admit the pod ({call.place}): {said} Mend provider.template, or what the namespace allows."
+        return _with(Misconfigured(words), body)
     what = f"We may not {call.verb} {call.resource} in {call.place}."
     return Unauthorised(f"{what} Give our account the role in {ROLE}; if the namespace is gone, make it again. The cluster says: {said}")
 
@@ -165,7 +170,7 @@ def _field(path: str, where: str) -> str:
             groups = match.groups()
             if name == "resources":
                 return f"{where}.{name}.{groups[0]}" + (f".{groups[1]}" if groups[1] else "")
-            return f"{where}.{name}" + (groups[0] or "" if groups else "")
+            return f"{where}.{name}{''.join(group or '' for group in groups)}"
     return where
 
 

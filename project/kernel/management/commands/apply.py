@@ -6,7 +6,7 @@ from django.utils.module_loading import autodiscover_modules
 from project.kernel.actor import acting_as
 from project.kernel.commands import describe_changes, explain, read_sources, shell_actor
 from project.kernel.errors import BerthError
-from project.kernel.manifests import apply_documents, diff_documents, read_files
+from project.kernel.manifests import apply_documents, ask_outside, diff_documents, read_files
 
 
 class Command(BaseCommand):
@@ -22,6 +22,7 @@ class Command(BaseCommand):
         try:
             with acting_as(shell_actor()):
                 documents = read_files(read_sources(options["file"]))
+                ask_outside(documents)
                 outcomes = diff_documents(documents) if options["dry_run"] else apply_documents(documents, options["reason"])
         except BerthError as error:
             raise CommandError(explain(error))
