@@ -1,11 +1,17 @@
 """The real agent and the real web server: a plan waits, is approved, is applied where it was planned; nothing of it runs twice."""
 
 import json
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from django.db import connection
 
 from claims.answers import ClaimView
 from claims.logs import read_log
@@ -13,11 +19,11 @@ from claims.models import Claim, Plan, Run, Task
 from claims.services import cancel_claim
 from claims.services.deciding import approve_plan
 from pools.models import Member, Pool
-from slots.member_tokens import issue_token
+from slots.member_tokens import issue_token, revoke_tokens
 from slots.models import Slot
 from tests.agents_api.conftest import make_agents, make_claim
 
-from .conftest import Agent, until
+from .conftest import ROOT, Agent, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,3 +100,63 @@ def test_an_agent_killed_while_it_applies(pool: Pool, live_agent: Agent, tmp_pat
     until(lambda: state_of(claim)[:2] == ("ended", "lost"))
     assert proof.read_text() == "ran\n"
     assert Task.objects.filter(claim_id=claim.id).exists()
+
+
+class Web:
+    """A web process of this test's own, on an address that stays."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def start(self) -> None:
+        at = urlsplit(os.environ["DATABASE_URL"])
+        environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
+        ready, told = os.pipe()
+        handles = (self.listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)
+        command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=handles)
+        os.close(handles[1])
+        os.close(told)
+        assert os.read(ready, 1), "the web process does not start"
+        os.close(ready)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def web(transactional_db: None) -> Iterator[Web]:
+    web = Web()
+    yield web
+    web.end()
+    web.listener.close()
+
+
+def test_a_server_restart_is_survived_by_the_connection(web: Web, tmp_path: Path, start_agent: Callable[..., Agent]) -> None:
+    pool = make_agents("tf", liveness={"heartbeat": "2s", "lost": "60s"})
+    agent = start_agent(url=web.url, token=issue_token(member_id=pool.members.get().pk))
+    until(lambda: "connected" in agent.log, 60)
+    claim = order(pool, tmp_path / "proof")
+    until(lambda: state_of(claim)[0] == "reserved", 60)
+    web.end()
+    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by="bob")
+    until(lambda: "connection over" in agent.log, 60)
+    assert state_of(claim)[0] == "bound"
+    web.start()
+    until(lambda: state_of(claim)[:2] == ("ended", "applied"), 60)
+    assert (tmp_path / "proof").read_text() == "saved\n"
+    until(lambda: agent.log.count(" connected ") == 2, 60)
+
+
+def test_a_token_that_is_replaced_and_one_that_is_revoked(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+    member = pool.members.get()
+    until(lambda: "connected" in live_agent.log, 60)
+    live_agent.token.write_text(issue_token(member_id=member.pk))
+    until(lambda: live_agent.log.count(" connected ") == 2, 60)
+    claim = order(pool, tmp_path / "proof")
+    until(lambda: state_of(claim)[0] == "reserved", 60)
+    revoke_tokens(member_id=member.pk)
+    until(lambda: "refuses this agent" in live_agent.log, 60)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -69,11 +70,17 @@ def prepare() -> tuple[Pool, Agent]:
 
 @pytest_asyncio.fixture
 async def world(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Pool, Agent]]:
-    threads = ThreadPoolExecutor(1)
+    threads = ThreadPoolExecutor(2)
+    both = threading.Barrier(2)
+
+    def close_own() -> None:
+        both.wait(LONG)
+        connections.close_all()
+
     monkeypatch.setattr(sockets, "_threads", threads)
     yield await sync_to_async(prepare)()
     await orders.watches.here().close()
-    await sockets.in_thread(connections.close_all)
+    await asyncio.gather(sockets.in_thread(close_own), sockets.in_thread(close_own))
     threads.shutdown()
     assert not sockets._open, "a connection is remembered that is over"
     await sync_to_async(connections.close_all)()
@@ -125,6 +132,33 @@ async def test_a_heartbeat_is_answered_with_the_version_and_counts(world: Any) -
     assert await line.hear() == {"version": told["version"]}
     load: Any = (await sync_to_async(Heartbeat.objects.get)(member=agent.member)).load
     assert load["running"] == 3
+    await line.leave()
+
+
+async def test_what_was_read_first_is_never_told_last(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red where a heartbeat that has something else looks by itself, beside what follows the changes."""
+    pool, agent = world
+    looking, most, read = threading.Lock(), [0], sockets.read_orders
+
+    def slow(member_id: int) -> Any:
+        is_alone = looking.acquire(blocking=False)
+        most[0] += not is_alone
+        found = read(member_id)
+        threading.Event().wait(0.1)
+        if is_alone:
+            looking.release()
+        return found
+
+    line, _ = await opened(agent.secret)
+    monkeypatch.setattr(sockets, "read_orders", slow)
+    for _ in range(5):
+        line.say({"have": "0123456789abcdef"})
+    claim = await sync_to_async(make_claim)(pool)
+    while not (await line.hear()).get("orders"):
+        pass
+    assert most[0] == 0
+    line.say({"have": "0123456789abcdef"})
+    assert [order["claim"] for order in (await line.hear())["orders"]] == [claim.id]
     await line.leave()
 
 

@@ -14,7 +14,7 @@ import contextvars
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -65,6 +65,7 @@ class AgentSocket:
         self.told = ""
         self.heard: list[float] = []
         self._send = send
+        self._again = asyncio.Event()
         self._ends: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def run(self, receive: Receive) -> None:
@@ -95,8 +96,10 @@ class AgentSocket:
             self._ends.set_exception(Over(code, reason))
 
     async def _follow(self) -> None:
-        """Its orders, as often as they change. Whether it may still hear them is looked at each time."""
+        """Its orders, as often as they change. Whether it may still hear them is looked at each time. Nobody else looks: of two looks at
+        once, the older one might be told last."""
         while True:
+            self._again.clear()
             try:
                 orders = await in_thread(self._look)
             except DatabaseError as error:  # it is heard again once the database is
@@ -104,8 +107,9 @@ class AgentSocket:
                 await asyncio.sleep(1.0)
                 continue
             if orders.version != self.told:
-                await self._tell(orders)
-            await wait_for_orders(self.agent.member_id, orders.version, RECHECK)
+                self.told = orders.version
+                await self._say(orders.as_dict())
+            await first_of(wait_for_orders(self.agent.member_id, orders.version, RECHECK), self._again.wait())
 
     async def _read(self, receive: Receive) -> None:
         while True:
@@ -118,11 +122,14 @@ class AgentSocket:
             have, load = self._parse(message.get("text"))
             try:
                 await self._hear(load)
-                orders = None if have == self.told else await in_thread(self._look)
             except DatabaseError as error:  # who is not answered asks by REST
                 logger.warning("agent's socket: not answered: %s", error)
                 continue
-            await (self._say({"version": have}) if orders is None else self._tell(orders))
+            if have == self.told:
+                await self._say({"version": have})
+            else:
+                self.told = ""
+                self._again.set()
 
     def _parse(self, text: Any) -> tuple[str, dict[str, Any] | None]:
         now = time.monotonic()
@@ -156,10 +163,6 @@ class AgentSocket:
         if self.agent.is_replaced and not self.was_replaced:
             raise Over(REPLACED, "There is a new token: read it and come again")
         return read_orders(self.agent.member_id)
-
-    async def _tell(self, orders: Orders) -> None:
-        self.told = orders.version
-        await self._say(orders.as_dict())
 
     async def _say(self, body: Any) -> None:
         try:
@@ -208,6 +211,16 @@ async def refuse(scope: Any, send: Send, error: Exception) -> None:
     headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
     await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
     await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
