@@ -22,6 +22,7 @@ from claims.services.deciding import (
     reject_plan,
     settle_lost_apply,
 )
+from claims.services.draining import drains_of
 from claims.task_pages import PENDING, must_read, what_happens, why_not_approve
 from claims.workspace_pages import claims_of
 from pools.access import refusal
@@ -305,10 +306,20 @@ def approve_many(request: Any) -> HttpResponse:
 
     return many(
         request, plain, left, act, title=f"Approve {words.plural(len(plain), 'plan')}", verb=f"Approve {words.plural(len(plain), 'plan')}",
-        intro="None of them destroys anything. Those with enough approvals apply at once.",
+        intro=f"None of them destroys anything. Those with enough approvals apply at once.{draining_words(plain)}",
         then=("applying", "approved"), past="approved", last="Plan",
         reason="optional", reason_hint="A comment: seen by the owners and kept in the log",
     )  # fmt: skip
+
+
+def draining_words(chosen: list[Chosen]) -> str:
+    """R9, of many."""
+    drains = drains_of([one.claim.id for one in chosen if one.claim.state == "reserved"])
+    if not drains:
+        return ""
+    first = min(row.drain_until for row in drains.values())
+    which = words.plural(len(drains), "stands on a member that drains", "stand on members that drain")
+    return f" {which}: an apply that still runs at its deadline, the first at {first:%d %b %H:%M} UTC, is lost."
 
 
 @signed_in

@@ -19,6 +19,7 @@ from claims.models import Approval, Claim, Plan, Run, Task
 from claims.plan_pages import plan_context
 from claims.plans import PENDING, PlanView, view_plan
 from claims.selectors import view_claim
+from claims.services.draining import drains_of
 from claims.steps import Decided, Ran, steps_of_task
 from claims.views import left_percent, scope_of
 from pools.access import ADMIN, APPROVER, Identity
@@ -297,7 +298,20 @@ def what_happens(claim: ClaimView, found: PlanView) -> str:
     else:
         place = f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "its slot"
         text = f"the apply starts at once on {place}"
-    return f"{which}{text if which else text[:1].upper() + text[1:]}."
+    drains = drain_words(claim)
+    return f"{which}{text if which else text[:1].upper() + text[1:]}.{' ' if drains else ''}{drains}"
+
+
+def drain_words(claim: ClaimView) -> str:
+    """R9: what the drain of its member means for a decision."""
+    found = drains_of([claim.id]).get(claim.id) if claim.state == "reserved" else None
+    if found is None:
+        return ""
+    if found.is_over:
+        return f"{found.name} is being emptied: its slot goes at this moment, its plan stays."
+    until = f"{found.drain_until:%d %b %H:%M} UTC"
+    then = "Not decided by then it keeps its plan, not its slot; an apply that still runs is lost."
+    return f"{found.name} drains: it may be applied there until {until}. {then}"
 
 
 def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from claims import decision_pages, inbox, plan_pages, questions, run_page, task_pages, views, workspace_pages
+from claims import decision_pages, draining_pages, inbox, plan_pages, questions, run_page, task_pages, views, workspace_pages
 
 assert task_pages  # registers its regions
 
@@ -35,5 +35,9 @@ urlpatterns = [
     path("workspace/lock/<path:name>/", workspace_pages.lock, name="workspace-lock"),
     path("workspace/unlock/<path:name>/", workspace_pages.unlock, name="workspace-unlock"),
     path("slots/<int:slot_id>/claim/", questions.claim_slot, name="slot-claim"),
+    path("members/<int:member_id>/drain/", draining_pages.drain, name="member-drain"),
+    path("members/<int:member_id>/force-drain/", draining_pages.force, name="member-force-drain"),
+    path("members/<int:member_id>/undrain/", draining_pages.undrain, name="member-undrain"),
+    path("pools/<str:name>/drain/", draining_pages.drain_several, name="members-drain"),
     path("pools/<str:name>/delete/", questions.delete, name="pool-delete"),
 ]

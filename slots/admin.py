@@ -10,7 +10,9 @@ from pools.admin import PoolFilter
 from pools.models import Member
 from project.kernel.admin_actions import service_action
 from project.kernel.admin_base import ReadAdmin, as_json, link, link_list, links
+from slots.draining import drain_member, undrain_member
 from slots.models import HoldStat, Slot
+from slots.rotation import order_token
 from slots.services import cordon_member, keep_member, remove_member, uncordon_member
 
 
@@ -24,6 +26,7 @@ class MemberAdmin(ReadAdmin):
         "is_cordoned",
         "is_leaving",
         "note",
+        "drain_until",
         "incarnation",
         "restarts",
         "external_id",
@@ -36,7 +39,7 @@ class MemberAdmin(ReadAdmin):
     bare_words = ("id", "name")
     exclude = ("token_hash", "previous_token_hash", "labels", "spec")
     readonly_fields = ("labels_shown", "spec_shown", "more", "last_events")
-    does = ("cordon", "uncordon", "leave", "keep")
+    does = ("cordon", "uncordon", "drain", "undrain", "leave", "keep", "rotate")
 
     @admin.display(description="pool")
     def pool_link(self, member: Member) -> SafeString | str:
@@ -63,6 +66,25 @@ class MemberAdmin(ReadAdmin):
     @service_action("Uncordon", effect="These members take claims again, if their pool does.")
     def uncordon(self, member: Member, reason: str) -> None:
         uncordon_member(member_id=member.pk, reason=reason)
+
+    @service_action(
+        "Drain",
+        effect="These members take nothing new. Past their pool’s drain.limit who is still there is put out, and they leave.",
+        is_typed=True,
+    )
+    def drain(self, member: Member, reason: str) -> None:
+        drain_member(member_id=member.pk, reason=reason)
+
+    @service_action("Undrain", effect="Their drain is called off, as long as they are still there. Who was put out stays so.")
+    def undrain(self, member: Member, reason: str) -> None:
+        undrain_member(member_id=member.pk, reason=reason)
+
+    @service_action(
+        "Rotate token",
+        effect="Their agents get another token while they work; the one before opens until they have it, an hour at least.",
+    )
+    def rotate(self, member: Member, reason: str) -> None:
+        order_token(member_id=member.pk, reason=reason)
 
     @service_action("Remove when empty", effect="These members close now and leave once nobody holds a slot of theirs.", is_typed=True)
     def leave(self, member: Member, reason: str) -> None:

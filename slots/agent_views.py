@@ -10,11 +10,13 @@ from pools.access import require
 from pools.models import Member
 from pools.pages import frame, page, signed_in
 from pools.providers.base import has_agents, known_providers
-from project.kernel.dialogs import Done, Given, Question, ask
+from project.kernel import words
+from project.kernel.dialogs import Done, Field, Given, Question, ask
 from project.kernel.errors import BerthError, FieldError, NotFound
-from slots.api_agents import make_token, start_lines
+from slots.api_agents import make_token, may_sign_in, start_lines
 from slots.boards import Board
 from slots.restarting import restart_member
+from slots.rotation import order_token, rotates
 from slots.views import member_for
 
 
@@ -23,8 +25,8 @@ from slots.views import member_for
 def token(request: Any, member_id: int) -> HttpResponse:
     """Asked for by a button, shown once."""
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
-    if member is None or not request.identity.may("read", member.pool_id) or not has_agents(member.pool.provider):
-        raise NotFound(f"There is no member {member_id} that is an agent.", way_out="Look at the members of the pool.")
+    if member is None or not request.identity.may("read", member.pool_id) or not may_sign_in(member):
+        raise NotFound(f"There is no member {member_id} that signs in.", way_out="Look at the members of the pool.")
     require(request.identity, "edit_member", member.pool)
     lines, problems = list[str](), list[FieldError]()
     if request.method == "POST":
@@ -33,8 +35,14 @@ def token(request: Any, member_id: int) -> HttpResponse:
             lines = start_lines(request.build_absolute_uri("/"), member, secret)
         except BerthError as error:
             problems = list(error.fields) or [FieldError("", error.detail, error.way_out)]
-    is_ours = known_providers()[member.pool.provider].is_owner
-    context = {"member": member, "pool": member.pool, "lines": lines, "problems": problems, "is_ours": is_ours}
+    context = {
+        "member": member,
+        "pool": member.pool,
+        "lines": lines,
+        "problems": problems,
+        "is_ours": rotates(member.pool.provider),
+        "is_agent": has_agents(member.pool.provider),
+    }
     return page(request, "pages/member_token.html", "overview", 409 if problems else 200, **context)
 
 
@@ -55,6 +63,41 @@ def restart(request: Any, member_id: int) -> HttpResponse:
         return Done(f"{board.name} is started again.", reverse("pool", args=[pool.name]))
 
     return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def rotate(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "edit_member")
+    question = Question(
+        title=f"Rotate the token of {board.name}",
+        verb="Rotate",
+        href=request.path,
+        intro="Its agent is given another token while it works. Nothing of it stops.",
+        facts=[("Token", f"made {words.exact(board.token_since)}" if board.token_since else "none yet")],
+        fields=[
+            Field(
+                "previous",
+                "The one before",
+                "select",
+                value="overlap",
+                options=(("overlap", "opens for an hour more"), ("ends", "ends as soon as the new one is used: it is in the wrong hands")),
+            )
+        ],
+        note="The events say it, not the token.",
+        nothing=why_no_rotation(pool.provider, board),
+    )
+
+    def perform(given: Given) -> Done:
+        order_token(member_id=board.id, reason=given.reason, ends_previous=given.values["previous"] == "ends")
+        return Done(f"{board.name} gets another token.", reverse("pool", args=[pool.name]))
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def why_no_rotation(provider: str, board: Board) -> str:
+    if not rotates(provider):
+        return "Berth does not hand it its token: make one on its page."
+    return "" if board.state == "ready" else f"It is {board.word}: it gets a token with its next start."
 
 
 def why_no_restart(provider: str, board: Board) -> str:

@@ -28,10 +28,12 @@ from pools.endpoint import (
 )
 from pools.models import Member, Pool
 from pools.selectors import get_pool
-from project.kernel.errors import FieldError, Invalid, NotFound
+from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 from project.kernel.guards import reporting
 from slots import api_shapes as shapes
 from slots import services
+from slots.member_authentication import MemberAuthentication
+from slots.member_tokens import AgentIdentity
 from slots.models import Slot
 from slots.selectors import MemberView, get_member, list_members, view_member, who_held
 
@@ -140,15 +142,27 @@ class MemberKeep(MemberEndpoint):
 
 
 class MemberHeartbeat(MemberEndpoint):
+    authentication_classes = (MemberAuthentication, *Endpoint.authentication_classes)
+
     @describe("Heartbeat of a member", {200: shapes.BeatAnswer}, body=shapes.BeatBody, problems=(409,), name="beat_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:
-        """Its owner says that it is alive. One that was offline comes back."""
-        self.find(member_id, "beat")
+        """Its owner says that it is alive; one that was offline comes back. With the member's own token, or as an operator of its pool."""
         body = read_body(request, shapes.BeatBody)
-        heard = services.beat_member(member_id=member_id, incarnation=body["incarnation"], load=body["load"])
+        heard = services.beat_member(member_id=member_id, incarnation=self.speaks_for(member_id, body["incarnation"]), load=body["load"])
         return Response(
             {"member_id": heard.member_id, "state": heard.state, "incarnation": heard.incarnation, "next_within_s": heard.next_within}
         )
+
+    def speaks_for(self, member_id: int, incarnation: int | None) -> int | None:
+        """A member's token is for one incarnation of it."""
+        who = self.request.auth
+        if not isinstance(who, AgentIdentity):
+            self.find(member_id, "beat")
+            return incarnation
+        if who.member_id != member_id:
+            way_out = f"Send it to members/{who.member_id}/heartbeat/."
+            raise Forbidden(f"This token speaks for {who.member} in {who.pool}, and for no other member.", way_out=way_out)
+        return who.incarnation if incarnation is None else incarnation
 
 
 class SlotList(Endpoint):

@@ -9,12 +9,14 @@ from rest_framework.response import Response
 from pools.endpoint import describe, read_body
 from pools.models import Member
 from pools.providers.base import has_agents
+from pools.selectors import spec_of
 from project.kernel.api import StrictSerializer
 from project.kernel.errors import Conflict
 from slots import api_shapes as shapes
 from slots.api import TAG, MemberEndpoint, show_member_view
 from slots.member_tokens import issue_token
 from slots.restarting import restart_member
+from slots.rotation import order_token, rotates
 from slots.selectors import view_member
 
 AGENT_FILE = "agent/berth-agent.pyz"  # served by every web process
@@ -66,6 +68,24 @@ class MemberToken(MemberEndpoint):
         return Response(told, status=201)
 
 
+class RotateBody(shapes.NeededReasonBody):
+    ends_previous = serializers.BooleanField(
+        required=False, default=False, help_text="The one before ends with the first use of the new one. Else it opens for an hour more."
+    )
+
+
+class MemberRotate(MemberEndpoint):
+    @describe(
+        "Rotate a member's token", {200: shapes.MemberDetailAnswer}, body=RotateBody, problems=(409,), name="rotate_member_token", tag=TAG
+    )
+    def post(self, request: Request, member_id: int) -> Response:
+        """Its agent is given another one while it works, where Berth hands agents their tokens. Elsewhere make one, and put it there."""
+        self.find(member_id, "edit_member")
+        body = read_body(request, RotateBody)
+        order_token(member_id=member_id, reason=body["reason"], ends_previous=body["ends_previous"])
+        return Response(show_member_view(view_member(member_id)))
+
+
 class MemberRestart(MemberEndpoint):
     @describe(
         "Restart a member",
@@ -84,15 +104,29 @@ class MemberRestart(MemberEndpoint):
 
 def make_token(member: Member, *, reason: str = "", ends_previous: bool = False) -> str:
     """Refuses where nobody would sign in with it."""
-    if not has_agents(member.pool.provider):
-        way_out = "Claims there are served by whoever declared its members."
-        raise Conflict(f"Members of {member.pool.name} have no agents.", code="no_agents", way_out=way_out)
+    if not may_sign_in(member):
+        way_out = "Claims there are served by whoever declared its members. For heartbeats, add liveness to its configuration."
+        raise Conflict(f"Members of {member.pool.name} have no agents, and no heartbeat.", code="no_agents", way_out=way_out)
+    if rotates(member.pool.provider):  # its agent would be left with one that ends in an hour
+        text = f"Berth itself hands the agent of {member.name} its token, and nobody else is to know it."
+        raise Conflict(text, code="ours", way_out="Rotate it: its agent gets another one while it works.")
     return issue_token(member_id=member.pk, reason=reason, keep_previous=not ends_previous)
+
+
+def may_sign_in(member: Member) -> bool:
+    """An agent does, and whoever says for a member that it lives."""
+    return has_agents(member.pool.provider) or spec_of(member.pool).liveness is not None
 
 
 def start_lines(host: str, member: Member, secret: str) -> list[str]:
     """For a shell. The token goes into a file: a command line is everybody's to read."""
     name = f"berth-{member.pool.name}-{member.name}"
+    if not has_agents(member.pool.provider):
+        sign = f"-H @{name}.header"
+        return [
+            f"(umask 077 && echo 'Authorization: Bearer {secret}' > {name}.header)",
+            f"curl -fsS {sign} -H 'Content-Type: application/json' -d '{{}}' {host}api/v1/members/{member.pk}/heartbeat/",
+        ]
     file = PurePosixPath(AGENT_FILE).name
     return [
         f"curl -fsSO {host}{AGENT_FILE}",

@@ -15,6 +15,7 @@ urlpatterns = [
     path("members/<id:member_id>/keep/", api.MemberKeep.as_view(), name="api-member-keep"),
     path("members/<id:member_id>/heartbeat/", api.MemberHeartbeat.as_view(), name="api-member-heartbeat"),
     path("members/<id:member_id>/token/", api_agents.MemberToken.as_view(), name="api-member-token"),
+    path("members/<id:member_id>/rotate-token/", api_agents.MemberRotate.as_view(), name="api-member-rotate"),
     path("members/<id:member_id>/restart/", api_agents.MemberRestart.as_view(), name="api-member-restart"),
     path("slots/", api.SlotList.as_view(), name="api-slots"),
     path("slots/<id:slot_id>/held-by/", api.SlotHeldBy.as_view(), name="api-slot-held-by"),

@@ -9,6 +9,7 @@ urlpatterns = [
     path("members/<int:member_id>/remove/", views.remove, name="member-remove"),
     path("members/<int:member_id>/keep/", views.keep, name="member-keep"),
     path("members/<int:member_id>/token/", agent_views.token, name="member-token"),
+    path("members/<int:member_id>/rotate/", agent_views.rotate, name="member-rotate"),
     path("members/<int:member_id>/restart/", agent_views.restart, name="member-restart"),
     path("pools/<str:name>/members/add/", views.add, name="members-add"),
     path("pools/<str:name>/pause/", views.pause, name="pool-pause"),

@@ -1,7 +1,7 @@
 """Buttons: what each would do, or why it is off. They stand where they are used whether they are on or off, so that nobody has to guess
 what somebody else could do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.urls import reverse
 
@@ -9,6 +9,7 @@ from pools.access import Identity
 from pools.models import Pool
 from pools.pages import why_not
 from pools.providers.base import known_providers
+from pools.selectors import spec_of
 from project.kernel import words
 from slots.boards import Board, count_members
 
@@ -54,14 +55,21 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
     stay = f"{words.plural(held, 'claim stays', 'claims stay')}." if held else "Nobody is here now."
     cordon, remove = why_not(identity, "cordon", pool.pk), why_not(identity, "remove_member", pool.pk)
     closing = "The pool is being deleted." if pool.state == "deleting" else ""
-    if board.is_leaving:
+    may_drain = why_not(identity, "drain", pool.pk) or closing
+    force = Action("Force…", at("member-force-drain"), force_words(board), why=may_drain, is_dangerous=True)
+    if board.is_draining:
+        leaves = "It leaves already." if board.is_leaving else remove or closing
+        deadline = f"{board.drain_until:%d %b %H:%M} UTC" if board.drain_until else "None yet: it leaves when the last has ended"
+        by = f", set by {board.drain_by}" if board.drain_by else ""
         return [
-            Action("Keep…", at("member-keep"), "Takes new claims again; nobody here notices.", why=remove or closing),
-            Action(
-                "Cordon…", at("member-cordon"), "It takes nothing new already, because it leaves.", why="It leaves and takes nothing new."
-            ),
-            Action("Remove…", at("member-remove"), f"Goes when it is empty. {stay}", why="It leaves already."),
+            Action("Undrain…", at("member-undrain"), "Takes new claims again; nobody here notices.", why=may_drain),
+            Action("Deadline…", at("member-drain"), f"{deadline}{by}: “{board.note}”.", why=may_drain),
+            force,
+            *agent_actions(identity, pool, board),
+            Action("Remove…", at("member-remove"), f"Goes when it is empty. {stay}", why=leaves, is_dangerous=not leaves),
         ]
+    until = f"No new claims; empty by a deadline. {stay if held else ''}".strip()
+    drain = Action("Drain…", at("member-drain"), until, why=may_drain)
     if board.is_cordoned:
         first = Action("Uncordon…", at("member-uncordon"), "Takes new claims again.", why=cordon)
     else:
@@ -73,20 +81,37 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
     )
     return [
         first,
+        drain,
+        *([force] if held else []),
         *agent_actions(identity, pool, board),
         Action("Remove…", at("member-remove"), text, why=remove or closing, is_dangerous=True),
     ]
 
 
+def force_words(board: Board) -> str:
+    """What it would do to whom is here now."""
+    held = {cell.claim_id: cell.state for cell in board.held}
+    running, waiting = sum(state == "held" for state in held.values()), sum(state == "reserved" for state in held.values())
+    ends = f"Ends {words.plural(running, 'claim')} here: plans go back in line, applies are lost." if running else ""
+    loses = f"{words.plural(waiting, 'plan keeps', 'plans keep')} all but its slot." if waiting else ""
+    return " ".join(part for part in (ends, loses) if part) or "Nobody is here: it goes at once."
+
+
 def agent_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]:
-    """Of a member that is an agent: start it anew where it is ours, a token for it where it is somebody else's."""
+    """Of a member that is an agent: a new start and another token where it is ours, a token for it where it is somebody else's."""
     provider = known_providers().get(pool.provider)
+    may_edit = why_not(identity, "edit_member", pool.pk)
+    token = Action("Token…", reverse("member-token", args=[board.id]), "What it signs its heartbeat with.", why=may_edit, is_page=True)
     if provider is None or not provider.has_agents:
-        return []
-    if provider.is_owner:
-        running = "Something may run here." if board.state != "creating" and any(c.state == "held" for c in board.cells) else ""
-        why = why_not(identity, "cordon", pool.pk) or running
-        return [Action("Restart…", reverse("member-restart", args=[board.id]), "A new process; what is reserved stays so.", why=why)]
-    text = "With the lines that start its agent, wherever it is to run."
-    why = why_not(identity, "edit_member", pool.pk)
-    return [Action("Token…", reverse("member-token", args=[board.id]), text, why=why, is_page=True)]
+        return [] if spec_of(pool).liveness is None else [token]
+    if not provider.is_owner:
+        return [replace(token, text="With the lines that start its agent, wherever it is to run.")]
+    running = "Something may run here." if board.state != "creating" and any(c.state == "held" for c in board.cells) else ""
+    leaving = "It leaves." if board.is_leaving else ""
+    why = why_not(identity, "cordon", pool.pk) or running or leaving
+    found = [Action("Restart…", reverse("member-restart", args=[board.id]), "A new process; what is reserved stays so.", why=why)]
+    if provider.rotates:
+        away = "" if board.state == "ready" else "It gets one with its next start."
+        text = "Another token for its agent; what runs goes on."
+        found.append(Action("Rotate token…", reverse("member-rotate", args=[board.id]), text, why=may_edit or away))
+    return found

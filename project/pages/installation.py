@@ -14,6 +14,8 @@ from project.kernel import words
 from project.kernel.beats import Health, check_loops
 from project.kernel.models import Operation
 from project.kernel.relay import RELAYS
+from slots.draining import Stuck, list_stuck
+from slots.rotation import OldToken, list_old_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,23 @@ def list_troubles() -> list[Trouble]:
         found.append(Trouble(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
     for pool in Pool.objects.filter(LIVE, roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
         found.append(Trouble(f"roll of {pool.name}:", f"it has stopped, {pool.roll_stop_reason}; the others are as they were"))
-    return found
+    found += [Trouble(f"{stuck.name} in {stuck.pool}:", drain_words(stuck)) for stuck in list_stuck()]
+    return found + [Trouble(f"{old.name} in {old.pool}:", token_words(old)) for old in list_old_tokens()]
+
+
+def drain_words(stuck: Stuck) -> str:
+    what = [words.plural(stuck.held, "slot") + " held"] * bool(stuck.held)
+    what += [words.plural(stuck.draining, "slot") + " not clean"] * bool(stuck.draining)
+    return f"should be empty since {words.coarse(stuck.over_for)}, {words.sentence(what) or 'it is about to go'}: “{stuck.note}”"
+
+
+def token_words(old: OldToken) -> str:
+    if old.is_untaken:
+        return f"its agent has not taken the token that was made {words.coarse(old.age)} ago; the one before still opens"
+    if old.is_ours:
+        return f"its token is {words.coarse(old.age)} old and was not replaced: see that watch and a worker run"
+    when = f"is due in {words.coarse(old.left)}" if old.left > 0 else f"was due {words.coarse(-old.left)} ago"
+    return f"another token for its agent {when}: make it on its page and put it where its agent reads it"
 
 
 def installation() -> list[Line]:
