@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .masking import mask_text
+from .masking import mask_text, spell
 
 SENSITIVE = "(sensitive value)"
 # Nothing else is let through: what a newer version adds may hold values that we do not know how to redact.
@@ -29,8 +29,14 @@ KEPT = (
 )
 
 
+SHORTEST = 6  # characters of a sensitive variable's value that is looked for elsewhere; shorter ones stand everywhere
+
+
 def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     hidden = sensitive_variables(plan)
+    given = as_dict(plan.get("variables"))
+    values = {text for name in hidden for text in list_texts(as_dict(given.get(name)).get("value")) if len(text.strip()) >= SHORTEST}
+    secrets = sorted({*secrets, *spell(values)}, key=lambda secret: (-len(secret), secret))
     kept = {key: value for key, value in plan.items() if key in KEPT}
     for part in ("resource_changes", "resource_drift"):
         if part in kept:
@@ -137,6 +143,14 @@ def sensitive_variables(plan: dict[str, Any]) -> set[str]:
     declared = {name for name, variable in as_dict(root.get("variables")).items() if as_dict(variable).get("sensitive")}
     marked = {name for name, given in as_dict(plan.get("variables")).items() if as_dict(given).get("sensitive")}
     return declared | marked
+
+
+def list_texts(value: Any) -> list[str]:
+    """All texts in it. What a provider makes of a sensitive variable, it need not mark."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in list_texts(one)]
 
 
 def mask_all(value: Any, secrets: list[bytes]) -> Any:

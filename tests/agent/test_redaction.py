@@ -122,3 +122,18 @@ def test_drift_counts_what_differs() -> None:
     assert count_drift(plan()) == 1
     assert changes_anything({"output_changes": {"a": {"actions": ["create"]}}})
     assert not changes_anything({"resource_changes": [{"change": {"actions": ["no-op"]}}]})
+
+
+@pytest.mark.parametrize("given", ["hunter2-of-a-variable", {"db": ["hunter2-of-a-variable"]}])
+def test_what_a_provider_made_of_a_sensitive_variable_is_masked_though_nothing_marks_it(given: Any) -> None:
+    made = plan()
+    made["variables"] = {"password": {"value": given}, "region": {"value": "eu-central-1"}, "short": {"value": "on"}}
+    made["configuration"] = {"root_module": {"variables": {"password": {"sensitive": True}, "short": {"sensitive": True}, "region": {}}}}
+    change = {"actions": ["update"], "before": {"output": "first hunter2-of-a-variable", "on": True}, "after": {"region": "eu-central-1"}}
+    made["resource_changes"] = [{"address": "terraform_data.a", "change": change}]
+    kept = redact_plan(made, [])
+    assert "hunter2" not in json.dumps(kept)
+    assert kept["resource_changes"][0]["change"] == {
+        "actions": ["update"], "before": {"output": "first ***", "on": True}, "after": {"region": "eu-central-1"},
+    }  # fmt: skip
+    assert kept["variables"]["short"] == {"value": SENSITIVE}
