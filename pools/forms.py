@@ -40,7 +40,13 @@ PROVIDERS = (
     ("static", "static: they are there, Berth keeps the ledger"),
     ("local", "local: agents that Berth starts on this machine"),
     ("agents", "agents: somebody starts them elsewhere, each with a token"),
+    ("kubernetes", "kubernetes: pods that Berth makes in a namespace"),
 )
+PODS = "kubernetes"
+# Of its options those that the form asks for; the others stand in the file, and stay as they are.
+POD_PATHS = (
+    "provider.context", "provider.namespace", "provider.url", "provider.template.image", "provider.template.service_account",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Section:
     title: str
     fields: Sequence[Field]
     text: str = ""
+    css: str = ""
 
 
 def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]:
@@ -62,9 +69,24 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
         for parent in parents:
             at = at.setdefault(parent, {})
         at[last] = number_of(text) if path in NUMBERS else FLAGS.get(text, text) if path == "approval.own" else text
+    if config.get("provider") == PODS:
+        config["provider"] = read_pods(given, {"kind": PODS})
     if with_members and (rows := read_member_lines(given.get("list", ""))):
         config.setdefault("members", {})["list"] = rows
     return config
+
+
+def read_pods(given: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a pool of pods, with what the form says in the place of what stood there."""
+    options: dict[str, Any] = {**before, "template": dict(before.get("template") or {})}
+    for path in POD_PATHS:
+        *parents, last = path.split(".")[1:]
+        at = options["template"] if parents else options
+        if text := given.get(path, "").strip():
+            at[last] = text
+        elif path in given:
+            at.pop(last, None)
+    return options
 
 
 def read_slots(given: Mapping[str, str]) -> Any:
@@ -119,7 +141,7 @@ def number_of(text: str) -> Any:
 def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[str, str]:
     """The other way round: what the fields of the form show."""
     values = {"name": str(config.get("name", ""))}
-    for path in PATHS:
+    for path in (*PATHS, *POD_PATHS):
         at: Any = config
         for part in path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
@@ -148,8 +170,10 @@ def field_for(error: FieldError, form: str) -> str:
         return {"plain": "count", "tasks": "tasks", "ports": "ports", "classes": "classes"}.get(form, "form")
     if path.startswith("members.list"):
         return "list"
-    if path in PATHS or path == "name":
+    if path in PATHS or path in POD_PATHS or path == "name":
         return path
+    if path.startswith("provider."):
+        return ""
     return next((known for known in PATHS if path.startswith(known.partition(".")[0])), "")
 
 
@@ -207,8 +231,16 @@ def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new:
         make("task.plan", "Saved plan at most", help="Like 32MB"),
         make("task.binary", "Program", help="tofu, terraform, or its path on the agents"),
     ]
+    pods = [
+        make("provider.template.image", "Image", help="With python3, like registry.example/berth-agent:1"),
+        make("provider.context", "Context", help="Of the kubeconfig. Empty: the cluster that Berth runs in"),
+        make("provider.namespace", "Namespace", help="Empty: that of the context"),
+        make("provider.url", "Berth’s address for them", help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL"),
+        make("provider.template.service_account", "Service account", help="Empty: none, and no token of the cluster"),
+    ]
     found = [
         Section("What it is", basics),
+        Section("Pods", pods, "Resources, tolerations and more of their template stand in the file.", "for-pods"),
         Section("Members", members),
         Section("Claims", lease, "What a holder owes. Empty: nothing is asked."),
         Section("Are members alive?", alive, "Empty: members are taken to be there."),
@@ -216,7 +248,10 @@ def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new:
         Section("Tasks", task, "What a task may take, where members are agents."),
         Section("Limits", more),
     ]
-    return found if is_new else [replace(found[0], fields=basics[1:]), *found[1:]]
+    if is_new:
+        return found
+    is_pods = values.get("provider.template.image", "") != "" or any(e.field == "provider.template.image" for e in errors)
+    return [replace(found[0], fields=basics[1:]), *([replace(found[1], css="")] if is_pods else []), *found[2:]]
 
 
 def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:

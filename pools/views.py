@@ -85,6 +85,8 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
         if pool is not None:
             before = config_of(pool, with_members=False)
             config = forms.keep_unshown(config, before) | {"name": pool.name, "provider": before.get("provider", "static")}
+            if pool.provider == forms.PODS:
+                config["provider"] = forms.read_pods(values, before["provider"])
             if "form" not in values:  # its fields are off while members are there
                 config["slots"] = before["slots"]
     refuse_outside(config)
