@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from pools.fields import Faults
 from pools.models import Member, Pool
 from pools.policy import diff_values
-from pools.selectors import list_members_of, lock_member, lock_pool, member_spec_of, spec_of
+from pools.selectors import LIVE, list_members_of, lock_member, lock_pool, member_spec_of, spec_of
 from pools.services import raise_revision
 from pools.spec import MemberSpec, read_member, read_members
 from project.kernel.actor import current_actor
@@ -221,6 +221,9 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         record("delete", pool_id=pool.pk, before=before, after="deleting", reason=reason)
         for member in list_members_of(pool.pk):
             mark_leaving(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk), reason)
+        # Whoever is there is ended by whoever calls; what does not come clean then is waited for as long as a slot may drain, not for ever.
+        there = Member.objects.filter(LIVE, pool=pool).exclude(state="deleting")
+        there.update(drain_until=Now(), drain_since=Now(), drain_by=current_actor())
         hint("pools")
     return pool
 

@@ -14,6 +14,7 @@ from claims.boards import Queue, count_waiting
 from claims.draining_board import Keeper, keepers_of
 from claims.history import Filter, list_lines, owners_of
 from claims.plans import deadlines_of
+from claims.selectors import count_live_claims
 from pools.access import ADMIN, Identity
 from pools.layout import as_config
 from pools.models import Member, Pool
@@ -109,6 +110,7 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         "actions": pool_actions(identity, pool),
         "trouble": find_trouble(pool),
         "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
+        "claims_left": count_live_claims(pool.pk) if pool.state == "deleting" else 0,
     }
 
 
