@@ -1,18 +1,23 @@
 """REST about scaling: what was decided and why, what would be decided now, and what people order."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from claims.api import scaling_shapes as shapes
+from claims.replaying import PARTS, figures_of, outcomes_of, replay_pool
 from claims.scaling_board import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
+from claims.scaling_overview import PoolLine, list_pool_lines, list_windows
 from claims.services import overrides, rolling
 from pools.access import require
 from pools.endpoint import Endpoint, describe, in_query, read_body, read_integer
 from pools.models import Member, Pool
 from pools.scaling import Limits
-from pools.selectors import LIVE, get_pool, spec_of
+from pools.scaling.replay import Outcome
+from pools.selectors import LIVE, get_pool, list_pools, spec_of
 from project.kernel.errors import Conflict
 from slots.api_shapes import NeededReasonBody, PauseBody, ReasonBody
 
@@ -112,6 +117,63 @@ class ScalingUnfreeze(OrderEndpoint):
         return Response(show_orders(overrides.lift_freeze(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
 
 
+class ScalingReplay(Endpoint):
+    @describe(
+        "Replay recorded demand", {200: shapes.ReplayAnswer}, body=shapes.ReplayBody, problems=(409, 422), name="replay_pool", tag=TAG
+    )
+    def post(self, request: Request, pool_name: str) -> Response:
+        """What there would have been, with the configuration as it is and with another policy or other limits. Changes nothing."""
+        pool = get_pool(pool_name)
+        require(self.identity, "read", pool)
+        body = read_body(request, shapes.ReplayBody)
+        changes = {name: body[name] for name in PARTS if body[name] is not None}
+        found = replay_pool(pool, days=body["days"], changes=changes or None)
+        return Response(
+            {"pool": pool.name, "days": found.days, "minutes": found.minutes, "ready_after_s": found.ready_after, "tried": None}
+            | {name: show_outcome(outcome) for name, outcome in outcomes_of(found).items()}
+        )
+
+
+class ScalingAll(Endpoint):
+    @describe("Scaling of all pools", {200: shapes.ScalingLinesAnswer}, name="list_scaling", tag=TAG)
+    def get(self, request: Request) -> Response:
+        """Of every pool that follows demand, or has outdated members: what is there, what was decided last, what people ordered."""
+        lines = list_pool_lines(list_pools(self.identity.visible_pools()), timezone.now())
+        return Response({"results": [show_line(line) for line in lines]})
+
+
+class ScalingFreezes(Endpoint):
+    @describe(
+        "Freezes to come",
+        {200: shapes.FreezesAnswer},
+        query=[in_query("days", "So many from now on; 21 if left out.", {"type": "integer", "minimum": 1, "maximum": 366})],
+        name="list_freezes",
+        tag=TAG,
+    )
+    def get(self, request: Request) -> Response:
+        """Windows in which a pool has no capacity, each time that one is open."""
+        now = timezone.now()
+        days = read_integer(request, "days", low=1, high=366) or 21
+        found = list_windows(list_pools(self.identity.visible_pools()), now, now + timedelta(days=days))
+        rows = [(each.pool, freeze) for each in found for freeze in each.freezes]
+        rows.sort(key=lambda row: (row[1].start, row[0].name))
+        return Response(
+            {
+                "results": [
+                    {
+                        "pool": pool.name,
+                        "window": freeze.window.words,
+                        "zone": freeze.window.zone,
+                        "starts_at": freeze.start,
+                        "ends_at": freeze.end,
+                        "is_lifted": pool.unfrozen_until is not None and freeze.start <= now < min(freeze.end, pool.unfrozen_until),
+                    }
+                    for pool, freeze in rows
+                ]
+            }
+        )
+
+
 class ScalingRoll(OrderEndpoint):
     @describe("Renew outdated members", {200: shapes.OrdersAnswer}, body=NeededReasonBody, problems=(409,), name="roll_pool", tag=TAG)
     def post(self, request: Request, pool_name: str) -> Response:
@@ -159,6 +221,32 @@ def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     }
 
 
+def show_outcome(outcome: Outcome) -> dict[str, Any]:
+    points = [{"at": datetime.fromtimestamp(p.at, UTC), "members": p.members, "waiting": p.waiting} for p in outcome.thinned()]
+    return {**figures_of(outcome), "points": points}
+
+
+def show_line(line: PoolLine) -> dict[str, Any]:
+    card = line.card
+    return {
+        "pool": line.pool.name,
+        "policy": line.policy or None,
+        "members": line.members.there,
+        "min": line.low,
+        "max": line.high,
+        "window": line.window,
+        "verdict": None if card is None else card.verdict,
+        "words": "" if card is None else card.words,
+        "reason": "" if card is None else card.reason,
+        "since": None if card is None else card.at,
+        "times": 0 if card is None else card.times,
+        "created_in_an_hour": line.grown,
+        "removed_in_an_hour": line.shrunk,
+        "needs_look": line.needs_look,
+        "orders": show_orders(line.pool, line.outdated),
+    }
+
+
 def show_card(card: Card) -> dict[str, Any]:
     return {
         "id": card.id,
@@ -177,7 +265,9 @@ def show_card(card: Card) -> dict[str, Any]:
     }
 
 
-def show_orders(pool: Pool) -> dict[str, Any]:
+def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, Any]:
+    if outdated is None:
+        outdated = Member.objects.filter(LIVE, pool=pool).exclude(spec_digest__in=("", pool.member_digest)).count()
     return {
         "pin_count": pool.pin_count,
         "pin_until": pool.pin_until,
@@ -189,7 +279,7 @@ def show_orders(pool: Pool) -> dict[str, Any]:
         "unfrozen_until": pool.unfrozen_until,
         "roll": {
             "policy": spec_of(pool).roll.policy,
-            "outdated": Member.objects.filter(LIVE, pool=pool).exclude(spec_digest__in=("", pool.member_digest)).count(),
+            "outdated": outdated,
             "is_ordered": bool(pool.roll_ordered) and pool.roll_ordered == pool.member_digest,
             "paused_until": pool.roll_paused_until,
             "pause_reason": pool.roll_pause_reason,

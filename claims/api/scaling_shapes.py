@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from claims.services.overrides import MOST_AT_ONCE
+from project.kernel.api import StrictSerializer
 from slots.api_shapes import MEMBER_STATES, NeededReasonBody, PauseBody
 
 Shape = serializers.Serializer[Any]
@@ -62,6 +63,55 @@ class GoingAnswer(Shape):
     claims = serializers.ListField(child=serializers.IntegerField())
 
 
+class ReplayBody(StrictSerializer):
+    days = serializers.FloatField(min_value=0.01, max_value=7, required=False, default=7.0)
+    scaling = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Another policy, or other options of it.")
+    members = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Other limits: {max: 13}.")
+
+
+class ReplayPoint(Shape):
+    at = serializers.DateTimeField()
+    members = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+
+
+class OutcomeAnswer(Shape):
+    wait_half_s = serializers.FloatField()
+    wait_nine_s = serializers.FloatField(help_text="Nine in ten waited no longer.")
+    wait_longest_s = serializers.FloatField()
+    came = serializers.IntegerField(help_text="Slots that were seen to be asked for, minute by minute.")
+    still_waiting = serializers.IntegerField()
+    waiting_hours = serializers.FloatField(help_text="Of all slots that were waited for.")
+    member_hours = serializers.FloatField()
+    created = serializers.IntegerField()
+    removed = serializers.IntegerField()
+    most = serializers.IntegerField()
+    points = ReplayPoint(many=True)
+
+
+class ReplayAnswer(Shape):
+    pool = serializers.CharField()
+    days = serializers.FloatField()
+    minutes = serializers.IntegerField(help_text="That were recorded.")
+    ready_after_s = serializers.FloatField(help_text="Until a new member is there, as it was lately.")
+    was = OutcomeAnswer()
+    now = OutcomeAnswer(help_text="With the configuration as it is.")
+    tried = OutcomeAnswer(allow_null=True)
+
+
+class FreezeAnswer(Shape):
+    pool = serializers.CharField()
+    window = serializers.CharField()
+    zone = serializers.CharField()
+    starts_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    is_lifted = serializers.BooleanField(help_text="This once.")
+
+
+class FreezesAnswer(Shape):
+    results = FreezeAnswer(many=True)
+
+
 class RollAnswer(Shape):
     policy = serializers.CharField(help_text="idle: renewed once they are; manual: once somebody says so.")
     outdated = serializers.IntegerField(help_text="Members made from another configuration than the present one.")
@@ -82,6 +132,28 @@ class OrdersAnswer(Shape):
     freeze_reason = serializers.CharField(allow_blank=True)
     unfrozen_until = serializers.DateTimeField(allow_null=True)
     roll = RollAnswer()
+
+
+class ScalingLine(Shape):
+    pool = serializers.CharField()
+    policy = serializers.CharField(allow_null=True)
+    members = serializers.IntegerField()
+    min = serializers.IntegerField(help_text="At this moment: a schedule may say otherwise than the pool.")
+    max = serializers.IntegerField()
+    window = serializers.CharField(allow_blank=True)
+    verdict = serializers.CharField(allow_null=True, help_text="Of the last decision; null: none was made yet.")
+    words = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField(allow_null=True)
+    times = serializers.IntegerField()
+    created_in_an_hour = serializers.IntegerField()
+    removed_in_an_hour = serializers.IntegerField()
+    needs_look = serializers.BooleanField(help_text="Its roll has stopped, or its policy failed.")
+    orders = OrdersAnswer()
+
+
+class ScalingLinesAnswer(Shape):
+    results = ScalingLine(many=True)
 
 
 class ScalingAnswer(Shape):

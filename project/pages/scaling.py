@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,12 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from claims.replaying import Replay, outcomes_of, replay_pool, table_of
 from claims.scaling_board import CHANGES, Card, ScalingBoard, read_board, try_changes
 from pools.access import Identity
 from pools.models import Pool
 from pools.pages import why_not
+from pools.scaling.replay import Point
 from pools.selectors import LIVE, spec_of
 from project.kernel.errors import BerthError
 from project.kernel.guards import reporting
@@ -23,6 +25,7 @@ from project.pages.actions import Action
 
 HOURS = {6: "6 h", 24: "24 h", 168: "7 days"}
 POINTS = 360
+DAYS = {"1": 1, "7": 7}  # that may be replayed
 NUMBER = re.compile(r"\d{1,6}(\.\d{1,3})?", re.ASCII)
 PERCENT = ("grow_above", "shrink_below")
 LABELS = {"max": "Max", "min": "Min", "grow_above": "Grow above, %", "shrink_below": "Shrink below, %", "max_idle": "Idle", "size": "Size"}
@@ -63,7 +66,42 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
     given = {name: text for name in usual if (text := query.get(name, "").strip()) and text != usual[name]}
     context["trials"] = [Trial(name, LABELS[name], given.get(name, value)) for name, value in usual.items()]
     context["policy"] = board.subject.spec.scaling.policy
-    return context | try_out(board, given)
+    context |= try_out(board, given)
+    if query.get("replay", "") in DAYS and "trial_problem" not in context:
+        context |= replay_out(pool, DAYS[query["replay"]], given)
+    return context
+
+
+def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any]:
+    """The same limits over the demand of the last days, beside what there was."""
+    members = {name: int(float(text)) for name, text in given.items() if name in ("min", "max")}
+    options = {name: float(text) if name in PERCENT else int(float(text)) for name, text in given.items() if name not in members}
+    changes: dict[str, Any] = {"members": members} if members else {}
+    if options:
+        changes["scaling"] = options
+    try:
+        found = replay_pool(pool, days=days, changes=changes or None)
+    except BerthError as error:
+        return {"replay_problem": " ".join(f.message for f in error.fields) or error.detail}
+    if not found.minutes:
+        return {"replay_problem": "Nothing is recorded yet: samples are taken every minute."}
+    names = ("was", "as configured") if found.other is None else ("was", "as configured", "with these")
+    return {"replay": found, "replay_names": names, "replay_rows": table_of(found), "replay_lines": draw_replay(found), "replay_days": days}
+
+
+def draw_replay(found: Replay) -> dict[str, Any]:
+    """Members over time, as lines in a box of 1000 by 100."""
+    outcomes = list(outcomes_of(found).values())
+    points = [outcome.thinned() for outcome in outcomes]
+    first, last = found.was.points[0].at, found.was.points[-1].at
+    most = max(1, *(outcome.most for outcome in outcomes))
+
+    def line(some: Sequence[Point]) -> str:
+        """Stepped: so many until the next."""
+        placed = [(1000 * (p.at - first) / max(1.0, last - first), 100 - 96 * p.members / most) for p in some]
+        return " ".join(f"{x:.1f},{before:.1f} {x:.1f},{y:.1f}" for (x, y), (_, before) in zip(placed, [placed[0], *placed], strict=False))
+
+    return {"lines": list(zip(("was", "now", "tried"), map(line, points), strict=False)), "most": most, "first": first, "last": last}
 
 
 def try_out(board: ScalingBoard, given: Mapping[str, str]) -> dict[str, Any]:

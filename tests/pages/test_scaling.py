@@ -100,6 +100,13 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     page.click("#dry-run button")
     page.wait_for_selector("#dry-run p[role=status]")
     assert "With these, now: +1." in page.locator("#dry-run").inner_text()
+    page.click("#dry-run button[value='1']")
+    page.wait_for_selector(".replay table")
+    assert [head.inner_text() for head in page.locator(".replay th.num").all()] == ["was", "as configured", "with these"]
+    page.locator(".replay").scroll_into_view_if_needed()
+    shoot(page, f"replay-{theme}")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
     assert Decision.objects.filter(pool=pool).count() and Pool.objects.get(pk=pool.pk).max_members == 4
     canvas = page.locator(".uplots canvas").first
     wide = canvas.evaluate("canvas => canvas.clientWidth")
