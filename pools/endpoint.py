@@ -120,7 +120,8 @@ class Endpoint(APIView):
             raise NotAuthenticated
         self.request_context.enter_context(acting_as(self.identity.actor))
         handler = getattr(self, (request.method or "").lower(), None)
-        refuse_unknown_query(request, getattr(handler, "known_query", frozenset()))
+        if handler is not None:  # else it is the method that is refused
+            refuse_unknown_query(request, getattr(handler, "known_query", frozenset()))
 
     @property
     def identity(self) -> Identity:

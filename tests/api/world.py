@@ -91,7 +91,8 @@ def standing(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(standing: World) -> Iterator[World]:
+def world(standing: World, db: None) -> Iterator[World]:
+    """`db` tells pytest-django that there is to be a database, also where this file is the only one that runs."""
     with transaction.atomic():
         yield standing
         transaction.set_rollback(True)

@@ -61,7 +61,9 @@ class AgentOrders(AgentEndpoint):
         query=[
             in_query("wait", "Answer when they change, or after so many seconds.", WAIT),
             in_query(
-                "have", "The version that it has: answered at once unless it is this one.", {"type": "string", "pattern": "^[0-9a-f]{16}$"}
+                "have",
+                "The version that it has: answered at once unless it is this one.",
+                {"type": "string", "maxLength": 40},
             ),
         ],
         problems=(409,),
@@ -87,7 +89,7 @@ class AgentHeartbeat(AgentEndpoint):
         """With what is worth showing of it: how much runs, free disk, its versions."""
         faults = Faults()
         given = read_mapping(call.read(), "", ("load",), faults)
-        load = given.get("load") or {}
+        load = {} if given.get("load") is None else given["load"]
         if not isinstance(load, dict):
             faults.add("load", "This is not an object.", "Send names with values, or leave it out.")
         faults.raise_if_any()
@@ -183,6 +185,7 @@ def read_runs(value: Any, faults: Faults) -> list[dict[str, Any]]:
             item, f"runs[{i}]", ("claim", "generation", "step", "status"), faults, required=("claim", "generation", "status")
         )
         run = {name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
+        read_text_field(given, f"runs[{i}]", "step", faults, 40)
         found.append(run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")})
     return found
 
