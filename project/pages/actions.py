@@ -93,7 +93,7 @@ def force_words(board: Board) -> str:
     held = {cell.claim_id: cell.state for cell in board.held}
     running, waiting = sum(state == "held" for state in held.values()), sum(state == "reserved" for state in held.values())
     ends = f"Ends {words.plural(running, 'claim')} here: plans go back in line, applies are lost." if running else ""
-    loses = f"{words.plural(waiting, 'plan keeps', 'plans keep')} all but its slot." if waiting else ""
+    loses = f"{words.plural(waiting, 'plan keeps all but its slot', 'plans keep all but their slots')}." if waiting else ""
     return " ".join(part for part in (ends, loses) if part) or "Nobody is here: it goes at once."
 
 
