@@ -142,7 +142,7 @@ class MemberKeep(MemberEndpoint):
 
 
 class MemberHeartbeat(MemberEndpoint):
-    authentication_classes = (MemberAuthentication, *Endpoint.authentication_classes)
+    authentication_classes = (MemberAuthentication, *Endpoint.authentication_classes)  # type: ignore[assignment]
 
     @describe("Heartbeat of a member", {200: shapes.BeatAnswer}, body=shapes.BeatBody, problems=(409,), name="beat_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:

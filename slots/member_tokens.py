@@ -89,7 +89,7 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
     return is_changed
 
 
-def token_limits() -> dict[str, float]:
+def token_limits() -> dict[str, Any]:
     """When it is time for another one, as the statements ask."""
     return {"age": token_age() or NEVER, "untaken": UNTAKEN}
 
