@@ -82,7 +82,8 @@ def _refusal_of(wanted: Wanted, offer: Offer) -> Refusal | None:
     if offer.most == 0:
         return Refusal("no_room", f"Pool {pool} may have no member.", "Raise its maximum of members.")
     if size > offer.most:
-        text = f"{size} slots are more than pool {pool} ever has for {offer.kind}: at most {offer.most}."
+        what = "numbers in TCP and UDP" if wanted.is_paired else "slots"
+        text = f"{size} {what} are more than pool {pool} ever has for {offer.kind}: at most {offer.most}."
         return Refusal("too_big", text, f"Ask for {offer.most} at most, or raise the pool's maximum of members.")
     if wanted.contiguous and size > offer.longest_run:
         text = f"{size} numbers in a row are more than a member of {pool} has: at most {offer.longest_run}."
@@ -278,7 +279,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class PendingLook:
-    action: Literal["", "expire", "park", "stop_seeking", "notify"]
+    action: Literal["", "expire", "park", "seek", "stop_seeking", "notify"]
     again: float = 0.0  # seconds until the next look, where there is nothing to do
 
 
@@ -291,6 +292,8 @@ def look_at_pending(p: Pending) -> PendingLook:
         return PendingLook("park")
     if is_held_enough and p.is_seeking:
         return PendingLook("stop_seeking")
+    if not is_held_enough and not p.is_reserved and not p.is_seeking:  # its pool keeps slots for longer than it did
+        return PendingLook("seek")
     if p.notice > 0 and not p.is_notified and p.left <= p.notice:
         return PendingLook("notify")
     ahead = [p.left]

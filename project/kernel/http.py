@@ -15,6 +15,7 @@ import contextvars
 import io
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,20 +53,15 @@ class Http(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
-        self.limits = sorted(settings.BERTH_BODY_LIMITS.items(), key=lambda pair: -len(pair[0]))
-        self.usual: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        self.guards = settings.BERTH_BODY_GUARDS
+        self.bodies = [(re.compile(pattern).match, limit, guard) for pattern, limit, guard in settings.BERTH_BODIES]
         self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
-        prefix, limit = self.limit(scope)
-        if not scope["path"].endswith(settings.BERTH_LARGE_BODIES.get(prefix, "")):
-            limit = min(limit, self.usual)
-        guard = self.guards.get(prefix)
-        if guard is not None and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
+        limit, guard = self.limit(scope)
+        if guard and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
             await refuse_unread(send, refused, list_headers(refused))
             return
         try:
@@ -102,9 +98,10 @@ class Http(ASGIHandler):
         # A context of its own, so that nothing one request sets is seen by the next on the same thread.
         return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, function, *arguments)
 
-    def limit(self, scope: Scope) -> tuple[str, int]:
+    def limit(self, scope: Scope) -> tuple[int, str]:
+        """Bytes of its body, and who looks at the caller of a large one."""
         path: str = scope["path"]
-        return next(pair for pair in self.limits if path.startswith(pair[0]))
+        return next(((limit, guard) for fits, limit, guard in self.bodies if fits(path)), (0, ""))
 
     def ask_guard(self, scope: Scope, guard: str) -> Any:
         """Whoever is not known is refused before a large body is read; the request looks again, with all of its checks."""

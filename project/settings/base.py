@@ -97,7 +97,7 @@ BERTH_SESSION_LIFE = 7 * 24 * 3600  # seconds since the sign-in
 SESSION_COOKIE_AGE = BERTH_SESSION_LIFE
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-CSRF_COOKIE_HTTPONLY = False  # our scripts send it back in a header
+CSRF_COOKIE_HTTPONLY = True  # pages bring the token with them; no script reads the cookie
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "project.kernel.problems.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -109,20 +109,16 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps 
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in each web process; bulk counts as one
-# Bytes of a body, by the longest prefix. What is larger than the API's is only read of somebody who is known (BERTH_BODY_GUARDS).
-BERTH_BODY_LIMITS = {
-    "/": 1_000_000,
-    "/claims/run/": 33_000_000,  # an archive in a form
-    "/api/v1/": 4_000_000,
-    "/api/v1/sources/": 32_000_000,
-    "/api/v1/agent/tasks/": 260_000_000,
-}
-BERTH_LARGE_BODIES = {"/api/v1/agent/tasks/": ("/plan/", "/plan-json/")}  # under this prefix only what ends so is large
-BERTH_BODY_GUARDS = {
-    "/claims/run/": "pools.authentication.guard_caller",
-    "/api/v1/sources/": "pools.authentication.guard_caller",
-    "/api/v1/agent/tasks/": "claims.api.agents.endpoint.identify_agent",
-}
+# Bodies: where, how many bytes, and who looks at the caller before one of more than a megabyte is read. The first that fits counts.
+CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.identify_agent"
+BERTH_BODIES = [
+    (r"/api/v1/agent/tasks/.*/(plan|plan-json)/$", 260_000_000, AGENT),
+    (r"/api/v1/agent/tasks/", 4_000_000, AGENT),
+    (r"/api/v1/sources/", 32_000_000, CALLER),
+    (r"/api/v1/", 4_000_000, ""),
+    (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
+    (r"/", 1_000_000, ""),
+]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 

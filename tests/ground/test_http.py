@@ -86,7 +86,7 @@ async def test_a_body_arrives_whole(http: Http) -> None:
 
 
 async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) -> None:
-    endless = [b"x" * 100_000] * (settings.BERTH_BODY_LIMITS["/"] // 100_000 + 1)
+    endless = [b"x" * 100_000] * (settings.BERTH_BODIES[-1][1] // 100_000 + 1)
     status, body = await ask(http, "echo", method="POST", body=endless)
     assert status == 413 and b"too_large" in body
 

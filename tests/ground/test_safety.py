@@ -12,8 +12,10 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, RequestFactory
+from django.utils.module_loading import import_string
 
 from project.kernel import sessions, signin
+from project.kernel.http import Http
 from project.kernel.logs import without_secrets
 
 pytestmark = pytest.mark.django_db
@@ -182,3 +184,30 @@ def test_logs_have_no_secrets(line: str, shown: str) -> None:
 
 def test_a_refused_host_is_no_log_line() -> None:
     assert logging.getLogger("django.security.DisallowedHost").getEffectiveLevel() > logging.ERROR
+
+
+# -- cookies and bodies ---------------------------------------------------------
+def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, person: User) -> None:
+    client.get("/login/")
+    client.post("/login/", {"username": "ada", "password": "correct horse"})
+    cookies = {name: (bool(c["httponly"]), c["samesite"]) for name, c in client.cookies.items()}
+    assert cookies == {"csrftoken": (True, "Lax"), "sessionid": (True, "Lax")}
+
+
+@pytest.mark.parametrize(
+    ("path", "limit", "is_guarded"),
+    [
+        ("/api/v1/agent/tasks/7/3/plan/", 260_000_000, True),
+        ("/api/v1/agent/tasks/7/3/plan-json/", 260_000_000, True),
+        ("/api/v1/agent/tasks/7/3/log/", 4_000_000, True),
+        ("/api/v1/sources/", 32_000_000, True),
+        ("/api/v1/claims/bulk/", 4_000_000, False),
+        ("/claims/run/", 33_000_000, True),
+        ("/login/", 1_000_000, False),
+        ("", 0, False),
+    ],
+)
+def test_each_body_has_a_limit_and_large_ones_a_guard(path: str, limit: int, is_guarded: bool) -> None:
+    found, guard = Http().limit({"path": path})
+    assert (found, bool(guard)) == (limit, is_guarded)
+    assert not guard or callable(import_string(guard))
