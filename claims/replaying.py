@@ -83,10 +83,9 @@ def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
     for name in PARTS:
         if name not in changes:
             continue
-        given, before = changes[name], config.get(name)
-        is_patch = isinstance(given, Mapping) and isinstance(before, Mapping)
-        if is_patch and (name == "members" or given.get("policy", before["policy"]) == before["policy"]):
-            given = {**before, **given}
+        given, before = changes[name], config[name]
+        if isinstance(given, Mapping) and given.get("policy", before.get("policy")) == before.get("policy"):
+            given = {**before, **given}  # a part of it; another policy has other options
         config[name] = given
     return parse_pool(config, option_readers())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpResponse
@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from claims.scaling_overview import FILTERS, Filter, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
+from claims.scaling_overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
 from pools.access import Identity
 from pools.models import Pool
 from pools.pages import page, signed_in, why_not
@@ -113,7 +113,7 @@ def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
         return None
     lines = list_pool_lines(visible(identity), timezone.now())
     chips = [(name, word, sum(line.fits(name) for line in lines)) for name, word in FILTERS.items()]
-    found = [line for line in lines if line.fits(cast("Filter", show)) and sought in line.pool.name]
+    found = [line for line in lines if line.fits(show) and sought in line.pool.name]
     return {
         "rows": [Row(line, quick(identity, line)) for line in found[:SHOWN]],
         "more": max(0, len(found) - SHOWN),
