@@ -69,7 +69,7 @@
     const taken = data.held.map((held, i) => held + data.reserved[i]);
     const use = data.slots.map((slots, i) => (slots ? (100 * taken[i]) / slots : 0));
     const stepped = uPlot.paths.stepped({ align: 1 });
-    const both = { width, legend: { live: true, isolate: false }, cursor: { sync: { key: "scaling" }, drag: { x: false, y: false }, points: { show: false } }, padding: [8, 4, 0, 0] };
+    const both = { width, legend: { live: true, isolate: false }, cursor: { sync: { key: "scaling" }, drag: { x: false, y: false }, points: { show: false } }, padding: [8, 18, 0, 0] };
     const first = new uPlot({
       ...both, height: 180, hooks: { draw: [marks(data)] },
       scales: { y: { range: (u, low, high) => [0, Math.max(1, high * 1.12)] } },
