@@ -74,7 +74,7 @@ def identify_session(request: HttpRequest) -> Identity | None:
         return None
     identity = load_identity(user.pk)
     if identity is not None:
-        count(request, ("user", identity.user_id))
+        count(request, f"user:{identity.user_id}")
     return identity
 
 
@@ -86,12 +86,12 @@ def guard_caller(request: HttpRequest) -> None:
             raise NotAuthenticated
 
 
-def count(request: HttpRequest, caller: object) -> None:
+def count(request: HttpRequest, caller: str) -> None:
     """A request that waits is answered more than once inside, and is one request all the same."""
     scope: dict[str, Any] = getattr(request, "scope", {})
     if not scope.get(COUNTED):
         scope[COUNTED] = True
-        count_request(caller)  # type: ignore[arg-type]
+        count_request(caller)
 
 
 class TokenAuthentication(BaseAuthentication):

@@ -1,13 +1,13 @@
-"""A share of requests for each caller: a token bucket in the memory of the web process. Nothing is written anywhere.
+"""A share of requests for each caller: a token bucket in the memory of the web process, without a word to the database.
 
-Each web process has buckets of its own, so a caller that reaches several of them has a share in each.
+Where there are several web processes they tell each other what was taken (`pools/shares.py`): a caller has one share in all of them.
 """
 
 import ipaddress
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Mapping
 
 from django.conf import settings
 
@@ -24,9 +24,10 @@ class Buckets:
         self.rate = self.size / 60.0
         self._clock = clock
         self._lock = threading.Lock()
-        self._levels: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # caller -> what was left, and when
+        self._taken: dict[str, int] = {}  # since the other processes were told
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> what was left, and when
 
-    def take(self, caller: Hashable) -> float:
+    def take(self, caller: str) -> float:
         """One request. 0: go on. Else the seconds until there is one left; a refused request takes nothing."""
         now = self._clock()
         with self._lock:
@@ -34,11 +35,30 @@ class Buckets:
             left = min(self.size, left + (now - then) * self.rate)
             wait = 0.0 if left >= 1.0 else (1.0 - left) / self.rate
             self._levels[caller] = (left if wait else left - 1.0, now)
+            if not wait and len(self._taken) < MOST_BUCKETS:
+                self._taken[caller] = self._taken.get(caller, 0) + 1
             if len(self._levels) > MOST_BUCKETS:
                 self._levels.popitem(last=False)
         return wait
 
-    def wait_of(self, caller: Hashable) -> float:
+    def forget_taken(self) -> dict[str, int]:
+        """What was taken here and told nobody yet."""
+        with self._lock:
+            taken, self._taken = self._taken, {}
+        return taken
+
+    def note_elsewhere(self, taken: Mapping[str, int]) -> None:
+        """What other processes have given out. More than is left becomes a debt, a whole share at most."""
+        now = self._clock()
+        with self._lock:
+            for caller, count in taken.items():
+                left, then = self._levels.pop(caller, (self.size, now))
+                left = min(self.size, left + (now - then) * self.rate)
+                self._levels[caller] = (max(left - count, -self.size), now)
+            while len(self._levels) > MOST_BUCKETS:
+                self._levels.popitem(last=False)
+
+    def wait_of(self, caller: str) -> float:
         """Seconds until there is one left; 0: there is one. Takes nothing."""
         now = self._clock()
         with self._lock:
@@ -46,7 +66,7 @@ class Buckets:
         left += (now - then) * self.rate
         return 0.0 if left >= 1.0 else (1.0 - left) / self.rate
 
-    def is_known(self, caller: Hashable) -> bool:
+    def is_known(self, caller: str) -> bool:
         return caller in self._levels
 
 
@@ -65,7 +85,7 @@ def buckets() -> Buckets:
     return _buckets
 
 
-def count_request(caller: Hashable) -> None:
+def count_request(caller: str) -> None:
     """Raises TooMany once the share is used up. The others have buckets of their own and notice nothing."""
     if wait := buckets().take(caller):
         raise TooMany(

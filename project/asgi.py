@@ -5,6 +5,7 @@ import os
 import django
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.sessions import CookieMiddleware
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 django.setup(set_prefix=False)
@@ -12,7 +13,12 @@ django.setup(set_prefix=False)
 import project.urls  # noqa: E402, F401  (every view: before the first request, and before what the views import)
 from claims.api.agents.socket import agent_sockets  # noqa: E402
 from pools.consumers import sockets  # noqa: E402
+from pools.limits import buckets, strangers  # noqa: E402
+from pools.shares import Shares  # noqa: E402
 from project.kernel.http import Http  # noqa: E402
+
+if settings.REDIS_URL:
+    Shares(settings.REDIS_URL, {"callers": buckets, "strangers": strangers}).start()
 
 # Sockets look at host, origin, session and token themselves: a program with a token has no origin.
 application = ProtocolTypeRouter({"http": Http(), "websocket": CookieMiddleware(URLRouter([*sockets, *agent_sockets]))})

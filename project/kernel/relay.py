@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from . import hints, operations, tasks
 from .checks import renumber_future_events
+from .quiet import Quiet
 from .runtime import Controller
 
 logger = logging.getLogger(__name__)
@@ -28,24 +29,6 @@ TIMEOUT = 1.0  # for Valkey to take a message
 RENEW = 0.5  # seconds before a queue in which something is still due is named again
 EXPIRES = 10.0  # an unread hint is worthless by then, and a stopped worker finds no pile of them
 DOWN = (OSError, TimeoutError, RedisError, KombuError)
-
-
-class Quiet:
-    """Says once that Valkey is away, and once that it is back."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._is_down = False
-
-    def failed(self, error: BaseException) -> None:
-        if not self._is_down:
-            logger.warning("%s are not sent, everybody looks by timer: %s: %s", self._what, type(error).__name__, error)
-        self._is_down = True
-
-    def worked(self) -> None:
-        if self._is_down:
-            logger.info("%s are sent again", self._what)
-        self._is_down = False
 
 
 class LiveRelay(Controller):
@@ -61,7 +44,7 @@ class LiveRelay(Controller):
         self._runner: asyncio.Runner | None = None
         self._sent_at = 0.0
         self._renumber_at = 0.0
-        self._quiet = Quiet("live hints")
+        self._quiet = Quiet("live hints", logger)
 
     def step(self) -> bool:
         # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the last one is always followed.
@@ -96,7 +79,7 @@ class QueueRelay(Controller):
         self._app: Any = app or import_string(getattr(settings, "BERTH_CELERY", "project.celery.app"))
         self._connection: Any = None
         self._sent_at: dict[str, float] = {}
-        self._quiet = Quiet("queue hints")
+        self._quiet = Quiet("queue hints", logger)
 
     def step(self) -> bool:
         now = time.monotonic()

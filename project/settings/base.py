@@ -108,7 +108,7 @@ X_FRAME_OPTIONS = "DENY"
 BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps a database connection
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
-)  # a token's share in each web process; bulk counts as one
+)  # a token's share in all web processes together; bulk counts as one
 # Bodies: where, how many bytes, and who looks at the caller before one of more than a megabyte is read. The first that fits counts.
 CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.identify_agent"
 BERTH_BODIES = [

@@ -1,5 +1,9 @@
 """A caller that sends more than its share, and bodies that are larger than anybody needs."""
 
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -8,6 +12,7 @@ from django.test import RequestFactory
 from pools import limits
 from pools.authentication import count
 from pools.limits import Buckets
+from pools.shares import Shares
 from tests.api.conftest import Callers
 from tests.api.kit import make_pool
 
@@ -34,8 +39,8 @@ def test_buckets_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(limits, "MOST_BUCKETS", 3)
     buckets = Buckets(60)
     for n in range(10):
-        buckets.take(n)
-    assert [buckets.is_known(n) for n in range(10)] == [False] * 7 + [True] * 3
+        buckets.take(str(n))
+    assert [buckets.is_known(str(n)) for n in range(10)] == [False] * 7 + [True] * 3
 
 
 def test_too_many_is_said_and_the_others_do_not_notice(caller: Callers, settings: Any, django_assert_num_queries: Any) -> None:
@@ -84,3 +89,73 @@ def test_bodies_that_are_no_json_are_refused_by_name(path: str, caller: Callers)
         answer = root.post(path, body)
         assert (answer.status, answer.body["status"]) == (400, 400), (body, answer.body)
     assert root.client.post(f"/api/v1/{path}", {"a": "b"}, headers={"Authorization": f"Bearer {root.secret}"}).status_code == 415
+
+
+# -- several web processes ------------------------------------------------------------------------------------------------------------
+class Told(Buckets):
+    """Says when it was told what others gave out."""
+
+    def __init__(self, per_minute: float) -> None:
+        super().__init__(per_minute, clock=lambda: 0.0)
+        self.was_told = threading.Event()
+
+    def note_elsewhere(self, taken: Mapping[str, int]) -> None:
+        super().note_elsewhere(taken)
+        self.was_told.set()
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Told]]:
+    """Two, each with its own buckets, on the tests' Valkey."""
+    found = [Told(5), Told(5)]
+    threads = [Shares(os.environ["REDIS_URL"], {f"test-{id(found)}": lambda b=b: b}, every=0.01) for b in found]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    yield found
+    for thread in threads:
+        thread.stop()
+        thread.join(30)
+
+
+def test_a_share_is_one_share_in_all_processes(processes: list[Told]) -> None:
+    one, other = processes
+    for _ in range(1000):  # until it listens: what was told before is lost, as it may be
+        one.take("somebody else")
+        if other.was_told.wait(0.05):
+            break
+    other.was_told.clear()
+    assert [one.take("ana") for _ in range(4)] == [0.0] * 4
+    assert [other.take("ana") for _ in range(3)] == [0.0] * 3, "each counts by itself at once"
+    for _ in range(1000):
+        if other.was_told.wait(0.05) and other.wait_of("ana"):
+            break
+        other.was_told.clear()
+    assert other.wait_of("ana") == pytest.approx(36.0), "seven of five were taken: three of twelve seconds each"
+    assert other.take("ben") == 0.0
+
+
+def test_a_debt_is_a_whole_share_at_most() -> None:
+    buckets = Buckets(60, clock=lambda: 0.0)
+    buckets.note_elsewhere({"ana": 1_000_000})
+    assert buckets.wait_of("ana") == pytest.approx(61.0)
+    assert buckets.is_known("ana"), "another process has seen its token"
+    assert (buckets.take("ana") > 0, buckets.forget_taken()) == (True, {}), "what was told is not told on, nor what was refused"
+
+
+def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+    buckets = Buckets(2)
+    tried = threading.Event()
+
+    def asked() -> Buckets:
+        tried.set()
+        return buckets
+
+    with socket.socket() as nobody:  # a port on which nobody answers
+        nobody.bind(("127.0.0.1", 0))
+        shares = Shares(f"redis://127.0.0.1:{nobody.getsockname()[1]}/0", {"callers": asked}, every=0.01)
+        shares.start()
+        assert tried.wait(30)
+        assert [buckets.take("ana") > 0 for _ in range(3)] == [False, False, True]
+        shares.stop()
+        shares.join(30)
+    assert len([r for r in caplog.records if "shares of callers" in r.message]) == 1, "said once"
