@@ -8,12 +8,6 @@ from claims.display import claim_class, claim_word
 from claims.services.draining import Kept, list_kept
 from project.kernel import words
 
-LOST_APPLY = "lost; its workspace is locked until somebody says what became of it"
-THEN = {
-    "waiting": ("waiting", "back in its line"),
-    "parked": ("apply_pending", "keeps plan and approvals, no slot"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
@@ -33,8 +27,9 @@ class Keeper:
     expires_at: datetime | None
     to: str
     outcome: str
-    then: tuple[str, str]  # class and words
+    then: tuple[str, str]  # class and few words
     loses: str
+    text: str  # the same in a sentence
 
     @property
     def name(self) -> str:
@@ -56,7 +51,7 @@ def keepers_of(member_ids: list[int]) -> dict[int, list[Keeper]]:
 
 def _keeper(kept: Kept) -> Keeper:
     row = kept.row
-    then, loses = _then(kept)
+    css, then, loses, text = _then(kept)
     return Keeper(
         claim_id=row.id,
         member_id=row.member_id,
@@ -72,26 +67,28 @@ def _keeper(kept: Kept) -> Keeper:
         expires_at=row.expires_at,
         to=kept.fate.to,
         outcome=kept.fate.outcome,
-        then=then,
+        then=(css, then),
         loses=loses,
+        text=text,
     )
 
 
-def _then(kept: Kept) -> tuple[tuple[str, str], str]:
+def _then(kept: Kept) -> tuple[str, str, str, str]:
+    """Its class, what it is then and what it loses in few words, and in a sentence."""
     row, fate = kept.row, kept.fate
     if kept.is_moved:
-        return ("bound", "moves if as many slots are free, else lost"), "its slots here"
+        return "bound", "moves, or is lost", "its slots here", "Its slots here move if as many are free, else it is lost"
     if fate.to == "ended":
         if row.step == "apply":
-            return ("lost", LOST_APPLY), "nobody knows how far it came"
-        return ("lost", "lost"), "its slots"
+            return "lost", "lost, workspace locked", "its end", "Lost; its workspace is locked until somebody says what became of it"
+        return "lost", "lost", "its slots", "Lost; its holder is told by the generation"
     if fate.to == "parked":
-        return THEN["parked"], "its slot"
+        return "apply_pending", "keeps its plan", "its slot", "Keeps plan and approvals, no slot"
     if row.step == "apply":
-        return ("waiting", "first in line, applies elsewhere"), "its slot"
+        return "waiting", "applies elsewhere", "its slot", "First in line, applies elsewhere"
     if row.has_task:
-        return ("waiting", "back in its line, plans again"), "its work so far" if row.is_begun else "its slot"
-    return THEN["waiting"], "its slots"
+        return "waiting", "plans again", "its work so far" if row.is_begun else "its slot", "Back in its line, plans again"
+    return "waiting", "back in line", "its slots", "Back in its line"
 
 
 def summarise(keepers: list[Keeper]) -> str:
@@ -117,5 +114,5 @@ def show_keeper(keeper: Keeper) -> dict[str, Any]:
         "owner": keeper.owner,
         "workspace": keeper.workspace or None,
         "since": keeper.since,
-        "then": {"state": keeper.to, "outcome": keeper.outcome or None, "text": keeper.then[1]},
+        "then": {"state": keeper.to, "outcome": keeper.outcome or None, "text": keeper.text},
     }

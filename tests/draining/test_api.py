@@ -44,7 +44,7 @@ def test_it_drains_and_says_what_keeps_it(client: Caller) -> None:
     body = answer.body
     assert (body["is_draining"], body["stays"], body["slots"], body["empty"], body["note"]) == (True, False, 2, 1, "kernel patch")
     assert [(k["claim_id"], k["state"], k["then"]["state"]) for k in body["keepers"]] == [(claim.id, "bound", "waiting")]
-    assert body["keepers"][0]["then"]["text"] == "back in its line, plans again"
+    assert body["keepers"][0]["then"]["text"] == "Back in its line, plans again"
     assert body["by"].startswith("operator")
     assert body["member"]["drain_until"] == body["until"]
     assert client.get(f"members/{member.pk}/drain/").body == body

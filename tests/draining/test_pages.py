@@ -50,9 +50,9 @@ def test_the_question_says_who_is_there_and_what_becomes_of_each() -> None:
     waiting = planned(workspace="c")
     shown = text_of(browser_as("operator", pool).get(path_of("drain")))
     assert "1 plan runs, 1 apply runs and 1 plan waits for a decision: until the deadline each may finish." in shown
-    assert "back in its line, plans again" in shown
-    assert "lost; its workspace is locked until somebody says what became of it" in shown
-    assert "keeps plan and approvals, no slot" in shown
+    assert "plans again" in shown
+    assert "lost, workspace locked" in shown
+    assert "keeps its plan" in shown
     assert "1 plan waits here: until the deadline approved and applied here, later without a slot" in shown
     assert f"/claims/{waiting.id}/" in browser_as("viewer", pool).get("/pools/tf/").content.decode()
 
