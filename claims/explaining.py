@@ -14,8 +14,10 @@ from claims.answers import ClaimView, Wait
 from claims.estimates import Band, Forecast, Holds, estimate_start
 from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, Wanted, find_reason, find_refusal
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
+from claims.scaling_snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
 from claims.words import Places, Scene, moment, say, say_blocked
+from pools.scaling import Limits
 
 SAMPLE = 1000  # holders read for an estimate
 RECENT = 200  # hold times read for an estimate
@@ -155,6 +157,13 @@ class _Reader:
             is_free=bool(CLAIMS.value("is_any_free", pool=pool.id, lanes=pool.lanes_for(kind))),
         )
 
+    def limits_of(self, pool: PoolFacts) -> Limits | None:
+        """Of its scaler, at this moment: what people and clocks say."""
+        if pool.spec.scaling is None:
+            return None
+        rows = SCALING.rows("read_scaled", pools=[pool.id])
+        return limits_of(rows[0], pool.spec)[0] if rows else None
+
     def state_row(self, pool_id: int) -> Any:
         if pool_id not in self.states:
             self.states[pool_id] = CLAIMS.one("pool_states", pools=[pool_id])
@@ -170,6 +179,8 @@ class _Reader:
         offer = offer_of(pool, kind, with_members=True)
         scene = replace(
             scene,
+            limits=self.limits_of(pool),
+            is_carried=dict(scene.wanted.selector).items() <= dict(pool.spec.member_labels).items(),
             lanes=tuple(lanes),
             places=_places_of(places, lanes),
             members=len(offer.members),

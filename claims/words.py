@@ -10,6 +10,7 @@ from math import ceil
 from typing import NamedTuple
 
 from claims.policy import Refusal, Wanted, words_for
+from pools.scaling import Limits
 
 PLAIN_LANES = ("slot", "node", "port")
 MOST_NAMED = 3
@@ -59,6 +60,8 @@ class Scene:
     blockers: tuple[int, ...] = field(default=())
     undecided: tuple[int, ...] = ()  # claims whose slots are kept while people decide, the longest first
     kept: float = 0.0  # seconds that the first of them has been
+    limits: Limits | None = None  # of its scaler; None: members come and go by hand
+    is_carried: bool = False  # a member that the scaler makes has the labels asked for
 
 
 class Said(NamedTuple):
@@ -84,6 +87,10 @@ def _say_deleting(s: Scene) -> Said:
 
 
 def _say_paused(s: Scene) -> Said:
+    if s.limits is not None and s.limits.frozen:
+        until = f" until {moment(s.paused_until)}" if s.paused_until else ""
+        ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
+        return Said(f"Pool {s.pool} is frozen{until}: {s.limits.frozen}", [ends, "The freeze is lifted, once"])
     until = f" until {moment(s.paused_until)}" if s.paused_until else ""
     why = f": {s.pause_reason}" if s.pause_reason else ""
     return Said(
@@ -92,10 +99,12 @@ def _say_paused(s: Scene) -> Said:
 
 
 def _say_no_member(s: Scene) -> Said:
-    return Said(f"Pool {s.pool} has no member", _with_creating(s, [f"A member is added to {s.pool}"]))
+    return Said(f"Pool {s.pool} has no member", _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"]))
 
 
 def _say_no_labels(s: Scene) -> Said:
+    if s.limits is not None and s.is_carried:
+        return Said(f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)]))
     return Said(f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"])
 
 
@@ -109,7 +118,8 @@ def _say_full(s: Scene) -> Said:
     parts = [(p.held, "held"), (p.reserved, _reserved(s)), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
     shares = ", ".join(f"{n} {word}" for n, word in parts if n)
     if p.total == 0:
-        return Said(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [f"A member is added to {s.pool}"]))
+        way = _more_members(s, 1) if s.limits else f"A member is added to {s.pool}"
+        return Said(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [way]))
     if p.open:
         text = f"{count(p.open, 'slot is', 'slots are')} open in {s.pool}, none of them fits"
     else:
@@ -187,10 +197,7 @@ def _ways(s: Scene) -> list[str]:
     ways = _openings(s)
     lacking = max(1, need - (s.pairs if s.wanted.is_paired else s.places.open))
     more = max(1, ceil(lacking / max(1, s.each)))
-    if s.members + more > s.max_members:
-        ways.append(f"The maximum of members goes from {s.max_members} to {s.members + more}")
-    else:
-        ways.append("One more member" if more == 1 else f"{more} more members")
+    ways.append(_more_members(s, more))
     if s.one_holder is not None:
         ways.append(f"Claim {s.one_holder} ends")
     elif s.holders:
@@ -201,6 +208,25 @@ def _ways(s: Scene) -> list[str]:
     if s.places.draining:
         ways.append("The slot that drains is clean" if s.places.draining == 1 else f"One of {s.places.draining} draining slots is clean")
     return ways
+
+
+def _more_members(s: Scene, more: int) -> str:
+    """What stands against them, where something does: the strongest first, as the scaler takes it."""
+    limits, many = s.limits, "One more member" if more == 1 else f"{more} more members"
+    if limits is None:
+        full = s.members + more > s.max_members
+        return f"The maximum of members goes from {s.max_members} to {s.members + more}" if full else many
+    if limits.paused:
+        return f"The scaler is resumed (paused: {limits.paused})"
+    if s.members + more > limits.high:
+        by = f" ({limits.window})" if limits.window else ""
+        return f"The maximum of members{by} goes from {limits.high} to {s.members + more}"
+    if limits.pin is not None and s.members + more > limits.pin.count:
+        why = f": {limits.pin.reason}" if limits.pin.reason else ""
+        return f"The pin to {count(limits.pin.count, 'member', 'members')} is taken back{why}"
+    if s.wanted.selector and not s.is_carried:
+        return f"A member with {labels(s)} is added: those that the scaler makes have other labels"
+    return f"{many}, made by the scaler"
 
 
 def decisions(s: Scene) -> str:
