@@ -17,6 +17,10 @@ e AS (
   SELECT 'start', pool_id, member_id, slot_id, id, held.generation, 'held', 'held', %(actor)s FROM held JOIN r ON r.claim_id = held.id)
 SELECT claim_id FROM r
 
+-- lock_run: one generation of a claim on an agent; nothing comes in for it any more until this transaction is over.
+SELECT claim_id, generation, step, member_id, member, boot, ended_at, outcome, facts::text AS facts FROM claims_run
+WHERE claim_id = %(claim)s AND generation = %(generation)s FOR NO KEY UPDATE
+
 -- run_of: one generation of a claim on an agent.
 SELECT claim_id, generation, step, member_id, member, boot, ended_at, outcome, facts::text AS facts FROM claims_run
 WHERE claim_id = %(claim)s AND generation = %(generation)s
@@ -56,6 +60,14 @@ SELECT id, digest, generation, member_id, summary::text AS summary FROM claims_p
 -- last_plan: also one that is stale.
 SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim)s ORDER BY id DESC LIMIT 1
 
+-- revisions: of all pools, to see whether one says something else by now.
+SELECT id, revision FROM pools_pool WHERE state <> 'gone'
+
+-- look_again: plans that wait in these pools are due.
+UPDATE claims_claim SET due_at = now() WHERE id IN (
+  SELECT id FROM claims_claim WHERE state IN ('reserved', 'parked') AND pool_id = ANY (%(pools)s::bigint[]) ORDER BY id FOR NO KEY UPDATE)
+RETURNING id
+
 -- is_frozen: a pool in which nothing begins just now.
 SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND frozen_until IS NOT NULL)
 
@@ -88,12 +100,21 @@ UPDATE claims_claim SET is_seeking = false, due_at = now() WHERE id = %(claim)s 
 -- start_seeking: its pool keeps a slot for it, and it has none.
 UPDATE claims_claim SET is_seeking = true, due_at = now() WHERE id = %(claim)s AND state = 'parked' AND NOT is_seeking RETURNING id
 
--- seekers: parked claims that are to have a slot again, in the order of their turns, and where they were before.
+-- seekers: parked claims that are to have a slot again, in the order of their turns, and where they were before: of each kind no more than
+-- there are slots for them now, so that those of a full pool, however many, hide nobody.
+WITH kinds AS MATERIALIZED (SELECT pool_id, shape_id FROM claims_claim WHERE is_seeking AND size = 1 GROUP BY 1, 2)
 SELECT c.id, c.pool_id, c.generation, c.rank, sh.lanes, sh.pools,
-  EXISTS (SELECT FROM slots_slot WHERE pool_id = c.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free,
   (SELECT member_id FROM claims_plan WHERE claim_id = c.id AND NOT is_stale) AS member_id
-FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
-WHERE c.is_seeking AND c.size = 1 ORDER BY c.rank, c.id LIMIT {n}
+FROM kinds k JOIN claims_shape sh ON sh.id = k.shape_id
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM slots_slot WHERE pool_id = k.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open LIMIT {n}) idle) free
+CROSS JOIN LATERAL (
+  SELECT id, pool_id, generation, rank FROM claims_claim WHERE is_seeking AND size = 1 AND pool_id = k.pool_id AND shape_id = k.shape_id
+  ORDER BY rank, id LIMIT free.n) c
+ORDER BY c.rank, c.id
+
+-- seeking_pools: pools in which claims are parked that are to have a slot again.
+SELECT DISTINCT pool_id FROM claims_claim WHERE is_seeking AND size = 1 AND pool_id IS NOT NULL
 
 -- applies_in_line: approved claims that wait for a slot, and where their plan was made.
 SELECT c.id, c.pool_id, sh.lanes, p.queue, pl.member_id

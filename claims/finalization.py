@@ -119,12 +119,30 @@ def _look_at_pending(row: Any) -> None:
     elif look.action == "park":
         why = f"its pool keeps a slot for {words_for(approval.hold or 0.0)} at most"
         give_back(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
-    elif look.action == "stop_seeking":
-        DECISIONS.rows("stop_seeking", claim=row.id)
+    elif look.action in ("seek", "stop_seeking"):
+        DECISIONS.rows("start_seeking" if look.action == "seek" else "stop_seeking", claim=row.id)
+        hint("slots")
     elif look.action == "notify":
         tell_of_deadline(row.id)
     else:
         CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+
+
+class _Known:
+    """Revisions of the pools whose waiting plans were looked at."""
+
+    revisions: dict[int, int] = {}
+
+
+@chore("pools of plans", every=0.5)
+def look_after_changes() -> bool:
+    """What a pool says now of plans that wait reaches those that wait already: they are due. So is everything once after a start."""
+    found = {row.id: row.revision for row in DECISIONS.rows("revisions")}
+    changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
+    if changed:
+        DECISIONS.rows("look_again", pools=changed)
+    _Known.revisions = found
+    return False
 
 
 def _expire(row: Any) -> None:

@@ -209,10 +209,10 @@ def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> A
 
 
 def _tell_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
-    """Once a run: people are told that they do not see everything."""
-    if state.log_left_out:
-        return
+    """Once a run, however often its agent tries: people are told that they do not see everything."""
     with transaction.atomic():
+        if not LOGS.rows("tell_limit", claim=claim_id, generation=generation):
+            return
         record(
             "log_limit",
             pool_id=state.pool_id, member_id=member_id, claim_id=claim_id, generation=generation,
@@ -293,7 +293,8 @@ def _chunk_of(row: Any) -> LogChunk:
 
 def _run_of(row: Any) -> RunView:
     facts: dict[str, Any] = json.loads(row.facts)
-    facts.pop("files", None)  # where they are is nobody's business
+    for ours in ("files", "log_limit"):  # where they are is nobody's business
+        facts.pop(ours, None)
     return RunView(
         claim_id=row.claim_id, generation=row.generation, step=row.step, member_id=row.member_id, member=row.member, place=row.place,
         started_at=row.started_at, ended_at=row.ended_at, outcome=row.outcome, code=row.code, reason=row.reason, exit_code=row.exit_code,

@@ -13,6 +13,10 @@ SELECT r.claim_id, r.generation, %(first)s + t.n - 1, t.data, r.line + t.before,
 FROM r, unnest(%(datas)s::bytea[], %(befores)s::int[], %(each)s::int[], %(sizes)s::int[]) WITH ORDINALITY AS t(data, before, lines, size, n)
 RETURNING (SELECT log_next FROM r) AS next, (SELECT left_out_before FROM r) AS left_out_before
 
+-- tell_limit: once for each run. No row: it was told.
+UPDATE claims_run SET facts = facts || '{"log_limit": true}' WHERE claim_id = %(claim)s AND generation = %(generation)s AND NOT facts ? 'log_limit'
+RETURNING claim_id
+
 -- state: how far a log is.
 SELECT r.member_id, r.log_next, r.log_bytes, r.log_lines, r.log_left_out, r.ended_at IS NOT NULL AS is_over, c.pool_id
 FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id WHERE r.claim_id = %(claim)s AND r.generation = %(generation)s

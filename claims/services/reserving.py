@@ -51,15 +51,11 @@ def reserve_parked() -> int:
     """Parked claims that are to have a slot again get one: where they were if there is room, else anywhere. Approved ones in line go first.
     Once for each, in the order of their turns; any number of allocators may do this."""
     found = 0
-    wanting: set[int] = set()
     for row in DECISIONS.rows("seekers", AT_A_TIME):
-        if row.is_free and repeat(partial(_reserve_again, row)):
-            found += 1
-        else:
-            wanting.add(row.pool_id)
+        found += repeat(partial(_reserve_again, row))
     if found:
         hint("events", "slots")
-    if wanting:
+    if wanting := {row.pool_id for row in DECISIONS.rows("seeking_pools")}:
         ask_for_capacity(wanting)
     return found
 

@@ -129,7 +129,8 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
             return None
-        run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+        # A plan that is sent once more takes the place of the one before, which goes: either before this, or not at all.
+        run = DECISIONS.one("lock_run", claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
