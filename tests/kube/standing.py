@@ -33,14 +33,16 @@ task: {{env: {{HELLO_TARGET: {target}}}}}
 
 class Standing:
     def __init__(self, world: KubeWorld, folder: Path, target: Path, *, pools: tuple[str, ...] = ("lab",), grace: str = "30s") -> None:
-        self.world, self.target = world, target
+        self.world, self.target = world, target / world.name
+        self.target.mkdir(mode=0o777)
+        self.target.chmod(0o777)
         self.space = Space(world).make()
         self.kubelet = Kubelet(self.space)
         self.kubelet.__enter__()
         port = free_port()
         environment = {"BERTH_KUBECONFIG": str(world.kubeconfig), "BERTH_APART": "1", "BERTH_AGENT_URL": f"http://127.0.0.1:{port}"}
         self.stack = Stack(folder / "state", port, **environment).start(180)
-        text = [POOL.format(name=name, namespace=self.space.name, grace=grace, target=target) for name in pools]
+        text = [POOL.format(name=name, namespace=self.space.name, grace=grace, target=self.target) for name in pools]
         (folder / "pools.yaml").write_text("---".join(text))
         done = self.stack.manage("apply", "-f", str(folder / "pools.yaml"))
         assert done.returncode == 0, done.stderr + done.stdout
@@ -97,18 +99,8 @@ class Standing:
 
     def tell(self) -> str:
         """Everything that might say why."""
-        asked = (
-            "select id, name, pool_id, state, incarnation, external_id, outside from pools_member order by id desc limit 6",
-            "select id, kind, state, attempts, last_error from kernel_operation where state <> 'done' order by id desc limit 8",
-            "select id, pool_id, delta, verdict from pools_decision order by id desc limit 8",
-            "select id, state, outcome, wait_reason from claims_claim order by id desc limit 6",
-        )
-        lines = []
-        for query in asked:
-            try:
-                lines += [query, *map(str, self.rows(query))]
-            except Exception as error:  # a column that has another name by now must not hide what is told here
-                lines.append(f"{query}: {error}")
+        tables = ("pools_member", "kernel_operation", "pools_decision", "claims_claim", "claims_run")
+        lines = [str(self.rows(f"select row_to_json(t) from {table} t order by id desc limit 4")) for table in tables]
         pods = [(pod["metadata"], pod["status"].get("phase")) for pod in self.space.pods()]
         short = [(meta["name"], meta.get("deletionTimestamp"), phase) for meta, phase in pods]
         return "\n".join([*lines, str(short), str(self.kubelet.logs()), self.stack.heard[-4000:]])

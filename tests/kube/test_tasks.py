@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.kube.plugin import WORLDS
 from tests.kube.standing import Standing
 from tests.kube.world import KubeWorld
 
+FAKE, REAL = (pytest.mark.parametrize("kube_world", [name], indirect=True, scope="session") for name in WORLDS)
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "hello"
 
 
@@ -47,6 +49,7 @@ def test_a_pod_comes_for_a_plan_applies_it_and_goes(standing: Standing) -> None:
     standing.check()
 
 
+@FAKE
 def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(standing: Standing) -> None:
     before = len(standing.kubelet.started)
     claims = [standing.plan("lab", f"many-{n}", "sleep 3") for n in range(5)]
@@ -56,6 +59,7 @@ def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(stan
     standing.wait_empty()
 
 
+@REAL
 def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(standing: Standing) -> None:
     first = standing.plan("lab", "evicted-1", "sleep 4")
     standing.wait_rows("select count(*) from claims_run where outcome = ''", [(1,)])
@@ -73,7 +77,7 @@ def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(s
 ONCE = 'if mkdir "$HELLO_TARGET/{name}"; then sleep 600; fi'  # a plan whose pod died is done anew, and then it is short
 
 
-@pytest.mark.parametrize("how", ["killed", "forced"])
+@pytest.mark.parametrize(("kube_world", "how"), [("fake", "killed"), ("real_kube", "forced")], indirect=["kube_world"], scope="session")
 def test_a_pod_that_dies_while_it_plans_is_replaced_and_the_plan_done_anew(standing: Standing, how: str) -> None:
     claim = standing.plan("lab", f"dies-{how}", ONCE.format(name=how))
     standing.space.until((standing.target / how).exists)
