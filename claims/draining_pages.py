@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -137,8 +138,10 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
 
 @signed_in
 def drain_several(request: Any, name: str) -> HttpResponse:
-    """Members that the address names, by name or by the label zone: `?members=a&members=b`, `?zone=eu-1`."""
+    """Members that the address names, by name or by the label zone: `?members=a&members=b`, `?zone=eu-1`. None: asked first."""
     pool = pool_for(request.identity, name, "drain")
+    if "members" not in request.GET and "zone" not in request.GET:
+        return choose_members(request, pool)
     boards = chosen_boards(pool, request.GET)
     keepers = [keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found]
     rows, more = affected(keepers)
@@ -168,6 +171,30 @@ def drain_several(request: Any, name: str) -> HttpResponse:
     return ask(request, question, perform, frame(request, "overview"))
 
 
+def choose_members(request: Any, pool: Pool) -> HttpResponse:
+    """Which; what it would do to whom is on the page after this one."""
+    question = Question(
+        title=f"Drain members of {pool.name}",
+        verb="Look at them",
+        href=request.path,
+        intro="They take nothing new and are empty by a deadline. Who is there, and what becomes of each, is shown before it is done.",
+        fields=[Field("names", "Names, one a line, or zone=… for all with that label", "textarea", is_needed=True)],
+        reason="none",
+        note="Nothing is done yet.",
+        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else "",
+    )
+
+    def perform(given: Given) -> Done:
+        lines = [line.strip() for line in given.values["names"].splitlines() if line.strip()][:MOST]
+        pairs = [("zone", line.partition("=")[2].strip()) if line.startswith("zone=") else ("members", line) for line in lines]
+        known = {board.name for board in list_boards(pool.pk)}
+        if missing := [value for key, value in pairs if key == "members" and value not in known]:
+            raise Invalid(fields=[FieldError("names", f"There is no member {missing[0][:63]} in {pool.name}.", "Look at its members.")])
+        return Done("Look at who is there, then confirm.", f"{request.path}?{urlencode(pairs)}")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
 def try_drain(board: Board, reason: str, until: Any, *, stays: bool) -> str:
     try:
         drain_member(member_id=board.id, reason=reason, until=until, stays=stays)
@@ -177,9 +204,9 @@ def try_drain(board: Board, reason: str, until: Any, *, stays: bool) -> str:
 
 
 def chosen_boards(pool: Pool, query: Any) -> list[Board]:
-    names, zone = set(query.getlist("members")), query.get("zone")
+    names, zones = set(query.getlist("members")), set(query.getlist("zone"))
     there = [board for board in list_boards(pool.pk) if board.state not in ("deleting", "gone") and not board.is_draining]
-    return [board for board in there if board.name in names or (zone is not None and board.zone == zone)][:MOST]
+    return [board for board in there if board.name in names or board.zone in zones][:MOST]
 
 
 def within_field(pool: Pool, board: Board | None = None) -> Field:

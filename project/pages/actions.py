@@ -36,6 +36,8 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
         Action("New claim…", f"{reverse('claim-new')}?pool={pool.name}", why=why_not(identity, "claim", pool.pk) or leaving),
         Action("Add members…", at("members-add"), why=why_not(identity, "add_member", pool.pk) or leaving or full),
     ]
+    if counts.there > 1:
+        found.append(Action("Drain members…", at("members-drain"), why=why_not(identity, "drain", pool.pk) or leaving))
     if pool.paused_until is not None:
         found.append(Action("Resume…", at("pool-resume"), why=why_not(identity, "pause", pool.pk)))
     else:
@@ -58,6 +60,7 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
     may_drain = why_not(identity, "drain", pool.pk) or closing
     force = Action("Force…", at("member-force-drain"), force_words(board), why=may_drain, is_dangerous=True)
     if board.is_draining:
+        force = replace(force, why=may_drain or ("" if board.held else "Nobody holds a slot here any more."))
         leaves = "It leaves already." if board.is_leaving else remove or closing
         deadline = f"{board.drain_until:%d %b %H:%M} UTC" if board.drain_until else "None yet: it leaves when the last has ended"
         by = f", set by {board.drain_by}" if board.drain_by else ""

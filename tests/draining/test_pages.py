@@ -188,6 +188,18 @@ def test_several_at_once_by_zone_or_name() -> None:
     assert "No member of that name takes claims" in text_of(browser.get("/pools/lab/drain/?members=nobody"))
 
 
+def test_which_ones_is_asked_first() -> None:
+    pool = make_pool("lab", members=["a", "b"])
+    sql("UPDATE pools_pool SET state = 'active'")
+    browser = browser_as("operator", pool)
+    assert "Drain members…" in text_of(browser.get("/pools/lab/"))
+    answer = browser.post("/pools/lab/drain/", {"names": "a\nzone=eu-1\n"})
+    assert (answer.status_code, answer["Location"]) == (302, "/pools/lab/drain/?members=a&zone=eu-1")
+    assert Member.objects.filter(state="ready").count() == 2
+    wrong = browser.post("/pools/lab/drain/", {"names": "nobody"})
+    assert (wrong.status_code, "There is no member nobody in lab" in text_of(wrong)) == (422, True)
+
+
 def test_what_is_clean_leaves_the_list() -> None:
     pool = agents(members=1)
     begin(task())
