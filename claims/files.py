@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,12 @@ def delete_file(name: object) -> None:
         storage().delete(str(name))
 
 
-def reseal_file(name: str) -> bool:
-    """Under the present key. False: it is so already, or the file has gone meanwhile."""
+def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
+    """Under the present key. False: it is so already, or the file has gone meanwhile, or nobody needs it.
+
+    Where a file cannot be replaced at once it is written anew under another name, and `rename` has the rows name that one, or says that
+    none did. At no moment is a row without its file; the old one is swept like any that no row names.
+    """
     where = storage()
     try:
         with where.open(name) as file:
@@ -101,12 +105,12 @@ def reseal_file(name: str) -> bool:
     again = seal_pieces(unseal_pieces(sealed))
     if isinstance(where, DurableStorage):
         where.replace(name, again)
-    else:  # a storage without folders overwrites by name; a copy stays until that is done
-        kept = where.save(f"{name}.old", ContentFile(sealed))
-        where.delete(name)
-        where.save(name, ContentFile(again))
-        where.delete(kept)
-    return True
+        return True
+    fresh = where.save(f"{name.rpartition('.')[0]}.{secrets.token_hex(8)}", ContentFile(again))
+    is_named = rename(name, fresh)
+    if not is_named:
+        where.delete(fresh)
+    return is_named
 
 
 def seal_pieces(data: bytes) -> bytes:

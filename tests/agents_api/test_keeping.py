@@ -1,5 +1,6 @@
 """What tasks leave behind goes with its claim; files go once no row names them; keys are changed under everything that is sealed."""
 
+import contextlib
 import io
 import os
 import time
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.storage import InMemoryStorage
 from django.core.management import call_command
 from django.db import connection
 
@@ -152,3 +154,53 @@ def test_a_new_key_in_the_state_folder(settings: Any) -> None:
     assert len(vault.read_file()) == 1
     with pytest.raises(vault.SealError):
         vault.unseal(sealed)
+
+
+class Bucket(InMemoryStorage):
+    """A storage that cannot replace a file. `dies_at`: the call at which this process does."""
+
+    calls, dies_at = 0, 0
+
+    def _step(self) -> None:
+        Bucket.calls += 1
+        if Bucket.calls == Bucket.dies_at:
+            raise KeyboardInterrupt
+
+    def _save(self, name: str, content: Any) -> str:
+        self._step()
+        saved: str = super()._save(name, content)  # type: ignore[misc]  # not in the stubs
+        self._step()
+        return saved
+
+    def delete(self, name: str) -> None:
+        self._step()
+        super().delete(name)
+        self._step()
+
+
+@pytest.mark.parametrize("dies_at", range(1, 10))
+def test_a_reseal_that_dies_anywhere_loses_no_file_of_a_storage_without_folders(
+    pool: Pool, settings: Any, dies_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where a file is deleted before it is written anew."""
+    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "tests.agents_api.test_keeping.Bucket"}}
+    old, new = vault.make_key(), vault.make_key()
+    settings.BERTH_SEALING_KEYS = [old]
+    full_claim(pool)
+    settings.BERTH_SEALING_KEYS = [new, old]
+    monkeypatch.setattr(Bucket, "calls", 0)
+    monkeypatch.setattr(Bucket, "dies_at", dies_at)
+
+    def read_all() -> list[bytes]:
+        plan, source = Plan.objects.get(), Source.objects.get()
+        return [read_file(plan.file), read_file(plan.json_file), read_file(source.file)]
+
+    before = read_all()
+    with contextlib.suppress(KeyboardInterrupt):
+        call_command("reseal")
+    assert read_all() == before
+    Bucket.dies_at = 0
+    call_command("reseal")
+    assert read_all() == before
+    settings.BERTH_SEALING_KEYS = [new]
+    assert read_all() == before, "nothing that is needed is under the old key"
