@@ -64,7 +64,8 @@ FROM l JOIN claims_shape sh ON sh.id = l.shape_id
 -- free_labelled: where something is handed out on a member with these labels.
 SELECT DISTINCT s.pool_id, t.labels::text AS labels, s.lane FROM unnest(%(labels)s::jsonb[]) AS t(labels)
 JOIN pools_member m ON m.pool_id = ANY (%(pools)s::bigint[]) AND m.state = 'ready' AND m.labels @> t.labels
-CROSS JOIN LATERAL (SELECT pool_id, lane FROM slots_slot WHERE member_id = m.id AND state = 'idle' AND is_open OFFSET 0) s
+CROSS JOIN LATERAL (SELECT pool_id, lane, state, is_open FROM slots_slot WHERE member_id = m.id OFFSET 0) s
+WHERE s.state = 'idle' AND s.is_open
 
 -- count_lines: how many wait in these lines, up to a number that is more than any pool can do at once.
 SELECT sh.id AS shape, w.n, w.waited FROM unnest(%(shapes)s::bigint[]) AS sh(id) CROSS JOIN LATERAL (
