@@ -5,6 +5,7 @@ import time
 from claims import finalization as finalization  # registers its chores
 from claims import keeping as keeping  # the same
 from claims import sampling as sampling  # registers its chore
+from claims import unused_lines as unused_lines  # the same
 from claims.allocation import allocate
 from claims.scaling import CHUNK, list_scaled, scale_pools
 from claims.scaling_snapshot import read_wanted

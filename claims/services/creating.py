@@ -23,7 +23,7 @@ from claims.services.demand import ask_for_capacity
 from claims.services.gathering import make_together
 from claims.services.working import Work, add_work, prepare_work
 from claims.services.workspaces import Place, enter_workspace
-from claims.statements import AGAIN, CLAIMS, SLOTS, TAKEN, constraint, repeat, sqlstate
+from claims.statements import AGAIN, CLAIMS, LINES, SLOTS, TAKEN, constraint, repeat, sqlstate
 from pools.layout import default_kind
 from pools.spec import Lease
 from pools.tokens import Proof
@@ -181,7 +181,7 @@ def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE,
 
 def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | None) -> ClaimView | None:
     with transaction.atomic():
-        if not _are_current(route):
+        if not _are_current(route) or LINES.one("hold_line", line=route.shape, digest=route.digest) is None:
             return None
         place = enter_workspace(request)
         if route.is_simple and route.is_whole:

@@ -44,9 +44,9 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
     if size < 1:
         raise Invalid(fields=[FieldError("size", f"{size} is out of range.", "Release the claim to let go of everything.")])
     total = size * (claim.total // claim.size)  # slots that a number takes in all its pools
-    shape = _line_of(claim, size)
 
     def shrink() -> bool:
+        shape = _line_of(claim, size)
         rows = CLAIMS.rows(
             "shrink", claim=claim_id, generation=generation, size=total, shape=shape, drain=DRAIN, actor=current_actor(), reason=""
         )
