@@ -18,7 +18,8 @@ class InsideTransaction(RuntimeError):
 
 
 def refuse_inside_transaction(what: str) -> None:
-    if connection.in_atomic_block or not connection.get_autocommit():
+    is_connected = connection.connection is not None  # a thread that only asks the world needs none, and gets none by this question
+    if connection.in_atomic_block or (is_connected and not connection.get_autocommit()):
         raise InsideTransaction(f"{what} inside a transaction: row locks would be held while the world answers")
 
 

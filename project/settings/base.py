@@ -241,5 +241,7 @@ BERTH_PROVIDERS = [
     "pools.providers.local.LocalProvider",
     "pools.providers.kubernetes.KubernetesProvider",
 ]
+# What our things are marked with outside; empty: a name drawn once, in the database. A copy of a database needs another one.
+BERTH_INSTALLATION = os.environ.get("BERTH_INSTALLATION", "")
 # Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.
 BERTH_SCALING_POLICIES: list[str] = []

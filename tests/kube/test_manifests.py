@@ -94,6 +94,7 @@ def test_root_has_what_it_needs_to_give_tasks_users_and_no_more() -> None:
     assert security["capabilities"]["drop"] == ["ALL"]
     assert "SYS_ADMIN" not in security["capabilities"]["add"]
     assert security["readOnlyRootFilesystem"] is False
+    assert "/var/tmp" in [mount["mountPath"] for mount in made["containers"][0]["volumeMounts"]], "where tasks of other users work"
 
 
 def test_the_token_is_a_file_that_changes_with_its_secret() -> None:

@@ -21,13 +21,15 @@ from pools.providers.kubernetes.names import (
 from pools.providers.kubernetes.options import DEFAULT_GRACE, DEFAULT_USER
 
 CONTAINER = "agent"
-STATE, TOKENS, TEMPORARY = "/state", "/run/secrets/berth", "/tmp"  # noqa: S108  (in the pod)
+STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108  (in the pod)
 TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
 # What an agent of root needs to give each task a user of its own.
 ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
-# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits for a server that is away.
+# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits for a server that is away. As process 1
+# it has to say itself what ends it, else the kernel ignores TERM; so it stays one process, in which the agent then has its own words.
 FETCH = """\
-import os, shutil, sys, time, urllib.request
+import os, runpy, shutil, signal, sys, time, urllib.request
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 url = os.environ["BERTH_URL"].rstrip("/") + "/agent/berth-agent.pyz"
 file = os.environ["BERTH_AGENT_STATE"] + ".pyz"
 wait = 1
@@ -41,7 +43,8 @@ while True:
         print("no agent from", url + ":", error, flush=True)
         time.sleep(wait)
         wait = min(wait * 2, 30)
-os.execv(sys.executable, [sys.executable, file])
+sys.argv = [file]
+runpy.run_path(file, run_name="__main__")
 """
 
 
@@ -60,6 +63,9 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
             {"name": "token", "secret": {"secretName": pod_name(pool, member), "defaultMode": 0o440}},
         ],
     }
+    if _is_root(template):  # where its tasks' folders are: their users can't enter its state
+        spec["volumes"].append({"name": "work", "emptyDir": {}})
+        spec["containers"][0]["volumeMounts"].append({"name": "work", "mountPath": WORK})
     if template.get("service_account"):
         spec["serviceAccountName"] = template["service_account"]
     if template.get("node_selector"):
@@ -123,9 +129,12 @@ def _pod_security(template: Any) -> dict[str, Any]:
     }
 
 
+def _is_root(template: Any) -> bool:
+    return bool(template.get("user", DEFAULT_USER) == 0)
+
+
 def _container(template: Any, url: str) -> dict[str, Any]:
-    is_root = template.get("user", DEFAULT_USER) == 0
-    capabilities: dict[str, Any] = {"drop": ["ALL"], **({"add": ROOT_NEEDS} if is_root else {})}
+    capabilities: dict[str, Any] = {"drop": ["ALL"], **({"add": ROOT_NEEDS} if _is_root(template) else {})}
     env = {"HOME": STATE, **template.get("env", {})}
     # Ours come last: nothing of the template stands in for them.
     env |= {"BERTH_URL": url, "BERTH_AGENT_TOKEN_FILE": f"{TOKENS}/{TOKEN_KEY}", "BERTH_AGENT_STATE": f"{STATE}/agent"}
