@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import APIException, MethodNotAllowed, UnsupportedMediaType
@@ -17,6 +18,7 @@ from pools.endpoint import Endpoint, refuse_unknown_query
 from project.kernel.actor import acting_as
 from project.kernel.api import read_json
 from project.kernel.errors import BerthError, TooLarge
+from project.kernel.later import Later, threads_of, was_tried
 from project.kernel.problems import CONTENT_TYPE, describe
 
 JSON = "application/json"
@@ -90,10 +92,11 @@ class LeanEndpoint(Endpoint):
         @functools.wraps(described, updated=())
         def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
-                if (at_once := short.get(request.method or "")) is not None and (
-                    done := answer_at_once(view, at_once, request)
-                ) is not None:
+                at_once = short.get(request.method or "")
+                if at_once is not None and (done := answer_at_once(view, at_once, request)) is not None:
                     return done
+                if threads_of(request) is not None:
+                    return Later(None)
                 handler = handlers.get("GET" if request.method == "HEAD" else request.method or "")
                 call = view.make_call(request)
                 if handler is None:
@@ -114,13 +117,13 @@ class LeanEndpoint(Endpoint):
 def answer_at_once(view: LeanEndpoint, handler: Any, request: HttpRequest) -> HttpResponseBase | None:
     """A way around asking who calls: the handler (`post_at_once`) acts in one statement that makes sure of it, or does nothing and answers
     None. Then the call is answered in the usual way, refusals included: nobody is told anything who may not call any more."""
-    if request.META.get("QUERY_STRING") or (known := recall_bearer(request)) is None:
+    if was_tried(request) or request.META.get("QUERY_STRING") or (known := recall_bearer(request)) is None:
         return None
     identity, proof = known
     with acting_as(identity.actor):
         try:
             found: HttpResponseBase | None = handler(view, Call(request, identity), proof)
-        except (BerthError, APIException):
+        except (BerthError, APIException, SynchronousOnlyOperation):  # the last: it would have asked the database on the event loop
             return None
     return found
 

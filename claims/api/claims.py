@@ -1,6 +1,8 @@
 """Claims: asked for, listed, looked at (and waited for)."""
 
 import time
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse
@@ -11,16 +13,17 @@ from claims.api import shapes
 from claims.api.rules import may_see, require_all, require_run, require_to_create
 from claims.requests import parse_claim
 from claims.selectors import ClaimFilter, list_claims, view_claim
-from claims.services import create_at_once, create_claim
+from claims.services import Asked, ask_at_once, create_at_once, create_claim
 from claims.states import OUTCOMES
 from claims.waiting import wait_for_claim
 from pools.access import Identity, require
 from pools.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
-from pools.lean import Call, LeanEndpoint, answer
+from pools.lean import Call, LeanEndpoint, answer, refuse
 from pools.selectors import get_pool
 from pools.tokens import Proof
 from project.kernel.api import LONGEST_KEY
 from project.kernel.errors import FieldError, Invalid
+from project.kernel.later import Later, threads_of
 
 TAG = "claims"
 LONGEST_WAIT = 300  # seconds
@@ -87,12 +90,22 @@ class ClaimList(LeanEndpoint):
         return response
 
     def post_at_once(self, call: Call, proof: Proof) -> HttpResponse | None:
-        """The claim that is asked for most, of a caller known a moment ago: one statement in all."""
+        """The claim that is asked for most, of a caller known a moment ago: one statement in all, shared with those that come with it."""
         request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
         if request.priority > 0 or request.slot is not None:
             return None
         require_to_create(call.identity, request)
+        if (threads := threads_of(call.request)) is not None:
+            asked = ask_at_once(request, proof)
+            return None if asked is None else Later(partial(self.finish_at_once, call, asked, threads))
         claim = create_at_once(request, proof)
+        return None if claim is None else show_made(call, claim)
+
+    async def finish_at_once(self, call: Call, asked: Asked, threads: Executor) -> HttpResponse | None:
+        try:
+            claim = await asked.make(threads)
+        except Exception as error:
+            return refuse(error, {})
         return None if claim is None else show_made(call, claim)
 
 

@@ -5,6 +5,7 @@ Each is one short transaction that raises kernel errors, asks for no permission 
 
 from claims.services.bulk import create_claims
 from claims.services.cancelling import cancel_claim, force_release
+from claims.services.company import Asked, ask_at_once
 from claims.services.creating import claim_named_slot, create_at_once, create_claim
 from claims.services.deciding import (
     approve_plan,
@@ -23,8 +24,10 @@ from claims.services.tasks import confirm_stopped, lose_runs, start_run, take_re
 from claims.services.workspaces import free_workspace, lock_workspace, unlock_workspace
 
 __all__ = [
+    "Asked",
     "acknowledge_claim",
     "approve_plan",
+    "ask_at_once",
     "cancel_claim",
     "claim_named_slot",
     "confirm_stopped",

@@ -48,17 +48,27 @@ def create_claim(request: ClaimRequest) -> ClaimView:
 def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
     """The same in one statement that makes sure of the caller, too: for a simple one whose line is known, so that nothing else is asked or
     written. None: nothing was done, for whatever reason; ask who calls, then create."""
-    is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task and request.run is None
-    route = recall_route(request) if is_plain else None
-    if route is None or not route.is_simple:
+    route = route_at_once(request)
+    if route is None:
         return None
     try:
         claim = _create_simple(request, route, proof=proof)
     except DatabaseError as error:
-        if request.key is None and sqlstate(error) not in AGAIN | TAKEN:
-            raise  # the connection may be lost, and the claim there all the same
+        if not may_repeat(request, error):
+            raise
         return None
     return None if claim is None else _note_made(claim)
+
+
+def route_at_once(request: ClaimRequest) -> Route | None:
+    is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task and request.run is None
+    route = recall_route(request) if is_plain else None
+    return route if route is not None and route.is_simple else None
+
+
+def may_repeat(request: ClaimRequest, error: BaseException) -> bool:
+    """Without a key only what certainly was not done: the connection may be lost, and the claim there all the same."""
+    return request.key is not None or sqlstate(error) in AGAIN | TAKEN
 
 
 def _note_made(claim: ClaimView) -> ClaimView:

@@ -12,7 +12,7 @@ is made by itself, and if the statement fails each is, so that one that can't be
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import DatabaseError, connection
@@ -88,16 +88,20 @@ class Gatherer:
             _wake(wish)
 
     def _take(self) -> list[Wish]:
-        """In the order they came, of each pool one line: two would look for the same slots."""
-        lines: dict[int, tuple[Any, ...]] = {}
-        taken, left = list[Wish](), list[Wish]()
-        for wish in self._waiting:
-            if len(taken) < MOST and lines.setdefault(wish.values["pool"], wish.line) == wish.line:
-                taken.append(wish)
-            else:
-                left.append(wish)
-        self._waiting = left
+        taken, self._waiting = pick(self._waiting)
         return taken
+
+
+def pick(waiting: Iterable[Wish]) -> tuple[list[Wish], list[Wish]]:
+    """Those for one statement, and the others: in the order they came, of each pool one line, since two would look for the same slots."""
+    lines: dict[int, tuple[Any, ...]] = {}
+    taken, left = list[Wish](), list[Wish]()
+    for wish in waiting:
+        if len(taken) < MOST and lines.setdefault(wish.values["pool"], wish.line) == wish.line:
+            taken.append(wish)
+        else:
+            left.append(wish)
+    return taken, left
 
 
 def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
@@ -109,7 +113,7 @@ def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None =
     batch = _gatherer.enter(wish)
     if batch:
         try:
-            _make(batch)
+            make_batch(batch)
         finally:
             _gatherer.leave(batch)
     if wish.error is not None:
@@ -127,7 +131,8 @@ def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = No
     )  # fmt: skip
 
 
-def _make(batch: list[Wish]) -> None:
+def make_batch(batch: list[Wish]) -> None:
+    """In one statement. One by itself raises what the database says of it."""
     if len(batch) == 1:
         batch[0].row = make_alone(batch[0].route, batch[0].values, batch[0].proof)
         return

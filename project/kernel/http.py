@@ -27,6 +27,7 @@ from django.http.response import HttpResponse, HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
 
+from .later import THREADS, TRIED, Later
 from .problems import CONTENT_TYPE, describe, problem
 
 Scope = dict[str, Any]
@@ -37,6 +38,7 @@ Send = Callable[[Message], Awaitable[None]]
 CHUNK = 64 * 1024
 LARGE_AT_ONCE = 4  # large bodies that are read at the same time; the others wait in their sockets
 LARGE = 1_000_000  # bytes of a body that is only read of somebody who is known, where a guard says so
+SHORT = 16 * 1024  # bytes that are read and checked while others wait for the event loop
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class Http(ASGIHandler):
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
         self.bodies = [(re.compile(pattern).match, limit, guard) for pattern, limit, guard in settings.BERTH_BODIES]
+        self.short: dict[str, str] = settings.BERTH_SHORT_CALLS
         self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -92,7 +95,24 @@ class Http(ASGIHandler):
             await asyncio.get_running_loop().run_in_executor(self.quick, response.close)
 
     async def look(self, scope: Scope, body: bytes) -> Any:
+        if self.short.get(scope["path"]) == scope["method"] and is_short(scope, body):
+            response = await self.answer_here(scope, body)
+            if response is not None:
+                return response
         return await self.in_thread(self.answer, scope, body)
+
+    async def answer_here(self, scope: Scope, body: bytes) -> Any:
+        """On the event loop, by views that are made for it (BERTH_SHORT_CALLS). None: a thread is needed after all."""
+        scope[THREADS] = self.quick
+        response = contextvars.Context().run(self.begin, scope, body)
+        del scope[THREADS]
+        if not isinstance(response, Later):
+            return response
+        found = None if response.finish is None else await response.finish()
+        if found is None:
+            scope[TRIED] = True
+            return None
+        return response.complete(found)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         # A context of its own, so that nothing one request sets is seen by the next on the same thread.
@@ -116,11 +136,15 @@ class Http(ASGIHandler):
             return HttpResponse(json.dumps(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers)
         return None
 
-    def answer(self, scope: Scope, body: bytes) -> Any:
+    def begin(self, scope: Scope, body: bytes) -> Any:
+        """Without the signals, which are for database connections: there are none on the event loop."""
         set_script_prefix(get_script_prefix(scope))
-        signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(body))
-        response: Any = refused if request is None else self.get_response(request)
+        return refused if request is None else self.get_response(request)
+
+    def answer(self, scope: Scope, body: bytes) -> Any:
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        response: Any = self.begin(scope, body)
         response._handler_class = self.__class__
         if not response.streaming:
             response.close()
@@ -166,6 +190,11 @@ async def refuse_large(send: Send) -> None:
 async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]]) -> None:
     await send({"type": "http.response.start", "status": response.status_code, "headers": [*headers, (b"connection", b"close")]})
     await send({"type": "http.response.body", "body": response.content})
+
+
+def is_short(scope: Scope, body: bytes) -> bool:
+    """A small call of a program. Sessions are in the database, so cookies are for threads."""
+    return len(body) <= SHORT and not scope["query_string"] and not any(name == b"cookie" for name, _ in scope["headers"])
 
 
 def is_large(scope: Scope) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
+from .later import Later
 from .metrics import HTTP_SECONDS
 
 Answer = Callable[[HttpRequest], HttpResponse]
@@ -17,8 +18,15 @@ class TimeRequests:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         begun = time.perf_counter()
         response = self.get_response(request)
-        HTTP_SECONDS.labels(_view_of(request), response.status_code).observe(time.perf_counter() - begun)
+        if isinstance(response, Later):
+            response.at_end.append(lambda answer: _observe(request, answer, begun))
+        else:
+            _observe(request, response, begun)
         return response
+
+
+def _observe(request: HttpRequest, response: HttpResponse, begun: float) -> None:
+    HTTP_SECONDS.labels(_view_of(request), response.status_code).observe(time.perf_counter() - begun)
 
 
 def _view_of(request: HttpRequest) -> str:

@@ -119,6 +119,7 @@ BERTH_BODIES = [
     (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
     (r"/", 1_000_000, ""),
 ]
+BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}  # answered on the event loop where that can be (project.kernel.later)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 

@@ -141,7 +141,7 @@ def test_of_two_callers_in_one_statement_only_one_may(ana: Caller) -> None:
         request = parse_claim({"pool": "lab", "owner": who}, requested_by=who)
         wishes.append((request, known[1]))
     batch = [gathering.Wish(*_route_and_values(request), proof) for request, proof in wishes]
-    gathering._make(batch)
+    gathering.make_batch(batch)
     assert [wish.is_left for wish in batch] == [False, True, False]
     assert sorted(Claim.objects.exclude(owner="").values_list("owner", flat=True)) == ["ana", "ana"]
     assert create_at_once(*wishes[1]) is None
