@@ -84,7 +84,7 @@ def met(faults: Faults, request: Request, answer: Callable[[Request], Answer], f
         front.down.wait(LONGEST_HANG)
         return Answer(0, is_cut=True)
     if fault.is_after:
-        answer(request)
+        answer(request).end()
     return refusal(fault) if fault.status else Answer(0, is_cut=True)
 
 

@@ -34,6 +34,7 @@ class Answer:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     stream: Iterator[bytes] | None = None
+    end: Callable[[], object] = bool  # called once, whether it was sent or not
     is_cut: bool = False
 
 
@@ -121,6 +122,14 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.command, parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), headers, body, self.path)
         answer = self.front.answer(request)
+        try:
+            self._send(answer, request.path)
+        finally:
+            answer.end()
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one  # noqa: N815  (the names are http.server's)
+
+    def _send(self, answer: Answer, path: str) -> None:
         if answer.is_cut or self.down.is_set():
             self.close_connection = True
             return
@@ -130,13 +139,11 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.stream is not None:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            self._send_stream(answer.stream, request.path)
+            self._send_stream(answer.stream, path)
             return
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one  # noqa: N815  (the names are http.server's)
 
     def _send_stream(self, stream: Iterator[bytes], path: str) -> None:
         self.wfile.flush()

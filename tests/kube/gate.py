@@ -43,45 +43,53 @@ class Gate:
             _, _, _, name, _ = split(request.path)
             is_watch = answer.status == 200 and verb_of(request.method, name, request.query) == "watch"
             if is_watch:
-                return Answer(200, headers=kept, stream=follow(connection, answer))
+                following = Following(connection, answer)
+                return Answer(200, headers=kept, stream=iter(following), end=following.end)
             return Answer(answer.status, answer.read(), kept)
         finally:
             if not is_watch:
                 connection.close()
 
 
-def follow(connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+class Following:
     """What comes, as it comes, and an empty piece where nothing has come for a while."""
-    pieces: queue.Queue[bytes | None] = queue.Queue()
-    sock = connection.sock
-    assert sock is not None
-    sock.settimeout(None)
 
-    def pump() -> None:
+    def __init__(self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse) -> None:
+        self.connection, self.response = connection, answer
+        self.pieces: queue.Queue[bytes | None] = queue.Queue()
+        assert connection.sock is not None
+        self.sock = connection.sock
+        self.sock.settimeout(None)
+        self.thread = threading.Thread(target=self.pump, daemon=True, name="gate")
+        self.thread.start()
+
+    def pump(self) -> None:
         try:
-            while piece := answer.read1(65536):
-                pieces.put(piece)
+            while piece := self.response.read1(65536):
+                self.pieces.put(piece)
         except (OSError, ValueError, http.client.HTTPException):
-            pieces.put(CUT)  # the server has gone: so does our stream
+            self.pieces.put(CUT)  # the server has gone: so does our stream
         else:
-            pieces.put(END)
+            self.pieces.put(END)
         finally:
-            answer.close()
-            connection.close()
+            self.response.close()
+            self.connection.close()
 
-    threading.Thread(target=pump, daemon=True, name="gate").start()
-    try:
+    def __iter__(self) -> Iterator[bytes]:
         while True:
             try:
-                piece = pieces.get(timeout=BEAT)
+                piece = self.pieces.get(timeout=BEAT)
             except queue.Empty:
                 yield b""
                 continue
-            if piece is None or piece is CUT:
-                break
+            if piece is CUT:
+                raise ConnectionResetError("the server has gone")
+            if piece is None:
+                return
             yield piece
-        if piece is CUT:
-            raise ConnectionResetError("the server has gone")
-    finally:
+
+    def end(self) -> None:
+        """The thread closes what it reads from."""
         with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)

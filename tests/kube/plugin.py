@@ -4,6 +4,7 @@ first wants it. Where the real one is missing its tests are left out, and that i
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,16 @@ def fake_kube() -> Iterator[FakeKube]:
     world.close()
 
 
+@cache
+def find_programs() -> Path | None:
+    built = Path(subprocess.run([ROOT / ".ci/kube", "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    return built if all(os.access(built / name, os.X_OK) for name in ("etcd", "kube-apiserver")) else None
+
+
 @pytest.fixture(scope="session")
 def real_kube() -> Iterator[RealKube]:
-    built = Path(subprocess.run([ROOT / ".ci/kube", "--path"], capture_output=True, text=True, check=True).stdout.strip())
-    if not all(os.access(built / name, os.X_OK) for name in ("etcd", "kube-apiserver")):
+    built = find_programs()
+    if built is None:
         pytest.skip(MISSING)
     world = RealKube(built)
     yield world
@@ -37,6 +44,13 @@ def real_kube() -> Iterator[RealKube]:
 def kube_world(request: pytest.FixtureRequest) -> KubeWorld:
     """Both, one after the other."""
     world: KubeWorld = request.getfixturevalue(WORLDS[request.param])
+    return world
+
+
+@pytest.fixture(scope="session")
+def best_kube(request: pytest.FixtureRequest) -> KubeWorld:
+    """The real one, where it is built: for what takes long and need not be done twice."""
+    world: KubeWorld = request.getfixturevalue("real_kube" if find_programs() else "fake_kube")
     return world
 
 

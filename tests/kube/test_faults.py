@@ -16,15 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.plugin import WORLDS
 from tests.kube.standing import Standing
-from tests.kube.world import Unanswered
+from tests.kube.world import KubeWorld, Unanswered
 
 POOLS = ("ebb", "flow")
 MOST = 2  # members of a pool
 PLANS = 3  # in each wave: more than one pod can do at once
 WITHIN = 90.0
-ON_FAKE = 6  # rounds; the others are on the real server, or all of them where it is missing
 VICTIMS = {"scaler": "manage.py scale", "worker": "celery", "watcher": "manage.py watch", "finalizer": "manage.py finalize"}
 
 
@@ -100,21 +98,19 @@ class Counting:
         self.thread.join(30)
 
 
-@pytest.fixture(params=list(WORLDS))
-def standing(request: pytest.FixtureRequest, target: Path, tmp_path: Path) -> Iterator[Standing]:
-    standing = Standing(request.getfixturevalue(WORLDS[request.param]), tmp_path, target, pools=POOLS)
+@pytest.fixture
+def standing(best_kube: KubeWorld, target: Path, tmp_path: Path) -> Iterator[Standing]:
+    standing = Standing(best_kube, tmp_path, target, pools=POOLS)
     yield standing
     standing.close()
 
 
-def test_whatever_happens_to_the_cluster_no_pod_is_too_many_left_over_or_deleted_at_work(
+def test_whatever_happens_to_kube_no_pod_is_too_many_left_over_or_deleted_at_work(
     standing: Standing, request: pytest.FixtureRequest
 ) -> None:
     rounds = request.config.getoption("--fault-rounds")
-    if standing.world.name == "fake":
-        rounds = min(rounds, ON_FAKE)
     seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
-    print(f"seed {seed}")
+    print(f"seed {seed}, on the {standing.world.name} server")
     faults = Faults(standing, random.Random(seed))
     claims: list[int] = []
     slowest = 0.0

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
 from pools.providers.base import MemberReport, MemberSnapshot, Seen
-from pools.providers.kubernetes import client
+from pools.providers.kubernetes import client, manifests, syncing
 from project.kernel.operations import (
     ConflictError,
     Misconfigured,
@@ -85,6 +86,20 @@ def test_one_whose_answer_was_lost_is_found_and_never_made_twice(bench: Bench) -
     assert not bench.provider().needs_token(bench.pool(again), again), "its Secret is there already"
     assert bench.sync(again).external_id == f"{name}/{uid}"
     assert bench.ours() == bench.ours("secrets") == [name]
+
+
+def test_with_names_by_chance_it_would_be_made_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above looks for, seen: its eyes are open."""
+    numbers = count(1)
+    for module in (syncing, manifests):
+        monkeypatch.setattr(module, "pod_name", lambda *_: f"by-chance-{next(numbers)}")
+    bench.space.world.refuse("create", 0, plural="pods", is_after=True)
+    creating = replace(bench.member("creating"), slots=())
+    refused(lambda: bench.sync(creating))
+    (first,) = bench.ours()
+    bench.space.patch("pods", first, {"metadata": {"labels": {"berth.dev/member": "2"}}})  # nor is it known by its labels
+    bench.sync(creating)
+    assert len(bench.ours()) == 2
 
 
 def test_one_that_nobody_could_make_is_made_by_the_next_try(bench: Bench) -> None:
@@ -222,6 +237,17 @@ def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(bench: Ben
     monkeypatch.setattr(client.Api, "delete_pod", replaced_first)
     assert bench.sync(replace(bench.member("deleting"), slots=())).is_gone
     assert "deletionTimestamp" not in bench.space.pod(name)["metadata"]
+
+
+def test_without_its_uid_the_stranger_would_be_deleted(bench: Bench) -> None:
+    """As above, with the precondition taken out."""
+    _, name = bench.run()
+    uid = bench.space.pod(name)["metadata"]["uid"]
+    bench.space.delete(name, grace=0)
+    bench.space.create_pod(name, labels={"app": "theirs"}, node="n2")
+    assert bench.space.delete(name, uid=uid) == 409
+    assert bench.space.delete(name) == 200
+    assert "deletionTimestamp" in bench.space.pod(name)["metadata"]
 
 
 def test_things_of_others_and_of_another_installation_are_left_alone(bench: Bench) -> None:
