@@ -46,6 +46,7 @@ class TaskResult:
     summary: Mapping[str, Any] = field(default_factory=dict)  # add, change, destroy, replace; drift
     facts: Mapping[str, str] = field(default_factory=dict)
     log: LogTotals = LogTotals()
+    left_running: int = 0  # processes that not even KILL ends
 
     @property
     def is_cut_off(self) -> bool:
@@ -54,9 +55,11 @@ class TaskResult:
     @property
     def words(self) -> str:
         """Why it ended so, for events."""
-        if self.code and self.reason:
-            return f"{self.code}: {self.reason}"
-        return self.code or self.reason
+        said = f"{self.code}: {self.reason}" if self.code and self.reason else self.code or self.reason
+        if not self.left_running:
+            return said
+        left = f"{self.left_running} of its processes cannot be ended, its slot waits until they are gone"
+        return f"{said}; {left}" if said else left
 
 
 def parse_result(body: Any) -> TaskResult:
@@ -80,6 +83,7 @@ def parse_result(body: Any) -> TaskResult:
         summary=_read_summary(body.get("summary"), faults),
         facts=_read_facts(body.get("facts"), faults),
         log=_read_log(body.get("log"), faults),
+        left_running=read_integer(body, "", "left_running", faults, 0, MOST, 0),
     )
     faults.raise_if_any()
     return result

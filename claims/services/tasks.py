@@ -160,8 +160,8 @@ def _settle(claim: Any, is_locked: bool, member: Member, result: TaskResult, fil
         _keep_plan(claim, member, result, files)
         if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
             return _wait_for_decision(claim, result)
-    outcome = ENDS_AS[result.outcome]
-    give_back(claim.id, claim.generation, Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=True))
+    outcome, is_clean = ENDS_AS[result.outcome], not result.left_running
+    give_back(claim.id, claim.generation, Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=is_clean))
     return Settled("ended", outcome, keep=False)
 
 
@@ -169,7 +169,11 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
     """The plan can't be applied there: everybody's yes was for another one. Back into its line, with its own priority."""
     DECISIONS.rows("stale_plans", claim=claim.id)
     to = "blocked" if is_locked else "waiting"
-    give_back(claim.id, claim.generation, Ending(to=to, outcome="", verb="plan_again", reason=result.words, is_clean=True, step="plan"))
+    give_back(
+        claim.id,
+        claim.generation,
+        Ending(to=to, outcome="", verb="plan_again", reason=result.words, is_clean=not result.left_running, step="plan"),
+    )
     hint("claims")
     return Settled(to, "", keep=False)
 
@@ -208,7 +212,9 @@ def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
 
 
 def _end_run_as_told(claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: Settled) -> None:
-    facts = dict(result.facts) | {"log": asdict(result.log), "answer": asdict(settled)}
+    facts: dict[str, Any] = dict(result.facts) | {"log": asdict(result.log), "answer": asdict(settled)}
+    if result.left_running:
+        facts["left_running"] = result.left_running
     values: dict[str, Any] = {
         "claim": claim.id, "generation": claim.generation, "outcome": result.outcome, "code": result.code, "reason": result.reason,
         "exit_code": result.exit_code, "facts": json.dumps(facts),

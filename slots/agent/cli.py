@@ -17,7 +17,7 @@ from .errors import Unusable
 from .folders import choose_base, is_open
 from .journal import Journal
 from .loop import Agent
-from .processes import end_all
+from .processes import children, end_all
 from .runner import Context
 from .state import State
 from .users import TaskUsers, end_strays
@@ -93,6 +93,7 @@ def start(options: Any) -> int:
         return error.exit_code if isinstance(error, Unusable) else 2
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: inbox.put(("signal", int(number))))
+    children.adopt()
     journal.note("starts", version=name_version(), url=options.url, state=state.folder, work=base)
     return Agent(context, options.exit_when_away, options.give_up, inbox).run()
 

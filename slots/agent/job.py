@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Callable
 
 from .environment import task_environment
 from .errors import Stopped, TaskFailed
 from .folders import Folder
 from .masking import mask_text
-from .processes import MARK, end_all, has_ended, started_at
+from .processes import MARK, children, end_all, has_ended, list_tree, started_at, who_is_left
 from .spool import Spool
 from .state import RUNNING, Record, State
 from .users import User
@@ -135,8 +135,9 @@ class Job:
                 is_clean = self._end(process, pipe, self._grace_left(process))
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(5)
-            if not is_clean:
-                self.say("Berth: some of its processes cannot be ended")
+                    children.forget(process.pid)
+                if not is_clean:
+                    self._note_left(process)
             return self._judge(process.returncode)
 
     def shell(self, command: str, stage: str, env: dict[str, str]) -> int:
@@ -149,13 +150,12 @@ class Job:
         stack.callback(os.close, pipe)
         stack.callback(os.close, said)
         try:
-            process = subprocess.Popen(
+            process = children.start(
                 [sys.executable, "-I", "-S", "-c", launcher_text(), str(ready), str(saying)],
                 stdin=subprocess.DEVNULL,
                 stdout=target or out,
                 stderr=out,
                 pass_fds=(ready, saying),
-                start_new_session=True,
                 cwd="/",
                 env={MARK: self.mark, "PATH": os.environ.get("PATH", os.defpath)},
             )
@@ -176,6 +176,7 @@ class Job:
         except OSError as error:
             process.kill()
             process.wait()
+            children.forget(process.pid)
             raise TaskFailed("disk_full", f"The agent's disk takes no more: {error.strerror}.") from error
 
     def _check_begin(self, said: int, name: str) -> None:
@@ -231,8 +232,22 @@ class Job:
 
     def _end(self, process: subprocess.Popen[bytes], pipe: int, grace: float) -> bool:
         """It and all that it started. Its number is its own until it is waited for."""
-        users = frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
-        return end_all(process.pid, self.mark, grace, pause=lambda seconds: self._listen(pipe, seconds), users=users)
+        others = self._others(process)
+        return end_all(process.pid, self.mark, grace, pause=lambda seconds: self._listen(pipe, seconds), users=self._users, others=others)
+
+    @property
+    def _users(self) -> frozenset[int]:
+        return frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
+
+    def _others(self, process: subprocess.Popen[bytes]) -> Callable[[], set[int]]:
+        """Below it, while its program lives; below us, of programs that have ended."""
+        return lambda: list_tree(process.pid) | children.list_strays()
+
+    def _note_left(self, process: subprocess.Popen[bytes]) -> None:
+        """Not even KILL ends them: they wait for a disk or a network that does not answer. Whoever needs the slot is told."""
+        left = who_is_left(process.pid, self.mark, self._users, self._others(process))
+        self.record.extra["left"] = [[pid, started_at(pid)] for pid in left]
+        self.say(f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until they are gone.")
 
     def _listen(self, pipe: int, seconds: float) -> None:
         """What it says while it is told to end: who cannot write cannot end."""

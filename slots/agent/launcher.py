@@ -15,7 +15,7 @@ try:
 except ImportError:  # a Python built without it
     ctypes = None  # type: ignore[assignment]
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def become(order):  # type: ignore[no-untyped-def]
@@ -38,6 +38,7 @@ def become(order):  # type: ignore[no-untyped-def]
         os.setuid(order["uid"])
     try:
         if ctypes is not None:
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what it lets go of stays below it
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # an agent that is killed takes its task along
     except (AttributeError, OSError):
         pass

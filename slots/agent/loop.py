@@ -17,7 +17,7 @@ from .folders import base_elsewhere, remove
 from .journal import Journal
 from .made import name_platform
 from .poller import Poller
-from .processes import collect_orphans, end_all
+from .processes import children, collect_orphans, end_all, list_marked, started_at
 from .runner import NOT_HERE, Context, Run
 from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
@@ -271,9 +271,16 @@ class Agent:
                 self.journal.note("folder of a plan removed", run=record.name)
 
     def _collect(self) -> None:
-        if os.getpid() == 1 and time.monotonic() - self.collected_at > COLLECT_EVERY:
+        if (os.getpid() == 1 or children.is_adopting) and time.monotonic() - self.collected_at > COLLECT_EVERY:
             self.collected_at = time.monotonic()
-            self.dead = collect_orphans({run.record.pid for run in self.runs.values()}, self.dead)
+            self.dead = collect_orphans({run.record.pid for run in self.runs.values()} | children.known, self.dead)
+
+    def _is_left(self, stop: Stop) -> bool:
+        """Something of it that could not be ended: its slot is not free before that has gone."""
+        if list_marked(f".{stop.generation}.{self.context.identity}"):
+            return True
+        known = [record for record in self.context.state.list_records() if (record.slot, record.generation) == (stop.slot, stop.generation)]
+        return any(started_at(pid) == since != "" for record in known for pid, since in record.extra.get("left") or ())
 
     def _runs_in(self, stop: Stop) -> bool:
         return any(
@@ -327,9 +334,9 @@ class Agent:
         now = time.monotonic()
         self.stopped_at = {stop: at for stop, at in self.stopped_at.items() if self.orders and stop in self.orders.stop}
         due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
-        if due:
-            self.stopped_at.update(dict.fromkeys(due, now))
-            self.poller.say_stopped(due)
+        self.stopped_at.update(dict.fromkeys(due, now))
+        if free := [stop for stop in due if not self._is_left(stop)]:
+            self.poller.say_stopped(free)
 
     def _leave(self, code: int, says_goodbye: bool) -> int:
         self.context.quit_now.set()

@@ -7,10 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Callable, Container, Iterator, NamedTuple
+from typing import Any, Callable, Container, Iterator, NamedTuple
 
+try:
+    import ctypes
+except ImportError:  # a Python built without it
+    ctypes = None  # type: ignore[assignment]
+
+PR_SET_CHILD_SUBREAPER = 36
 MARK = "BERTH_RUN"
 PROC = Path("/proc")
 LOOK_EVERY = 0.05
@@ -23,6 +30,74 @@ class Owned(NamedTuple):
     pid: int
     uid: int
     is_elsewhere: bool  # in a container of this machine, where another agent may give out the same numbers
+
+
+class Children:
+    """Processes in sessions of their own that this agent has started itself. Whoever else in another session is its child was let go of by
+    a task whose program has ended: while that runs, they are that program's."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.known: set[int] = set()
+        self.is_adopting = False
+
+    def adopt(self) -> None:
+        """What a task lets go of comes back to its program, and after that to us, whatever session or environment it has by then."""
+        with contextlib.suppress(AttributeError, OSError):
+            self.is_adopting = ctypes is not None and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        with self.guard:  # nobody looks between its first moment and our knowing it
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            self.known.add(process.pid)
+        return process
+
+    def forget(self, pid: int) -> None:
+        """Once it was waited for."""
+        with self.guard:
+            self.known.discard(pid)
+
+    def list_strays(self) -> set[int]:
+        with self.guard:
+            parents = read_parents()
+            own = os.getsid(0)
+            first = {
+                pid for pid, (parent, session) in parents.items() if parent == os.getpid() and session != own and pid not in self.known
+            }
+        return first | below(first, parents)
+
+
+children = Children()
+
+
+def list_tree(root: int) -> set[int]:
+    """Who descends from this process."""
+    return below({root}, read_parents())
+
+
+def below(roots: set[int], parents: dict[int, tuple[int, int]]) -> set[int]:
+    found: set[int] = set()
+    fresh = roots
+    while fresh:
+        fresh = {pid for pid, (parent, _) in parents.items() if parent in fresh and pid not in found}
+        found |= fresh
+    return found
+
+
+def read_parents() -> dict[int, tuple[int, int]]:
+    """Of all that live: parent and session."""
+    found = {}
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
+            fields = stat[stat.rindex(b")") + 2 :].split()
+            if fields[0] not in (b"Z", b"X"):
+                found[int(entry.name)] = int(fields[1]), int(fields[3])
+    return found
+
+
+def nobody() -> set[int]:
+    return set()
 
 
 def started_at(pid: int) -> str:
@@ -157,11 +232,13 @@ def is_group_there(group: int) -> bool:
     return True
 
 
-def signal_all(group: int | None, mark: str, number: int, users: frozenset[int] = frozenset()) -> None:
+def signal_all(
+    group: int | None, mark: str, number: int, users: frozenset[int] = frozenset(), others: Callable[[], set[int]] = nobody
+) -> None:
     if group is not None and group > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
-    for pid in list_marked(mark) if mark else ():
+    for pid in {*(list_marked(mark) if mark else ()), *others()}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
     owned = list(list_owned(users)) if users else []
@@ -174,8 +251,8 @@ def signal_all(group: int | None, mark: str, number: int, users: frozenset[int] 
                 os.kill(one.pid, number)
 
 
-def who_is_left(group: int | None, mark: str, users: frozenset[int] = frozenset()) -> list[int]:
-    found = {*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ())}
+def who_is_left(group: int | None, mark: str, users: frozenset[int] = frozenset(), others: Callable[[], set[int]] = nobody) -> list[int]:
+    found = {*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ()), *others()}
     return sorted(found | {one.pid for one in (list_owned(users) if users else ()) if not one.is_elsewhere})
 
 
@@ -186,22 +263,23 @@ def end_all(
     patience: float = 10.0,
     pause: Callable[[float], None] = time.sleep,
     users: frozenset[int] = frozenset(),
+    others: Callable[[], set[int]] = nobody,
 ) -> bool:
     """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not even by KILL).
 
-    `users`: numbers that are this task's alone. What it let go of all marks is known by them.
+    `users`: numbers that are this task's alone. What it let go of all marks is known by them. `others`: who else is meant, at each look.
     """
-    if not who_is_left(group, mark, users):
+    if not who_is_left(group, mark, users, others):
         return True
-    signal_all(group, mark, signal.SIGTERM, users)
+    signal_all(group, mark, signal.SIGTERM, users, others)
     until = time.monotonic() + grace
     while time.monotonic() < until:
-        if not who_is_left(group, mark, users):
+        if not who_is_left(group, mark, users, others):
             return True
         pause(LOOK_EVERY)
     until = time.monotonic() + patience
-    while who_is_left(group, mark, users):
-        signal_all(group, mark, signal.SIGKILL, users)
+    while who_is_left(group, mark, users, others):
+        signal_all(group, mark, signal.SIGKILL, users, others)
         if time.monotonic() > until:
             return False
         pause(LOOK_EVERY)

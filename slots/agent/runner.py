@@ -142,7 +142,8 @@ class Run(threading.Thread):
         record.phase, record.digest, record.has_plan, record.has_json = FINISHED, made.digest, made.has_plan, made.has_json
         record.extra["folder"] = job.folder.top.name
         totals = {"next": 0, "bytes": spool.written + spool.left_out, "lines": spool.count_lines(), "left_out": spool.left_out}
-        record.result = {**made.as_result(), "log": totals}
+        left = len(record.extra.get("left") or ())
+        record.result = {**made.as_result(), "log": totals, **({"left_running": left} if left else {})}
         self._save_result()
         context.journal.note("ended", run=record.name, outcome=made.outcome, code=made.code, reason=made.reason)
         self.is_executing = False

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import TaskFailed
-from .processes import MARK
+from .processes import MARK, children
 from .redaction import redact_plan
 from .summary import changes_anything, count_drift, summarize_plan
 from .wire import Limits
@@ -67,12 +67,11 @@ def keep_shown(job: Job, raw: Path, kept: Path) -> Shown:
 
 def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
     root = Path(__file__).resolve().parents[__name__.count(".")]  # a folder, or our one file
-    process = subprocess.Popen(
+    process = children.start(
         [sys.executable, "-I", "-S", "-B", "-c", START, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
         cwd="/",
         env={MARK: job.mark, "PATH": os.environ.get("PATH", os.defpath)},
     )
@@ -87,6 +86,8 @@ def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
                     order = b""  # it goes on with what it was given
         finally:
             process.kill()
+            process.wait()
+            children.forget(process.pid)
 
 
 def find_memory() -> int:

@@ -13,15 +13,34 @@ from claims.files import read_file
 from claims.finalization import look_after_changes, look_at_due_claims
 from claims.models import Plan
 from claims.orders import AGENTS
+from claims.results import parse_result
 from claims.selectors import DECISIONS
 from claims.services import reserving
+from claims.services.tasks import confirm_stopped
 from claims.work import Hold
 from pools.models import Pool
 from pools.selectors import spec_of
 from pools.services import update_pool
 from project.kernel import vault
 from project.kernel.errors import BerthError
-from tests.deciding.kit import again, agents, begin, digest, is_sound, member, planned, result, row, sql, task, tell, verbs
+from tests.deciding.kit import (
+    again,
+    agents,
+    begin,
+    digest,
+    events,
+    is_sound,
+    member,
+    planned,
+    result,
+    row,
+    run_of,
+    sql,
+    states,
+    task,
+    tell,
+    verbs,
+)
 from tests.slots.actors import Actor, Gate
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -144,3 +163,14 @@ def test_a_plan_sent_once_more_never_takes_the_file_that_a_plan_names() -> None:
 def test_it_does_without_the_lock() -> None:
     """Red: what the race comes to where the result does not hold on to its run."""
     assert late_upload(is_locked=False) == ("kept", None)
+
+
+def test_what_cannot_be_ended_keeps_its_slot_and_is_told() -> None:
+    agents(members=1)
+    claim = begin(task())
+    tell(claim, parse_result({"outcome": "failed", "code": "timeout", "reason": "It ran too long.", "left_running": 2}))
+    assert states() == {"draining": 1}
+    assert "2 of its processes cannot be ended" in events("failed")[0].reason
+    assert run_of(claim).facts["left_running"] == 2
+    confirm_stopped(member(), [(sql("SELECT id FROM slots_slot")[0][0], claim.generation)])
+    assert states() == {"idle": 1}

@@ -65,6 +65,7 @@ RESULT: Json = {
         "summary": {"type": "object", "description": "add, change, destroy, replace, drift."},
         "facts": {"type": "object", "description": "binary, version, platform, lock_digest, source_digest, commit."},
         "log": {"type": "object", "description": "next, bytes, lines, left_out: how much log there is in all."},
+        "left_running": COUNT | {"description": "Processes of it that cannot be ended: its slot drains until `stopped` is said of it."},
     },
 }
 
