@@ -1,16 +1,20 @@
 """Rolls on real rows, with a provider whose members are made from a template."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.test import Client
 from django.utils import timezone
 
 from claims.scaling import list_scaled, scale_pools
 from claims.scaling_snapshot import SCALING
 from claims.services import rolling
+from pools.grants import give_grant
 from pools.models import Decision, Member, Pool
 from pools.services import create_pool, update_pool
 from project.kernel.errors import Conflict, Invalid
@@ -243,6 +247,25 @@ def test_a_restart_takes_the_present_configuration() -> None:
     restart_member(member_id=Member.objects.get(name="lab-1").pk, reason="now")
     assert turn(pool) == ""
     assert (made_from(pool), outdated(pool)) == ({"lab-1": "v2", "lab-2": "v1"}, ["lab-2"])
+
+
+def test_rolls_are_ordered_by_page_with_what_they_affect(client: Client) -> None:
+    user = User.objects.create_user("olga")
+    give_grant(role="operator", user=user)
+    client.force_login(user)
+    pool = make()
+    assert "No member is outdated" in client.get("/pools/lab/scaling/roll/").content.decode()
+    update_pool("lab", config("v2", roll="manual"))
+    asked = client.get("/pools/lab/scaling/roll/").content.decode()
+    assert all(word in asked for word in ("lab-1", "lab-2", "renewed", "2 members are outdated, renewed once somebody says so"))
+    for path, more in (("pause-roll", {"for": "1h", "reason": "ana looks"}), ("resume-roll", {}), ("roll", {"reason": "tonight"})):
+        page = client.get(f"/pools/lab/scaling/{path}/").content.decode()
+        found = re.search(r'name="seen" value="(\w+)"', page)
+        answer = client.post(f"/pools/lab/scaling/{path}/", more | ({"seen": found[1]} if found else {}))
+        assert answer.status_code == 302, answer.content.decode()[:2000]
+    verbs = list(Event.objects.filter(pool_id=pool.pk, verb__contains="roll").order_by("id").values_list("verb", "actor"))
+    assert verbs == [("pause_roll", "olga"), ("resume_roll", "olga"), ("roll", "olga")]
+    assert turn(pool) == "surge"
 
 
 # Beside claims and other scalers ---------------------------------------------------------------------------------------------------------
