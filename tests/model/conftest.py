@@ -6,6 +6,8 @@ import pytest
 
 from claims.explaining import forget_explanations
 from claims.routes import forget_routes
+from pools.models import Pool
+from pools.services import create_pool
 from tests.model import kit
 
 
@@ -21,3 +23,16 @@ def tables(db: None) -> Iterator[None]:
     kit.empty()  # what is left by somebody who commits
     yield
     kit.empty()
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return create_pool({"name": "lab", "slots": 2, "members": {"list": [{"name": "a"}, {"name": "b"}]}})
+
+
+@pytest.fixture
+def drains(pool: Pool) -> Pool:
+    """Something outside is to be cleaned."""
+    Pool.objects.update(queue="local")
+    pool.refresh_from_db()
+    return pool

@@ -6,84 +6,23 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from django.utils.module_loading import autodiscover_modules
 
 from claims.allocation import allocate
 from claims.models import Claim
-from claims.requests import ClaimRequest
-from claims.services import create_claim, lock_workspace, release_claim, resize_claim
+from claims.services import lock_workspace, release_claim, resize_claim
 from pools.models import Member, Pool
 from pools.providers.base import Look, Seen
 from pools.providers.static import StaticProvider
-from pools.services import create_pool
-from project.kernel.doctor import Finding, get_check, list_checks
+from project.kernel.doctor import list_checks
 from project.kernel.models import Event
 from project.kernel.operations import Throttled
 from slots.controllers import look_at_pool
 from slots.models import Slot
 from slots.rules import SLOT_SOUND
 from slots.services import cordon_member
-from tests.model import kit
+from tests.model.doctoring import age, agree, ask, fill, find, is_told, mend, plant, told
 
 pytestmark = pytest.mark.django_db
-autodiscover_modules("checks")
-
-
-def plant(statement: str, *values: Any) -> None:
-    """Past every trigger and foreign key, as a bug in the rules or a hand in the database would."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, list(values))
-        cursor.execute("SET LOCAL session_replication_role = origin")
-
-
-def find(check: str) -> list[Finding]:
-    return list(get_check(check).look())
-
-
-def told(check: str) -> list[tuple[str, str]]:
-    return [(f.subject, f.detail) for f in find(check)]
-
-
-def mend(check: str) -> None:
-    for finding in find(check):
-        assert finding.fix is not None
-        finding.fix()
-    assert find(check) == []
-
-
-def ask(pool: str = "lab", **more: Any) -> Any:
-    return create_claim(ClaimRequest(pools=(pool,), requested_by="ana", **more))
-
-
-def agree() -> bool:
-    with connection.cursor() as cursor:
-        for query in kit.AUDIT.values():
-            cursor.execute(query)
-            if cursor.fetchone()[0]:
-                return False
-    return True
-
-
-def is_told(claim: int) -> bool:
-    return Event.objects.filter(verb="repair", claim_id=claim).exists()
-
-
-@pytest.fixture
-def pool() -> Pool:
-    return create_pool({"name": "lab", "slots": 2, "members": {"list": [{"name": "a"}, {"name": "b"}]}})
-
-
-@pytest.fixture
-def drains(pool: Pool) -> Pool:
-    """Something outside is to be cleaned."""
-    Pool.objects.update(queue="local")
-    pool.refresh_from_db()
-    return pool
-
-
-def age(table: str, row: int, column: str = "changed_at", seconds: int = 120) -> None:
-    plant(f"UPDATE {table} SET {column} = now() - make_interval(secs => %s) WHERE id = %s", seconds, row)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -214,148 +153,6 @@ def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> N
     plant("DELETE FROM kernel_event WHERE slot_id = %s", claim.slots[0].id)
     age("slots_slot", claim.slots[0].id, seconds=86400)
     assert find("I20") == []
-
-
-# -- everything moves ---------------------------------------------------------------------------------------------------------------------
-def fill() -> list[Any]:
-    return [ask() for _ in range(4)]
-
-
-def test_i16_a_line_that_nobody_tries(pool: Pool) -> None:
-    fill()
-    waits = ask()
-    age("claims_claim", waits.id)
-    plant("UPDATE claims_shape SET tried_at = now() - interval '2 minutes'")
-    plant("UPDATE claims_claim SET bound_at = now() - interval '2 minutes' WHERE state = 'bound'")
-    [(subject, detail)] = told("I16a")
-    assert "for lab" in subject
-    assert detail == "1 claims wait, last tried 120 s ago"
-    mend("I16a")
-
-
-def test_i16_a_line_whose_heads_are_bound_all_the_time_is_tried(pool: Pool) -> None:
-    fill()
-    age("claims_claim", ask().id)
-    plant("UPDATE claims_shape SET tried_at = now() - interval '2 minutes'")
-    assert find("I16a") == []
-
-
-def test_i16_blocked_by_nothing(pool: Pool) -> None:
-    first = ask(workspace="prod", task="plan_and_apply")
-    second = ask(workspace="prod", task="plan_and_apply")
-    assert second.state == "blocked"
-    age("claims_claim", second.id)
-    assert find("I16b") == []
-    plant("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s", first.id)
-    plant("DELETE FROM claims_claim WHERE id = %s", first.id)
-    assert told("I16b") == [(f"claim {second.id}", "blocked, and nothing blocks it")]
-    mend("I16b")
-    assert Claim.objects.get(pk=second.id).state == "waiting"
-
-
-def test_i16_blocked_without_a_workspace_or_a_timer(pool: Pool) -> None:
-    fill()
-    claim = ask()
-    plant("UPDATE claims_claim SET state = 'blocked', changed_at = now() - interval '2 minutes' WHERE id = %s", claim.id)
-    assert told("I16b") == [(f"claim {claim.id}", "blocked, and nothing blocks it")]
-    mend("I16b")
-    assert Claim.objects.get(pk=claim.id).due_at is not None
-    assert is_told(claim.id)
-
-
-def test_i16_a_timer_that_nobody_looks_at(pool: Pool) -> None:
-    claim = ask(hold_for=60.0)
-    age("claims_claim", claim.id, "due_at", 90)
-    assert told("I16c") == [(f"claim {claim.id}", "bound, to be looked at 90 s ago")]
-
-
-def passed_over(**what: Any) -> Any:
-    """Waits, and what it wants has become free without anybody noticing."""
-    held = fill()
-    claim = ask(**what)
-    for each in held:
-        release_claim(claim_id=each.id, generation=each.generation)
-    age("claims_claim", claim.id)
-    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
-    return claim
-
-
-@pytest.mark.parametrize("what", [{}, {"size": 3}])
-def test_i17_somebody_waits_beside_a_free_slot(pool: Pool, what: dict[str, Any]) -> None:
-    claim = passed_over(**what)
-    size = what.get("size", 1)
-    assert told("I17") == [(f"claim {claim.id}", f"waits for {size} of pool lab, and 4 have been free for it for 6 s")]
-    mend("I17")
-    assert Claim.objects.get(pk=claim.id).state == "bound"
-
-
-@pytest.mark.parametrize("what", [{"size": 5, "kind": "slot"}, {"selector": (("disk", "ssd"),)}])
-def test_i17_what_is_free_is_not_what_it_waits_for(pool: Pool, what: dict[str, Any]) -> None:
-    Pool.objects.update(max_members=9)
-    passed_over(**what)
-    assert find("I17") == []
-
-
-def ports(name: str, **what: Any) -> None:
-    create_pool({"name": name, "slots": {"ports": "30000-30003", **what}, "members": {"max": 1, "list": [f"{name}-m"]}})
-
-
-SEARCHED: dict[str, dict[str, Any]] = {
-    "in a row": {"pools": ("eu",), "size": 2, "contiguous": True},
-    "on one member": {"pools": ("eu",), "size": 2, "on_one_member": True},
-    "several pools": {"pools": ("eu", "us")},
-    "the same numbers": {"pools": ("eu", "us"), "size": 2, "same_number": True},
-    "TCP and UDP": {"pools": ("apart",), "kind": "tcp_udp"},
-}
-
-
-@pytest.mark.parametrize("what", SEARCHED.values(), ids=SEARCHED)
-def test_i17_what_only_a_search_can_tell(pool: Pool, what: dict[str, Any]) -> None:
-    for name in ("eu", "us"):
-        ports(name, shared=True)
-    ports("apart", protocols=["tcp", "udp"])
-    plant("UPDATE slots_slot SET is_open = false WHERE number <> 30001")
-    claim = create_claim(ClaimRequest(requested_by="ana", **what))
-    age("claims_claim", claim.id)
-    names = ", ".join(what["pools"])
-    if claim.state == "bound":  # one number is enough: what is left is no second one
-        assert find("I17") == []
-        claim = create_claim(ClaimRequest(requested_by="ana", **what))
-        age("claims_claim", claim.id)
-    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
-    assert find("I17") == [], "what is open does not fit"
-    plant("UPDATE slots_slot SET is_open = true WHERE pool_id IN (SELECT id FROM pools_pool WHERE lanes <> '{slot}')")
-    plant("UPDATE slots_slot SET changed_at = now()")
-    assert find("I17") == [], "it has just become free"
-    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
-    each = " each" if len(what["pools"]) > 1 else ""
-    told_of = f"waits for {what.get('size', 1)} of {names}{each}, and what it asks for has been free for 6 s"
-    assert told("I17") == [(f"claim {claim.id}", told_of)]
-    plant("UPDATE pools_pool SET paused_until = now() + interval '1 h'")
-    assert find("I17") == [], "its pool takes a pause"
-    plant("UPDATE pools_pool SET paused_until = NULL")
-    mend("I17")
-    assert Claim.objects.get(pk=claim.id).state == "bound"
-
-
-def test_i17_closed_slots_are_not_free(pool: Pool) -> None:
-    passed_over()
-    for member in Member.objects.all():
-        cordon_member(member_id=member.pk, reason="disk")
-    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
-    assert find("I17") == []
-
-
-def test_i17_behind_somebody_whom_nobody_may_pass(pool: Pool) -> None:
-    held = fill()
-    large, small = ask(size=4), ask()
-    release_claim(claim_id=held[0].id, generation=held[0].generation)
-    for claim in (large, small):
-        age("claims_claim", claim.id)
-    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
-    assert [f.subject for f in find("I17")] == [f"claim {small.id}"]
-    plant('UPDATE claims_shape SET wait_reason = \'{"code": "not_enough", "passable": false}\' WHERE size = 4')
-    assert find("I17") == []
 
 
 # -- tasks and sets -----------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from claims.models import Claim, Task
 from pools.secrets import set_secret
 from tests.pages.kit import chief, make_pool, person
 from tests.pages.plankit import make_task_pool
-from tests.pages.test_views import browser_of, get
+from tests.pages.visits import browser_of, get
 
 pytestmark = pytest.mark.django_db(transaction=True)  # files are written outside every transaction
 

@@ -16,7 +16,7 @@ from project.kernel.actor import acting_as
 from project.kernel.models import Event
 from tests.pages.kit import chief, person
 from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
-from tests.pages.test_views import DIALOG, browser_of, get, off, post
+from tests.pages.visits import DIALOG, browser_of, get, off, post
 
 pytestmark = pytest.mark.django_db
 

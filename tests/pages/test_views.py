@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,10 +10,11 @@ from django.utils import timezone
 
 from claims.models import Claim
 from claims.selectors import view_claim
-from pools.models import Member, Pool, Token
+from pools.models import Pool, Token
 from project.kernel.models import Event
 from slots.services import pause_pool
 from tests.pages.kit import PASSWORD, chief, claim, make_pool, member, person, slot_of
+from tests.pages.visits import DIALOG, browser_of, get, off, post
 
 pytestmark = pytest.mark.django_db
 
@@ -30,26 +30,6 @@ PAGES = (
     "/events/",
     "/tokens/",
 )
-DIALOG = {"HX-Request": "true"}
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def get(client: Client, path: str, status: int = 200, **headers: str) -> str:
-    answer = client.get(path, headers=headers)
-    assert answer.status_code == status, (path, answer.status_code)
-    return answer.content.decode()
-
-
-def post(client: Client, path: str, **fields: Any) -> Any:
-    """As the dialog does: what was looked at comes along."""
-    shown = client.get(path, {k: v for k, v in fields.items() if k == "claim"}, headers=DIALOG).content.decode()
-    seen = re.search(r'name="seen" value="(\w+)"', shown)
-    return client.post(path, {"seen": seen[1] if seen else "", **fields}, headers=DIALOG)
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/claims/1/", "/pools/new/", "/search/?q=x", "/members/1/cordon/"])
@@ -80,12 +60,6 @@ def test_a_pool_one_may_not_see_is_not_there() -> None:
         text = get(client, path)
         assert "secret-owner" not in text
         assert "env-1" not in text
-
-
-def off(text: str, word: str) -> str | None:
-    """Why a button is off; None: it is on."""
-    found = re.search(rf'aria-disabled="true"( data-why="([^"]*)")?[^>]*>{word}', text)
-    return (found[2] or "") if found else None
 
 
 @pytest.mark.parametrize(
@@ -276,78 +250,6 @@ def test_a_claim_with_faults_says_each_at_its_field() -> None:
     text = post(browser_of(person("eve", "admin")), "/claims/new/", pool="env", size="many", hold_for="soon").content.decode()
     assert "many is not a whole number" in text
     assert "soon is not a length of time" in text
-
-
-def test_a_pool_form_with_five_faults_says_five_and_changes_nothing() -> None:
-    client = browser_of(chief())
-    fields = {
-        "name": "No Good",
-        "form": "plain",
-        "count": "0",
-        "members.min": "9",
-        "members.max": "3",
-        "lease.hold": "soon",
-        "drain.limit": "x",
-    }
-    answer = client.post("/pools/new/", fields)
-    text = answer.content.decode()
-    assert answer.status_code == 422
-    assert len(re.findall(r'<small class="fault"', text)) >= 5
-    assert not Pool.objects.exists()
-
-
-def test_a_pool_is_made_by_form_edited_and_deleted() -> None:
-    client = browser_of(chief())
-    fields = {
-        "name": "lab",
-        "form": "ports",
-        "ports": "30000-30003",
-        "protocols": "tcp udp",
-        "members.max": "3",
-        "list": "gw-1 site=hall\ngw-2",
-    }
-    answer = client.post("/pools/new/", fields)
-    assert (answer.status_code, answer["Location"]) == (302, "/pools/lab/")
-    assert {m.name: m.labels for m in Member.objects.all()} == {"gw-1": {"site": "hall"}, "gw-2": {}}
-    assert "30000–30003" in get(client, "/pools/lab/")
-    answer = client.post("/pools/lab/edit/", {"members.max": "8", "placement": "spread", "revision": "1", "reason": "growth"})
-    assert answer.status_code == 302, answer.content.decode()
-    assert Pool.objects.get().max_members == 8
-    assert client.post("/pools/lab/edit/", {"members.max": "9", "revision": "1"}).status_code == 409  # somebody was faster
-    assert post(client, "/pools/lab/delete/", reason="over", typed="lab").status_code == 204
-    assert Pool.objects.get().state in ("deleting", "gone")
-
-
-def test_a_pool_as_a_file() -> None:
-    client = browser_of(chief())
-    bad = client.post("/pools/new/", {"mode": "file", "file": "name: [unclosed"})
-    assert (bad.status_code, b"This is not YAML" in bad.content) == (422, True)
-    made = client.post("/pools/new/", {"mode": "file", "file": "kind: Pool\nname: lab\nslots: 2\nmembers: {max: 2, list: [{name: a}]}"})
-    assert made.status_code == 302
-    assert "name: lab" in get(client, "/pools/lab/?tab=policy")
-
-
-def test_members_are_added_removed_and_kept() -> None:
-    make_pool(members=1)
-    client = browser_of(chief())
-    assert post(client, "/pools/env/members/add/", names="env-9\nenv-8", labels="zone=eu").status_code == 204
-    assert member("env-9").labels == {"zone": "eu"}
-    wrong = post(client, "/pools/env/members/add/", names="-bad-\nenv-9").content.decode()
-    assert "-bad-:" in wrong and "env-9:" in wrong
-    claim()
-    path = f"/members/{member('env-1').pk}/"
-    assert post(client, f"{path}remove/", reason="swap", typed="env-1").status_code == 204
-    assert member("env-1").is_leaving
-    assert post(client, f"{path}keep/").status_code == 204
-    assert not member("env-1").is_leaving
-
-
-def test_many_members_are_shown_densely() -> None:
-    make_pool(members=61)
-    text = get(browser_of(chief()), "/pools/env/")
-    assert 'role="listbox"' in text
-    assert text.count('role="option"') == 61
-    assert 'data-cells="cells:env"' in text
 
 
 def test_a_token_is_shown_once_and_revoked() -> None:
