@@ -28,11 +28,11 @@ class Ear:
         self.told: queue.Queue[int | None] = queue.Queue()
         self.follower = PodFollower(bench.good_options, "berth", self.told.put)
 
-    def hear(self, wanted: int | None) -> float:
-        """Until this is told; how long it took."""
+    def hear(self, *wanted: int | None) -> float:
+        """Until one of these is told; how long it took."""
         start = time.monotonic()
         end = start + PATIENCE * load()
-        while self.told.get(timeout=max(0.1, end - time.monotonic())) != wanted:
+        while self.told.get(timeout=max(0.1, end - time.monotonic())) not in wanted:
             pass
         return time.monotonic() - start
 
@@ -78,7 +78,9 @@ def test_what_happens_while_the_watch_is_cut_is_told_after(bench: Bench, ear: Ea
 def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(bench: Bench, ear: Ear) -> None:
     bench.space.world.expire()
     ear.hear(None)
-    bench.create()
+    name = bench.create()
+    ear.hear(7, None)  # the server was away, too, and that was told first: then this one is found by a look
+    bench.space.run(name)
     ear.hear(7)
 
 
@@ -86,7 +88,9 @@ def test_a_server_that_was_away_is_followed_again(bench: Bench, ear: Ear) -> Non
     bench.space.world.kill()
     bench.space.world.start()
     ear.hear(None)
-    bench.create()
+    name = bench.create()
+    ear.hear(7, None)  # as above: what it knew from before may be too old for it
+    bench.space.run(name)
     ear.hear(7)
 
 
