@@ -9,6 +9,7 @@ from claims.boards import Queue, count_claims, count_waiting, in_pools
 from claims.display import claim_class, claim_word, match_of
 from claims.selectors import ClaimFilter, list_claims, queue_of_pool
 from pools.access import Identity
+from pools.layout import PAIRED
 from pools.models import Member, Pool
 from pools.selectors import LIVE, list_pools
 from project.kernel import words
@@ -90,7 +91,7 @@ def wanted_words(claim: ClaimView) -> str:
     if claim.kind and claim.kind not in ("slot", "node", "port"):
         parts.append(claim.kind)
     if claim.size > 1:
-        parts.append(f"{claim.size} slots")
+        parts.append(f"{claim.size} {'numbers' if claim.kind in PAIRED else 'slots'}")
     if len(claim.pools) > 1:
         parts.append(f"in {len(claim.pools)} pools")
     parts += [

@@ -4,7 +4,7 @@ A reader answers the value, or None (or the default) after it has noted a fault;
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -153,27 +153,47 @@ def read_name(value: Any, where: str, faults: Faults, pattern: re.Pattern[str], 
     return ""
 
 
-def read_labels(value: Any, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
-    """Labels are text for text: a number or a yes would be written differently by the next person."""
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What names with values are, where somebody writes them."""
+
+    are: str  # "labels are"
+    example: str
+    many: str
+    most: int
+    longest: int
+    fault_of: Callable[[Any], tuple[str, str] | None]  # of a name: what is wrong, and the way out
+
+
+def read_texts(value: Any, where: str, faults: Faults, texts: Texts) -> dict[str, str]:
+    """Text for text: a number or a yes would be written differently by the next person."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; labels are names with values.", "Write them like {zone: eu-1}.")
+        faults.add(where, f"This is {kind_of(value)}; {texts.are} names with values.", f"Write it like {texts.example}.")
         return {}
-    if len(value) > most:
-        faults.add(where, f"{len(value)} labels are too many.", f"Use {most} at most.")
+    if len(value) > texts.most:
+        faults.add(where, f"{len(value)} {texts.many} are too many.", f"Use {texts.most} at most.")
         return {}
-    labels: dict[str, str] = {}
-    for key, text in value.items():
-        if not isinstance(key, str) or not LABEL.fullmatch(key):
-            faults.add(at(where, shown(key)), "This is not a label's name.", LABEL_RULE)
+    found: dict[str, str] = {}
+    for name, text in value.items():
+        if (fault := texts.fault_of(name)) is not None:
+            faults.add(at(where, shown(name)), *fault)
         elif not isinstance(text, str):
-            faults.add(at(where, key), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
-        elif len(text) > 255 or "\x00" in text:
-            faults.add(at(where, key), "This value is too long or holds a NUL character.", "Use 255 characters at most.")
+            faults.add(at(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
+        elif len(text) > texts.longest or "\x00" in text:
+            faults.add(at(where, name), "This value is too long or holds a NUL character.", f"Use {texts.longest} characters at most.")
         else:
-            labels[key] = text
-    return labels
+            found[name] = text
+    return found
+
+
+def read_labels(value: Any, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
+    return read_texts(value, where, faults, Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label))
+
+
+def _fault_of_label(name: Any) -> tuple[str, str] | None:
+    return None if isinstance(name, str) and LABEL.fullmatch(name) else ("This is not a label's name.", LABEL_RULE)
 
 
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")

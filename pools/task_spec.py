@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pools.durations import format_duration
-from pools.fields import Faults, at, kind_of, read_duration, read_mapping, shown
+from pools.fields import Faults, Texts, at, read_duration, read_mapping, read_texts, shown
 from pools.sizes import format_size, parse_size
 
 FIELDS = ("timeout", "log", "plan", "env", "git", "cpu", "memory", "binary")
@@ -90,27 +90,14 @@ def read_size(
 
 def read_env(value: Any, where: str, faults: Faults) -> dict[str, str]:
     """Names with values, as text. Whatever begins with BERTH_ is the agent's own."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; an environment is names with values.", "Write it like {TF_LOG: INFO}.")
-        return {}
-    if len(value) > MOST_ENV:
-        faults.add(where, f"{len(value)} variables are too many.", f"Use {MOST_ENV} at most.")
-        return {}
-    found: dict[str, str] = {}
-    for name, text in value.items():
-        if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            faults.add(at(where, shown(name)), "This is no name of a variable.", "Use letters, digits and underscores, no digit first.")
-        elif name.startswith(OURS):
-            faults.add(at(where, name), f"Names that begin with {OURS} are the agent’s own.", "Choose another name.")
-        elif not isinstance(text, str):
-            faults.add(at(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
-        elif len(text) > LONGEST_VALUE or "\x00" in text:
-            faults.add(at(where, name), "This value is too long or holds a NUL character.", f"Use {LONGEST_VALUE} characters at most.")
-        else:
-            found[name] = text
-    return found
+    form = Texts("an environment is", "{TF_LOG: INFO}", "variables", MOST_ENV, LONGEST_VALUE, _fault_of_variable)
+    return read_texts(value, where, faults, form)
+
+
+def _fault_of_variable(name: Any) -> tuple[str, str] | None:
+    if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
+        return "This is no name of a variable.", "Use letters, digits and underscores, no digit first."
+    return (f"Names that begin with {OURS} are the agent’s own.", "Choose another name.") if name.startswith(OURS) else None
 
 
 def read_hosts(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
