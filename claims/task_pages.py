@@ -29,7 +29,7 @@ from project.kernel.errors import NotFound
 from project.kernel.regions import Opened, Subject, region
 
 LINES = 12
-CUT_OFF = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
+CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
 SETTLED = {"applied": "it was applied", "not_applied": "nothing of it was applied", "unknown": "part of it may be there"}
 NAMED = 4  # people who could say yes
 ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -165,7 +165,7 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     """What has to be said before the plan: why it waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
-    lost = claim.outcome in CUT_OFF and last is not None and last.step == "apply" and last.outcome not in ("applied", "failed")
+    lost = claim.outcome in CUT_SHORT and last is not None and last.step == "apply" and last.outcome not in ("applied", "failed")
     told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
     settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
     return {"probably": probably(claim), "last": last, "lost_apply": lost, "settled": settled}
@@ -192,7 +192,11 @@ def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     member = Member.objects.filter(pk=claim.slots[0].member_id).first() if claim.slots else None
     return {
         "member": member,
-        "member_css": "draining" if member and member.is_leaving else "cordoned" if member and member.is_cordoned else "",
+        "member_css": "draining"
+        if member and (member.is_leaving or member.drain_until)
+        else "cordoned"
+        if member and member.is_cordoned
+        else "",
         "held": words.duration((now - claim.bound_at).total_seconds()) if claim.bound_at and claim.holds else "",
         "lines": lines[:LINES],
         "more": more is not None or len(lines) > LINES,

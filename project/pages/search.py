@@ -82,7 +82,12 @@ def members(identity: Identity, text: str) -> list[Hit]:
         found = found.filter(pool_id__in=visible)
     hits = []
     for member in found[:EACH]:
-        css = member_class(member.state, is_cordoned=member.is_cordoned, is_leaving=member.is_leaving, is_lost=member.lost_at is not None)
+        css = member_class(
+            member.state,
+            is_cordoned=member.is_cordoned,
+            is_leaving=member.is_leaving or member.drain_until is not None,
+            is_lost=member.lost_at is not None,
+        )
         href = f"/pools/{member.pool.name}/?{urlencode({'member': member.name})}"
         hits.append(
             Hit(

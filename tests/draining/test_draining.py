@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims.finalization import look_at_due_claims
+from claims.finalization import look_at_due_claims, lose_claims
 from claims.selectors import view_claim
 from claims.services.draining import force_drain, list_kept
 from claims.services.reserving import reserve_parked
@@ -17,6 +17,7 @@ from pools.selectors import config_of, get_pool
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event
 from slots.draining import LONGEST, list_stuck, settle_drain, undrain_member
+from slots.liveness import lose_member
 from slots.models import Slot
 from slots.performers import settle_report
 from slots.requiring import moment
@@ -442,6 +443,16 @@ def test_a_silent_one_is_emptied_all_the_same() -> None:
     finalize()
     assert again(claim).state == "waiting"
     assert find().state == "deleting"
+
+
+def test_one_that_is_lost_while_it_drains_goes_with_what_was_there() -> None:
+    agents(members=2)
+    claim = begin(task())
+    drain()
+    lose_member(member_id=member().pk, reason="offline for 10 min")
+    lose_claims()
+    finalize()
+    assert (again(claim).state, find().state) == ("blocked", "deleting")
 
 
 def test_a_claim_that_cannot_be_dealt_with_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
