@@ -29,6 +29,37 @@ SELECT claim_id, slot_id, generation FROM pair
 state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
     due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
 
+-- _create_one: a simple claim, its slot and its event; what it becomes and where.
+WITH q AS MATERIALIZED (
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
+    AND (%(told)s::text IS NULL OR token_told(%(token)s::varchar) = %(told)s::text) FOR KEY SHARE),
+free AS MATERIALIZED (
+  SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
+    SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
+      AND q.is_willing AND %(state)s::text = 'waiting' AND NOT ({_rivals})
+    ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
+  LIMIT 1),
+c AS (
+  INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, workspace_id, is_serial, step,
+    state, generation, bound_at, due_at)
+  SELECT %(shape)s, q.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
+    CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
+    CASE WHEN f.id IS NOT NULL THEN now() END,
+    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
+  FROM q LEFT JOIN free f ON true
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
+  FROM c, free WHERE slots_slot.id = free.id AND c.state = 'bound'),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
+  SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s, %(reason)s FROM c LEFT JOIN free ON true)
+
+-- _created_one: the answer to it, so that nothing is read again.
+SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
+FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
+
 -- _rivals: somebody of q.rank or better stands in a line that takes slots of the lane l.lane of the pool q (id, name). Not counted is a
 -- line that nothing free here would serve, as the allocator found (passable): those behind it need not wait with it. Only lines in
 -- which somebody waits are looked at, a hop each, however many others the pool has; a claim over several pools stands under the first
@@ -77,36 +108,16 @@ WITH line AS MATERIALIZED (
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
 -- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
 -- more (no told: the caller was asked for before).
-WITH q AS MATERIALIZED (
-  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
-    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
-    AND (%(told)s::text IS NULL OR token_told(%(token)s::varchar) = %(told)s::text) FOR KEY SHARE),
-free AS MATERIALIZED (
-  SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-    SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
-      AND q.is_willing AND %(state)s::text = 'waiting' AND NOT ({_rivals})
-    ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
-  LIMIT 1),
-c AS (
-  INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, workspace_id, is_serial, step,
-    state, generation, bound_at, due_at)
-  SELECT %(shape)s, q.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
-    CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
-    CASE WHEN f.id IS NOT NULL THEN now() END,
-    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
-  FROM q LEFT JOIN free f ON true
-  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
-s AS (
-  UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = 0, generation = c.generation, changed_at = now()
-  FROM c, free WHERE slots_slot.id = free.id AND c.state = 'bound'),
-e AS (
-  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
-  SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s, %(reason)s FROM c LEFT JOIN free ON true),
+{_create_one},
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
-SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
-FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
+{_created_one}
+
+-- create_and_bind_here: the same where nothing is to be done outside. A statement that may write an operation costs a twentieth more, also
+-- when it writes none.
+{_create_one}
+{_created_one}
 
 -- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
 -- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.

@@ -125,7 +125,7 @@ def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = No
     pool = route.pools[0]
     assert pool is not None
     return CLAIMS.one(
-        "create_and_bind",
+        "create_and_bind" if pool.queue else "create_and_bind_here",
         revision=pool.revision, lanes=route.lanes, pool_name=pool.name, line=route.digest, queue=pool.queue,
         token=None if proof is None else proof.hash, told=None if proof is None else proof.told, **values,
     )  # fmt: skip

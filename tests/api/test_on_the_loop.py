@@ -140,7 +140,7 @@ async def test_one_statement_and_the_answer_of_always(ask: Asker, statements: li
     status, body = await ask({"pool": "lab", "owner": "pod:1"}, (b"idempotency-key", b"k"))
     assert (status, body["state"], body["owner"], body["requested_by"], body["key"]) == (201, "bound", "pod:1", "ana", "k")
     assert len(body["slots"]) == 1
-    assert statements == ["create_and_bind"]
+    assert statements == ["create_and_bind_here"]
     assert ask.headers["Location"] == f"/api/v1/claims/{body['id']}/"
     on_loop = ask.headers
     assert (await ask({"pool": "lab", "size": 2}))[0] == 201  # this one is for a thread

@@ -164,7 +164,7 @@ def test_ranks_of_one_pool_take_turns(gatherer: Watched, statements: list[str]) 
         pass
     claims = [future.result() for future in futures]
     assert [claim.state for claim in claims] == ["bound", "waiting", "bound"]
-    assert statements == ["create_gathered", "create_and_bind"]
+    assert statements == ["create_gathered", "create_and_bind_here"]
     assert is_sound()
 
 
@@ -229,7 +229,7 @@ def test_within_a_transaction_nobody_waits_for_others(statements: list[str]) -> 
     make_pool()
     with transaction.atomic():
         assert ask().state == "bound"
-    assert statements == ["create_and_bind"]
+    assert statements == ["create_and_bind_here"]
 
 
 def test_a_crowd_for_real() -> None:
