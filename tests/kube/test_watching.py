@@ -302,8 +302,8 @@ def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:
 
 def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(bench: KubeHarness, watcher: Watcher) -> None:
     """The stamp is in the database: a watcher that has just started and hears nothing gives none."""
-    scaling = {"policy": "fixed", "size": 2, "cooldown": {"up": "0s", "down": "0s"}}
-    more = {"members": {"min": 0, "max": 3}, "scaling": scaling}
+    scaling: dict[str, Any] = {"policy": "fixed", "size": 2, "cooldown": {"up": "0s", "down": "0s"}}
+    more: dict[str, Any] = {"members": {"min": 0, "max": 3}, "scaling": scaling}
     pool = make(bench, **more)
     look(watcher)
     with acting_as("scale"):
