@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .conftest import Agent
-from .server import Server
+from .server import Exchange, Server
 
 MAIN = """
 variable "text" { type = string }
@@ -146,3 +146,34 @@ def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
     assert (result["outcome"], result["code"]) == ("failed", "state_locked"), result
     server.cancel(3, 31)
     server.wait(lambda: (3, 31) in server.stopped)
+
+
+def test_tofu_state_that_its_backend_does_not_take_is_rescued(bench: Bench, server: Server, tmp_path: Path) -> None:
+    """It was applied, and nobody would know: the state is kept on the agent, and the log says where."""
+    written = []
+
+    def backend(exchange: Exchange) -> None:
+        if exchange.command == "GET":
+            exchange.answer(404)
+        else:
+            written.append(exchange.body)
+            exchange.answer(507, raw=b"no space left")
+
+    server.hooks["/state"] = backend
+    proof = tmp_path / "proof"
+    address = f'  backend "http" {{\n    address   = "{server.url}/state"\n    retry_max = 0\n  }}\n'
+    main = f'terraform {{\n{address}}}\nresource "terraform_data" "one" {{\n  input = "kept-by-nobody"\n'
+    main += f'  provisioner "local-exec" {{ command = "echo applied >> {proof}" }}\n}}\n'
+    bench.source = server.archive(pack({"main.tf": main}))
+    planned = bench.run(1, 10)
+    assert planned["outcome"] == "planned", server.log(1, 10)
+    assert written == []
+    plan = {"digest": planned["digest"], "size": len(server.plans[1, 10]), "facts": planned["facts"], "has_file": True}
+    applied = bench.run(1, 11, "apply", plan=plan)
+    assert (applied["outcome"], applied["code"]) == ("failed", "state_not_saved"), server.log(1, 11)
+    assert proof.read_text() == "applied\n" and len(written) >= 1
+    kept = bench.agent.state / "rescued" / "1-11.tfstate"
+    assert str(kept) in applied["reason"]
+    state = json.loads(kept.read_text())
+    assert state["resources"][0]["instances"][0]["attributes"]["input"]["value"] == "kept-by-nobody"
+    assert kept.stat().st_mode & 0o077 == 0, "a state holds secrets"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from claims import logs
 from claims.answers import ClaimView
 from claims.logs import CHUNK_BYTES, Flow, Piece, add_log, list_runs, read_log, read_pieces, read_text
 from claims.models import LogChunk, Run
@@ -165,3 +166,18 @@ def test_calls_that_cross_lose_and_double_nothing() -> None:
         thread.join(60)
     assert not failed
     assert whole(claim) == "".join(texts)
+
+
+def test_pieces_are_bounded_however_small_they_are(claim: ClaimView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_PIECES", 3)
+    add(claim, Piece(0, "a"), Piece(1, "b"))
+    with pytest.raises(Conflict) as caught:
+        add(claim, Piece(2, "c"), Piece(3, "d"))
+    assert (caught.value.code, caught.value.data["next"]) == ("log_full", 2)
+    add(claim, Piece(2, "c"))
+    for _ in range(5):
+        with pytest.raises(Conflict):
+            add(claim, Piece(3, "d"))
+    assert whole(claim) == "abc"
+    assert Event.objects.filter(verb="log_limit", claim_id=claim.id).count() == 1, "an agent that tries and tries writes one event"
+    assert "log_limit" not in list_runs(claim.id)[0].facts
