@@ -246,6 +246,19 @@ GLYPHS = {
     "settle": "done",
     "log_limit": "ready",
     "stale_report": "outdated",
+    "scale": "ready",
+    "pin": "ready",
+    "unpin": "ready",
+    "pause_scaling": "paused",
+    "resume_scaling": "active",
+    "freeze": "frozen",
+    "thaw": "active",
+    "unfreeze": "active",
+    "configure": "ready",
+    "roll": "outdated",
+    "pause_roll": "paused",
+    "resume_roll": "active",
+    "stop_roll": "failed",
     "refused_agent": "failed",
 }
 
@@ -344,6 +357,8 @@ def _other(row: EventRow, names: Names) -> list[Part]:
         parts = [Part(OTHER_WORDS[row.verb])]
         parts += [Part(": "), Part(str(subject), is_strong=True)] if subject else []
         parts += [Part(f" {word}") for word in (data.get("token"), data.get("role")) if word]
+    elif row.verb == "scale" and row.before == row.after:
+        parts = [Part(f"stays at {row.before}")]
     else:
         parts = [Part(POOL_WORDS.get(row.verb, row.verb.replace("_", " ")))]
     pool = names.pools.get(row.pool_id or 0)

@@ -260,7 +260,7 @@ def write_down(decided: Sequence[tuple[Subject, Decision]]) -> None:
 def _tell(subject: Subject, decision: Decision) -> None:
     if decision.verdict in TOLD:
         count = str(len(subject.snapshot.there))
-        record("scale", pool_id=subject.id, before=count, after=count, reason=f"{decision.words}: {decision.reason}")
+        record("scale", pool_id=subject.id, before=count, after=count, reason=decision.reason)
 
 
 def _columns(decisions: Iterable[Decision]) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def pin(request: Any, name: str) -> HttpResponse:
         fields=[Field("count", "Members", "number", str(there), f"0 to {pool.max_members}; {there} now", is_needed=True), length()],
         affected=leave[:SHOWN] if wanted < there else (),
         affected_more=max(0, len(leave) - SHOWN),
+        each="member",
+        last="",
         facts=[
             *now_facts(board),
             ("Could go now", f"{words.plural(board.can_go, 'member')}: fewer are needed only as far as they are idle"),
@@ -229,7 +231,8 @@ def roll(request: Any, name: str) -> HttpResponse:
         "Where there is room, one more is made first. A new one that is not ready in time stops it.",
         affected=affected[:SHOWN],
         affected_more=max(0, len(affected) - SHOWN),
-        last="Now",
+        each="member",
+        last="",
         facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "it is not")],
         note="Can be paused at any time.",
         nothing="" if affected or board.is_under_way or pool.roll_stopped_at else "No member is outdated.",

@@ -53,6 +53,7 @@ class Question:
     fields: Sequence[Field] = ()
     affected: Sequence[Affected] = ()
     affected_more: int = 0  # rows that are not shown
+    each: str = "claim"  # what a row of it is
     last: str = "Loses"  # the head of the last column of what it affects
     facts: Sequence[tuple[str, str]] = ()
     reason: str = "needed"  # needed | optional | none

@@ -81,8 +81,8 @@ class Row:
     def next(self) -> tuple[str, str]:
         """What stands out, in a few words, and where it leads."""
         href = f"/pools/{self.pool.name}/"
-        if self.css == "paused":
-            return "paused until", href
+        if self.css in ("paused", "frozen"):
+            return f"{self.css} until", href
         if self.css in ("deleting", "pending"):
             return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[self.css], href
         if not self.members.there:
@@ -155,7 +155,7 @@ def attention(identity: Identity) -> dict[str, Any]:
             _lost(pools, slots),
             _errors(),
             Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
-            _paused([pool for pool in pools if pool.paused_until and pool.paused_until > now], queues),
+            _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
         ]
     }
 
@@ -207,10 +207,17 @@ def _errors() -> Place:
     )
 
 
-def _paused(paused: list[Pool], queues: dict[str, Queue]) -> Place:
+def closed_until(pool: Pool, now: datetime) -> datetime | None:
+    """A pause, or a freeze."""
+    return pool.paused_until if pool.paused_until and pool.paused_until > now else pool.frozen_until
+
+
+def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Place:
     if not paused:
-        return Place(0, "frozen", "pools paused", "Every pool hands out what is free")
-    first = min(paused, key=lambda pool: pool.paused_until or datetime.max)
+        return Place(0, "frozen", "pools paused or frozen", "Every pool hands out what is free")
+    first = min(paused, key=lambda pool: closed_until(pool, now) or now)
+    is_paused = first.paused_until is not None and first.paused_until > now
+    kinds = {"paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused}
     waiting = sum(queues.get(pool.name, Queue()).count for pool in paused)
     more = f", and {len(paused) - 1} more" if len(paused) > 1 else ""
     wait = (
@@ -221,11 +228,11 @@ def _paused(paused: list[Pool], queues: dict[str, Queue]) -> Place:
     return Place(
         len(paused),
         "frozen",
-        "pool paused" if len(paused) == 1 else "pools paused",
-        f"“{first.pause_reason}”{more}. {wait}",
+        f"{'pool' if len(paused) == 1 else 'pools'} {' or '.join(sorted(kinds, reverse=True))}",
+        f"{f'“{first.pause_reason}”' if is_paused else first.freeze_reason[:1].upper() + first.freeze_reason[1:]}{more}. {wait}",
         lead=f"{first.name} until",
         href=f"/pools/{first.name}/",
-        until=first.paused_until,
+        until=closed_until(first, now),
     )
 
 

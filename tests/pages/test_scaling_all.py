@@ -179,3 +179,15 @@ def test_the_calendar_shows_windows_by_any_clock(pages: Client) -> None:
     for odd in ("zone=Nowhere", "week=99999", "week=-1", "week=x&zone=%00"):
         assert pages.get(f"/scaling/?view=freezes&{odd}").status_code == 200
     assert "Earlier" in pages.get("/scaling/?view=freezes&week=3").content.decode()
+
+
+def test_a_frozen_pool_has_its_place_on_the_overview(pages: Client) -> None:
+    found = fill()
+    text = pages.get("/").content.decode()
+    assert "pool frozen" in text
+    assert "frozen until" in text
+    assert "Frozen: release: " in text
+    asked = pages.get("/pools/old/scaling/roll/").content.decode()
+    assert "2 members are affected" in asked
+    told = pages.get(f"/pools/{found['full'].name}/?tab=events").content.decode()
+    assert "stays at 1" in told
