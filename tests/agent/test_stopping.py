@@ -89,7 +89,7 @@ def test_told_twice_it_ends_its_tasks(signals: tuple[int, ...], server: Server, 
 
 
 def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, start_agent: Callable[..., Agent]) -> None:
-    agent = start_agent("--exit-when-away", "1")
+    agent = start_agent("--exit-when-away", "8")
     server.order(1, 10, commands={"plan": "echo begun; sleep 2; echo done"})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.hooks[""] = lambda exchange: exchange.answer(503)
@@ -100,7 +100,7 @@ def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, sta
     server.hooks.clear()
     assert server.result(1, 10)["outcome"] == "planned"
     server.hooks[""] = lambda exchange: exchange.answer(503)
-    assert agent.process.wait(20) == 0
+    assert agent.process.wait(60) == 0
 
 
 def test_what_waits_to_be_reported_holds_up_no_end(server: Server, start_agent: Callable[..., Agent]) -> None:
