@@ -64,7 +64,7 @@ class Fault(ErrorDetail):
 
 
 class Strict:
-    """A serializer that refuses what it does not know, by name, together with all other faults."""
+    """A serializer that refuses what it does not know, by name, and numbers where texts are meant, together with all other faults."""
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = self._unknown(data) if isinstance(data, Mapping) else {}
@@ -90,6 +90,8 @@ class Strict:
                 ]
             elif fields[name].read_only:
                 found[str(name)] = [Fault("This field is set by Berth.", "Leave it out.")]
+            elif type(fields[name]) is serializers.CharField and isinstance(data[name], int | float):
+                found[str(name)] = [Fault("This is a number, not a text.", "Put it in quotes.")]
         return found
 
 

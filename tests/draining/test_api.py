@@ -84,8 +84,9 @@ def test_it_is_taken_back(client: Caller) -> None:
         ({"reason": "x", "within": "30m", "force": True}, "within"),
         ({"reason": "x", "within": "365d"}, "until"),
         ({"reason": "x", "deadline": "30m"}, "deadline"),
+        ({"reason": 7}, "reason"),
     ],
-    ids=["no reason", "past", "no offset", "no length", "two deadlines", "too far", "unknown"],
+    ids=["no reason", "past", "no offset", "no length", "two deadlines", "too far", "unknown", "a number"],
 )
 def test_a_body_that_cannot_be(client: Caller, body: dict[str, Any], field: str) -> None:
     begin(task())
