@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pools.scaling import Decision, Fixed, Limits, Member, OnDemand, Pin, Policy, Roll, Snapshot, Utilisation, Warm, decide, decide_roll
 from tests.scaling.kit import member, snapshot, waits
-from tests.scaling.test_properties import policies, snapshots, victims_of
+from tests.scaling.test_properties import SLOW, policies, snapshots, victims_of
 
 KEEP = OnDemand(idle_for=None)  # wants as many as are there
 
@@ -206,7 +206,7 @@ def rolling(draw: st.DrawFn) -> Snapshot:
     return replace(s, members=there, surge=surge, roll=roll)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
 @given(rolling(), policies)
 def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
@@ -227,7 +227,7 @@ def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: 
         assert not (s.limits.paused or s.limits.frozen)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(rolling(), policies)
 def test_without_anybody_outdated_nothing_is_different(s: Snapshot, policy: Policy) -> None:
     s = replace(s, members=tuple(m._replace(is_outdated=False) for m in s.members), surge=None)
