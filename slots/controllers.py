@@ -36,7 +36,8 @@ BACKOFF = Backoff(5.0, 60.0)
 ALIGN_EVERY = 5.0  # seconds between two looks at which places are to be followed
 PER_PLACE = 4  # looks under way at a place
 MOST_ASKED = 32  # looks under way in all
-PACE = 0.5  # seconds between two looks at a pool that was told of: many changes come together
+PACE = 0.5  # seconds at least between two looks at a pool that was told of: many changes come together
+RESTS = 5  # times as long as its look took, such a pool is left alone: that of thousands of members is dear
 WAIT = 0.5  # seconds for an answer until other pools are looked at again
 
 
@@ -48,6 +49,7 @@ class Asked:
     place: str
     before: PoolSnapshot
     started: datetime
+    begun: float  # monotonic
     answer: Future[Look]
 
 
@@ -59,10 +61,11 @@ class Watcher(Controller):
     def __init__(self) -> None:
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, datetime] = {}
-        self._looked: dict[int, float] = {}
+        self._rests: dict[int, float] = {}  # monotonic: until when a pool that was told of is left alone
         self._asked: dict[int, Asked] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._told = Told(self._wake)
+        self._unmet: frozenset[int] = frozenset()  # told of, and considered by this step
         self._followers = Followers(self._told)
         self._align_at = 0.0
 
@@ -89,8 +92,9 @@ class Watcher(Controller):
             self._followers.align()
 
     def _begin(self) -> bool:
-        """True: something was looked at, or begun."""
-        for pool in self._list_due():
+        """True: something was looked at here."""
+        told, self._unmet = self._told.ids, frozenset()
+        for pool in self._list_due(told):
             try:
                 place = provider_class(pool.provider).place_of(spec_of(pool).options)
             except ProviderError as error:
@@ -101,16 +105,18 @@ class Watcher(Controller):
                 return True  # others are looked up again: it may have taken long
             if len(self._asked) < MOST_ASKED and Counter(asked.place for asked in self._asked.values())[place] < PER_PLACE:
                 self._ask(pool, place)
+        self._unmet = told  # those of them that were due are begun, or have their turn in the next step
         return False
 
-    def _list_due(self) -> list[Pool]:
-        now, moment, told = _now(), time.monotonic(), self._told.ids
+    def _list_due(self, told: frozenset[int]) -> list[Pool]:
+        now, moment = _now(), time.monotonic()
         waiting = {pool_id for pool_id, until in self._not_before.items() if until > now and pool_id not in told}
-        paced = {pool_id for pool_id in told if moment - self._looked.get(pool_id, -PACE) < PACE}
+        paced = {pool_id for pool_id in told if self._rests.get(pool_id, 0.0) > moment}
         due = Pool.objects.filter(LIVE).filter(_is_due(now) | Q(pk__in=told)).exclude(pk__in=waiting | paced | set(self._asked))
         return list(due.order_by(F("observed_at").asc(nulls_first=True), "id")[:MOST_ASKED])
 
     def _look_here(self, pool: Pool) -> None:
+        self._told.take(pool.pk)
         with try_lock(CONTROLLER, f"watch:{pool.pk}") as is_ours:
             if not is_ours:
                 self._not_before[pool.pk] = _now() + timedelta(seconds=1)
@@ -128,22 +134,31 @@ class Watcher(Controller):
         if self._threads is None:
             self._threads = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="look")
         self._told.take(pool.pk)
-        self._looked[pool.pk] = time.monotonic()
+        self._rests[pool.pk] = time.monotonic() + PACE
         started = _now()
         before = snapshot_whole(pool)
-        self._asked[pool.pk] = Asked(pool, place, before, started, self._threads.submit(ask_provider, before))
+        self._asked[pool.pk] = Asked(pool, place, before, started, time.monotonic(), self._threads.submit(ask_provider, before))
 
     def _finish(self) -> bool:
         """True: there is more to come."""
-        paced = bool(self._told.ids) and self.wake_up is not None
         if not self._asked:
-            if paced:
-                time.sleep(PACE / 5)
-            return paced
+            return self._rest()
         wait([asked.answer for asked in self._asked.values()], timeout=WAIT, return_when=FIRST_COMPLETED)
         for asked in [asked for asked in self._asked.values() if asked.answer.done()]:
             del self._asked[asked.pool.pk]
+            self._rests[asked.pool.pk] = max(self._rests[asked.pool.pk], time.monotonic() + RESTS * (time.monotonic() - asked.begun))
             self._write_down(asked)
+        return True
+
+    def _rest(self) -> bool:
+        """True: somebody was told of and has to wait for a moment. Who is told of and has gone is forgotten."""
+        moment = time.monotonic()
+        for pool_id in self._unmet & self._told.ids:  # not those that were told of since
+            if self._rests.get(pool_id, 0.0) <= moment:
+                self._told.take(pool_id)
+        if not self._told.ids or self.wake_up is None:
+            return False
+        time.sleep(PACE / 5)
         return True
 
     def _write_down(self, asked: Asked) -> None:

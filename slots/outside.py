@@ -11,7 +11,7 @@ from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.operations import ProviderError, hurry_lane, hurry_pool
 from slots.liveness import lose_member, note_down, take_offline
-from slots.rows import S, lane_of
+from slots.rows import S, end_member, lane_of
 
 LONGEST = 300
 LONGEST_ERROR = 2000
@@ -68,6 +68,16 @@ def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
 def hurry_member(member_id: int) -> bool:
     """Its operation is due now: what it waits for outside may have happened."""
     return hurry_lane(lane_of(member_id))
+
+
+def forget_member(*, member_id: int, reason: str) -> bool:
+    """It is being removed, and nobody can say any more that it is gone: a person does. False: it is not being removed."""
+    with transaction.atomic():
+        _, member = lock_member(member_id)
+        if member.state != "deleting":
+            return False
+        end_member(member, reason)
+    return True
 
 
 def note_provider_error(pool: Pool, error: ProviderError) -> bool:

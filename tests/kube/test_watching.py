@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from claims.scaling import scale_pools
@@ -286,6 +287,22 @@ def test_a_cluster_that_hangs_holds_up_no_other_pool(bench: KubeHarness, watcher
     assert Pool.objects.get(pk=pool.pk).observed_at is None
     bench.space.world.heal()
     bench.space.world.cut()
+
+
+def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(bench: KubeHarness, watcher: Watcher) -> None:
+    """Its cluster was switched off for good: the pool could not be deleted."""
+    pool, member = ready(bench, watcher)
+    with pytest.raises(CommandError, match="Remove it first"):
+        call_command("forget_member", "lab/a", reason="the cluster is gone")
+    update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": []}})
+    call_command("forget_member", "lab/a", reason="the cluster is gone")
+    member.refresh_from_db()
+    assert member.state == "gone"
+    assert Event.objects.get(verb="gone", member_id=member.pk).reason == "the cluster is gone"
+    perform_due("kubernetes")
+    look_again(watcher)
+    name = member.external_id.partition("/")[0]
+    bench.space.until(lambda: "deletionTimestamp" in bench.space.pod(name)["metadata"])  # it was there after all
 
 
 def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:

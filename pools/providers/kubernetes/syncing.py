@@ -28,6 +28,7 @@ from pools.providers.kubernetes.phases import OVERDUE, Mine, judge, judge_pod, r
 from project.kernel.operations import ConflictError, ProviderError
 
 SOON = 2.0  # seconds until another look at what should be done in a moment
+EMPTY_GRACE = 30  # seconds for a pod in which nothing runs any more, whatever its template gives one that works
 PATIENCE = 30.0  # where the watch tells us before, and this is for when it does not
 
 
@@ -129,8 +130,8 @@ def remove(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine)
         remove_secret(api, pool, member, incarnation)
     pods = [*mine.older, *([mine.current] if mine.current is not None else [])]
     for pod in pods:
-        if not is_ending(pod):
-            api.delete_pod(pod)
+        if not is_ending(pod) or is_far(pod):
+            api.delete_pod(pod, EMPTY_GRACE)
     left = [there for pod in pods if (there := api.get_pod(name_of(pod))) is not None and uid_of(there) == uid_of(pod)]
     if not left:
         return MemberReport(is_gone=True)
@@ -148,6 +149,12 @@ def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int])
         if secret is not None and secret["metadata"].get("labels", {}).get(INSTALLATION) == installation_of(pool):
             api.delete_secret(secret)
         api.delete_pod(pod)
+
+
+def is_far(pod: Object) -> bool:
+    """Somebody gave it long to end while it was at work. A second word makes that shorter, never longer."""
+    until = read_moment(pod["metadata"].get("deletionTimestamp"))
+    return until is not None and (until - datetime.now(UTC)).total_seconds() > 2 * EMPTY_GRACE
 
 
 # -- the token -----------------------------------------------------------------------------------------------------------------------------

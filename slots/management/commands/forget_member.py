@@ -1,0 +1,32 @@
+"""manage.py forget_member POOL/MEMBER: for what is to go where nobody can confirm it any more, because its cluster is gone for good."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from pools.models import Member
+from pools.selectors import LIVE
+from project.kernel.actor import acting_as
+from project.kernel.commands import shell_actor
+from slots.outside import forget_member
+
+
+class Command(BaseCommand):
+    help = "End a member that is being removed without the word of its provider. What of it is still there is left there."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("member", metavar="POOL/MEMBER")
+        parser.add_argument("--reason", required=True, help="it stands in the events")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        pool, _, name = options["member"].partition("/")
+        member = Member.objects.filter(LIVE, pool__name=pool, name=name).exclude(pool__state="gone").first()
+        if member is None:
+            raise CommandError(f"There is no member {name or '?'} in a pool {pool}. Write it as POOL/MEMBER.")
+        with acting_as(shell_actor()):
+            if not forget_member(member_id=member.pk, reason=options["reason"]):
+                raise CommandError(f"{name} is {member.state}. Remove it first: only what is being removed is forgotten.")
+        self.stdout.write(
+            f"{name} of {pool} is forgotten. If its cluster comes back, what is left of it there is removed with the next look."
+        )
