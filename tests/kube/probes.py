@@ -218,9 +218,9 @@ def secrets(space: Space) -> Any:
 
 
 def ahead(pod: Thing) -> float:
-    """Seconds until it is due, roughly."""
+    """Minutes until it is due, roughly: a busy machine takes its time."""
     due = datetime.strptime(pod["metadata"]["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return round((due - datetime.now(UTC)).total_seconds() / 10) * 10
+    return round((due - datetime.now(UTC)).total_seconds() / 60)
 
 
 @probe

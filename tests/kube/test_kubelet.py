@@ -12,7 +12,6 @@ from tests.kube.fake_store import stamp
 from tests.kube.kubelet import Kubelet
 from tests.kube.space import Space
 from tests.kube.world import KubeWorld
-from tests.local.kit import until
 
 SLEEPS = """
 import signal, subprocess
@@ -59,7 +58,7 @@ def test_a_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kub
     env = [{"name": "FILE", "value": "/run/secrets/berth/token"}, {"name": "STATE", "value": "/state/agent"}]
     code = "import os, signal; os.mkdir(os.environ['STATE']); print(open(os.environ['FILE']).read(), flush=True); signal.pause()"
     run(space, code, volumes=volumes, container={"volumeMounts": mounts, "env": env})
-    until(lambda: "told" in log_of(kubelet))
+    space.until(lambda: "told" in log_of(kubelet))
     space.until(lambda: phase_of(space) == "Running")
     pod = space.pod("p")
     assert pod["spec"]["nodeName"] == "n1"
@@ -76,7 +75,7 @@ def test_one_that_ends_by_itself_says_how(space: Space, kubelet: Kubelet, code: 
 
 def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
-    pid = int(until(lambda: log_of(kubelet).strip()))
+    pid = int(space.until(lambda: log_of(kubelet).strip()))
     assert space.delete("p") == 200
     space.until(lambda: space.get("p") is None)
     assert not is_there(pid)
@@ -85,7 +84,7 @@ def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(sp
 
 def test_one_that_does_not_want_to_go_is_killed_after_its_grace(space: Space, kubelet: Kubelet) -> None:
     run(space, f"import signal; signal.signal(15, signal.SIG_IGN)\n{SLEEPS}", grace=1)
-    pid = int(until(lambda: log_of(kubelet).strip()))
+    pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.delete("p")
     space.until(lambda: space.get("p") is None)
     assert not is_there(pid)
@@ -94,14 +93,14 @@ def test_one_that_does_not_want_to_go_is_killed_after_its_grace(space: Space, ku
 
 def test_one_that_is_forced_away_ends_too(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
-    pid = int(until(lambda: log_of(kubelet).strip()))
+    pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.delete("p", grace=0)
-    until(lambda: not is_there(pid))
+    space.until(lambda: not is_there(pid))
 
 
 def test_one_on_a_lost_node_neither_ends_nor_is_confirmed(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
-    pid = int(until(lambda: log_of(kubelet).strip()))
+    pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.until(lambda: phase_of(space) == "Running")
     kubelet.lost.add("p")
     space.lose_node("p")
@@ -112,10 +111,10 @@ def test_one_on_a_lost_node_neither_ends_nor_is_confirmed(space: Space, kubelet:
 
 def test_a_server_that_was_away_hears_what_became_of_its_pods(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
-    until(lambda: log_of(kubelet).strip())
+    space.until(lambda: log_of(kubelet).strip())
     space.until(lambda: phase_of(space) == "Running")
     space.world.kill()
     kubelet.kill("p")
-    until(lambda: not kubelet.running)
+    space.until(lambda: not kubelet.running)
     space.world.start()
     space.until(lambda: phase_of(space) == "Failed")
