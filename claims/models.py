@@ -139,6 +139,7 @@ class Source(models.Model):
     size = models.BigIntegerField()
     files = models.IntegerField()
     made_by = models.CharField(max_length=80)
+    users = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # who has uploaded the same: it is theirs, too
     made_at = models.DateTimeField(db_default=Now())
     used_at = models.DateTimeField(db_default=Now())  # one that nobody uses any more is swept
 

@@ -1,11 +1,11 @@
 """Sources: archives that tasks start from, uploaded or given in the claim. Written anew on the way in, sealed, equal ones kept once.
 
-Whoever knows the digest of an archive may use it: it is as good as having its content.
+An archive is used by who uploaded it, or the same one, and for claims in pools where it was used: to know its digest is not enough.
 """
 
 import hashlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,23 +49,23 @@ def keep_files(files: Iterable[tuple[str, str]], *, made_by: str) -> KeptSource:
     return _keep(pack_files(files), made_by)
 
 
-def source_of(run: RunRequest, *, made_by: str) -> int | None:
+def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | None:
     """The row of a claim's source, made if it is new. Before the transaction that makes the claim: a file is written."""
     if run.source.kind == "files":
         return keep_files(run.source.files, made_by=made_by).id
     if run.source.kind != "archive":
         return None
-    row = SOURCES.one("find", digest=bytes.fromhex(run.source.digest))
-    if row is None:
+    row = SOURCES.one("find_own", digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools))
+    if row is None:  # whether somebody else has one is not told
         way_out = "Upload it to /api/v1/sources/ first: one that nobody uses is kept for a day."
-        raise Invalid(fields=[FieldError(f"{run.where}.source.archive", "There is no archive of this digest.", way_out)])
+        raise Invalid(fields=[FieldError(f"{run.where}.source.archive", "You have no archive of this digest.", way_out)])
     return int(row.id)
 
 
 def _keep(archive: Archive, made_by: str) -> KeptSource:
     """The file first, then the row that names it. Called outside of transactions: a file takes a while."""
     digest = hashlib.sha256(archive.data)
-    row = SOURCES.one("find", digest=digest.digest())
+    row = SOURCES.one("find", digest=digest.digest(), by=made_by)
     if row is None:
         name = save_file("source", digest.hexdigest(), archive.data)
         size = len(archive.data)

@@ -27,7 +27,7 @@ def prepare_work(request: ClaimRequest, route: Route) -> Work | None:
         return None
     if faults := list_faults(run, route):
         raise Invalid(fields=faults)
-    return Work(run.executor, run.as_body(), source_of(run, made_by=request.requested_by))
+    return Work(run.executor, run.as_body(), source_of(run, made_by=request.requested_by, pools=request.pools))
 
 
 def add_work(claim_id: int, work: Work | None) -> None:

@@ -15,11 +15,14 @@ import pytest
 from claims import archives
 from claims.archives import pack_files, repack
 from claims.models import Claim, Source, Task
+from claims.runs import RunRequest
+from claims.runs import Source as RunSource
+from claims.sources import keep_files, source_of
 from pools.models import Pool
 from pools.services import update_pool
-from project.kernel.errors import Refused
+from project.kernel.errors import Invalid, Refused
 from slots.models import Slot
-from tests.agents_api.conftest import Agent
+from tests.agents_api.conftest import Agent, make_claim
 from tests.api.conftest import Caller, Callers
 from tests.api.kit import make_pool
 
@@ -281,3 +284,22 @@ def test_a_key_brings_the_same_run_again_or_is_refused(pool: Pool, caller: Calle
     other = who.post("claims/", {**body, "run": {"executor": "command", "commands": {"plan": "y"}}})
     assert (other.status, other.body["code"]) == (409, "key_reused")
     assert Task.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_to_know_a_digest_is_not_enough(pool: Pool) -> None:
+    """Who uploaded it, or the same; and whoever claims in a pool where it was used."""
+    kept = keep_files([("plan.sh", "echo hello")], made_by="ana")
+
+    def find(by: str, *pools: str) -> int | None:
+        run = RunRequest(executor="command", source=RunSource("archive", digest=kept.digest))
+        try:
+            return source_of(run, made_by=by, pools=pools)
+        except Invalid as error:
+            return None if error.fields[0].field == "run.source.archive" else -1
+
+    assert (find("ana", "other"), find("eve", "other"), find("eve", pool.name)) == (kept.id, None, None)
+    assert keep_files([("plan.sh", "echo hello")], made_by="ben").id == kept.id
+    assert (find("ben", "other"), find("eve", "other")) == (kept.id, None)
+    make_claim(pool, source_id=kept.id)
+    assert (find("eve", pool.name), find("eve", "other")) == (kept.id, None)
