@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pools.durations import format_duration, parse_duration
@@ -178,9 +178,12 @@ json = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
     max_leaves=12,
 )
-names = st.sampled_from(["kind", "name", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "group"])
+names = st.sampled_from(
+    ["kind", "name", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "group", "scaling", "roll"]
+)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(names, json))
 def test_whatever_is_sent_gets_an_answer(config: dict[str, Any]) -> None:
     spec, faults = read_pool(config, PROVIDERS)
