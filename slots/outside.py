@@ -9,7 +9,7 @@ from pools.providers.base import MemberSnapshot
 from pools.selectors import lock_member, spec_of
 from project.kernel.events import record
 from project.kernel.hints import hint
-from project.kernel.operations import ProviderError, hurry_lane, hurry_pool
+from project.kernel.operations import ProviderError, hurry
 from slots.liveness import lose_member, note_down, take_offline
 from slots.rows import S, end_member, lane_of
 
@@ -67,7 +67,7 @@ def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
 
 def hurry_member(member_id: int) -> bool:
     """Its operation is due now: what it waits for outside may have happened."""
-    return hurry_lane(lane_of(member_id))
+    return hurry(lane_of(member_id))
 
 
 def forget_member(*, member_id: int, reason: str) -> bool:
@@ -100,6 +100,7 @@ def clear_provider_error(pool: Pool) -> bool:
         if not known.update(provider_error="", provider_error_code="", provider_error_since=None):
             return False
         record("provider_works", pool_id=pool.pk)
-        hurry_pool(pool.pk)
+        members = Member.objects.filter(pool=pool).exclude(state="gone").values_list("pk", flat=True)
+        hurry(*map(lane_of, members))
         hint("pools", "operations")
     return True

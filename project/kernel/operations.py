@@ -214,18 +214,9 @@ def perform_due(queue: str, limit: int = 500, should_stop: Callable[[], bool] = 
     return count
 
 
-def hurry_lane(lane: str) -> bool:
-    """Somebody saw outside what this lane waits for: it is due now. False: nothing is open there."""
-    return _hurry(lane=lane)
-
-
-def hurry_pool(pool_id: int) -> bool:
-    """What stood in the way of a pool is gone: what failed there is due now."""
-    return _hurry(pool=pool_id)
-
-
-def _hurry(lane: str | None = None, pool: int | None = None) -> bool:
-    is_any = bool(SQL.rows("hurry", lane=lane, pool=pool))
+def hurry(*lanes: str) -> bool:
+    """What these lanes wait for may have happened, or what stood in their way is gone: they are due now. False: nothing is open there."""
+    is_any = bool(SQL.rows("hurry", lanes=list(lanes)))
     if is_any:
         hint("operations")
     return is_any

@@ -50,8 +50,7 @@ RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
 -- hurry: what failed, or waits for its time, is due now. One that is being performed is performed again: that does no harm.
 UPDATE kernel_operation SET due_at = least(due_at, clock_timestamp())
-WHERE (lane = %(lane)s::text OR pool_id = %(pool)s::bigint) AND coalesce(done_at, 'infinity') = 'infinity' AND error_code <> 'permanent'
-RETURNING id
+WHERE lane = ANY(%(lanes)s::text[]) AND done_at IS NULL AND error_code <> 'permanent' RETURNING id
 
 -- see_operation: a person has seen a permanent error.
 UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code = 'permanent'
