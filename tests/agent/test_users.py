@@ -70,6 +70,22 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 
 
 @needs_root
+def test_a_missing_command_is_missing_whatever_the_agent_may_enter(
+    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+) -> None:
+    """A shell says `Permission denied` of any program it does not find, as long as one folder of its PATH is shut to it."""
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o700)
+    start_agent("--task-user", "auto", env={"PATH": f"{shut}:{os.environ['PATH']}"})
+    server.order(1, 10, commands={"plan": "echo $PATH; no-such-program"})
+    result = server.result(1, 10)
+    assert result["code"] == "command_not_found"
+    assert "not found" in result["reason"] and "ermission" not in result["reason"], result
+    folders = server.log(1, 10).splitlines()[0].split(":")
+    assert str(shut) not in folders and "/usr/bin" in folders
+
+
+@needs_root
 def test_a_machine_that_lets_nobody_become_another(monkeypatch: pytest.MonkeyPatch) -> None:
     TaskUsers("auto").check()
     monkeypatch.setattr(users, "BECOME", "raise PermissionError(1, 'Operation not permitted')")
