@@ -70,10 +70,10 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 
 
 @needs_root
-def test_a_missing_command_is_missing_whatever_the_agent_may_enter(
+def test_a_missing_command_is_told_as_missing(
     server: Server, start_agent: Callable[..., Agent], tmp_path: Path
 ) -> None:
-    """A shell says `Permission denied` of any program it does not find, as long as one folder of its PATH is shut to it."""
+    """A shell says `Permission denied` of a program it does not find, while a folder of its PATH is shut to it."""
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o700)
     start_agent("--task-user", "auto", env={"PATH": f"{shut}:{os.environ['PATH']}"})

@@ -85,7 +85,7 @@ def test_it_goes_with_its_claim_and_the_files_follow(pool: Pool, files: Path) ->
 def test_a_lost_apply_that_nobody_has_settled_stays(pool: Pool) -> None:
     claim = full_claim(pool)
     force_release(claim_id=claim.id, reason="a test")
-    Workspace.objects.filter(pk=Claim.objects.get(pk=claim.id).workspace_id).update(lost_claim_id=claim.id)
+    Workspace.objects.filter(claim__pk=claim.id).update(lost_claim_id=claim.id)
     with connection.cursor() as cursor:
         cursor.execute(OLD)
     assert delete_ended_claims(90, 100) == 0
