@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -24,51 +24,25 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 
+from pools.providers.kubernetes.breaker import Breaker
 from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, explain, unreachable
 from pools.providers.kubernetes.names import Object, name_of, uid_of
-from project.kernel.operations import Misconfigured, NotFoundOutside, ProviderError, Throttled, Unauthorised
+from pools.providers.kubernetes.plugins import forget_failure, raise_failure
+from project.kernel.operations import Misconfigured, NotFoundOutside, ProviderError, Unauthorised
 
 CONNECT, READ = 3.0, 10.0  # seconds
 PAGE = 500
 RESTARTS = 3  # of a list whose pages expired under it
 CONNECTIONS = 16  # kept open
-TRIP = 3  # failures in a row after which a cluster is left alone for a moment
-LONGEST_PAUSE = 30.0
+SIGN_IN = 15.0  # seconds to wait for another thread that signs in
+REFUSED_FOR = 5.0  # seconds in which who could not sign in need not be asked again
+LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of it
 MERGE = "application/merge-patch+json"
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
 CONFIGS = ("BERTH_KUBECONFIG", "KUBECONFIG")
 CONFIG: Any = untyped
 GONE = (OSError, urllib3.exceptions.HTTPError, ApiException)
-
-
-class Breaker:
-    """A cluster that does not answer costs each process one try now and then, not each of a hundred operations its timeout."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._until = 0.0
-        self._error = ProviderError()
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._failures < TRIP:
-                return
-            left = self._until - time.monotonic()
-            if left > 0:
-                raise type(self._error)(str(self._error), retry_after=round(left + 0.5, 1))
-            self._until = time.monotonic() + CONNECT + READ  # this call tries, the others wait for what becomes of it
-
-    def leave(self, error: ProviderError | None) -> None:
-        with self._lock:
-            if error is None or type(error) not in (ProviderError, Throttled):
-                self._failures = 0
-                return
-            self._failures += 1
-            self._error = error
-            pause = min(2.0 ** max(0, self._failures - TRIP), LONGEST_PAUSE)
-            self._until = time.monotonic() + max(pause, error.retry_after or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +71,8 @@ class Stream:
                 del buffer[: end + 1]
                 if line.strip():
                     yield json.loads(line)
+            if len(buffer) > LONGEST_LINE:
+                raise ValueError("a line of the watch does not end")
 
     def break_off(self) -> None:
         """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
@@ -223,6 +199,9 @@ class Api:
         query: dict[str, Any] = {"labelSelector": selector, "limit": PAGE}
         while True:
             page = self._request("GET", resource, Call("list", resource, place=self.place), query=query)
+            if not str(page.get("kind")).endswith("List"):
+                # Some other server with some JSON: to take it for an empty list would call all pods gone.
+                raise Misconfigured(f"The answer is no list of {resource} ({self.place}). See that the context names an API server.")
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -297,26 +276,61 @@ class Api:
 
 # -- connections ---------------------------------------------------------------------------------------------------------------------------
 
-_connections: dict[str, Connection] = {}
-_connecting = threading.Lock()
+
+@dataclass(slots=True)
+class Door:
+    """To a context. Signing in may take long, or for ever: it holds up who wants to go there, and nobody who goes elsewhere."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    connection: Connection | None = None
+    error: ProviderError | None = None
+    stamp: Any = None  # of the files that it was refused with
+    closed_until: float = 0.0  # monotonic
+
+    def open(self, context: str) -> Connection:
+        if not self.lock.acquire(timeout=SIGN_IN):
+            raise ProviderError(f"Signing in to {_words(context)} takes long. It is asked again by itself.", retry_after=REFUSED_FOR)
+        try:
+            known = self.connection
+            if known is not None and known.stamp == _stamp(context):
+                return known
+            if self.error is not None and self.stamp == _stamp(context) and time.monotonic() < self.closed_until:
+                raise type(self.error)(str(self.error), retry_after=REFUSED_FOR)
+            return self._sign_in(context)
+        finally:
+            self.lock.release()
+
+    def _sign_in(self, context: str) -> Connection:
+        self.connection, self.error, self.stamp = None, None, _stamp(context)
+        try:
+            self.connection = _connect(context)
+        except ProviderError as error:
+            self.error, self.closed_until = error, time.monotonic() + REFUSED_FOR
+            raise
+        return self.connection
+
+
+_doors: dict[str, Door] = {}
+_looking_up = threading.Lock()
 
 
 def api_for(options: Mapping[str, Any]) -> Api:
     """Of a pool's options. Raises Misconfigured, whose words say which file lacks what."""
     context = str(options.get("context") or "")
-    with _connecting:
-        connection = _connections.get(context)
-        if connection is None or connection.stamp != _stamp(context):
-            connection = _connections[context] = _connect(context)
+    with _looking_up:
+        door = _doors.setdefault(context, Door())
+    connection = door.open(context)
     return Api(connection, str(options.get("namespace") or connection.namespace))
 
 
 def forget(connection: Connection | None = None) -> None:
     """Signs in anew with the next call. None: everywhere, and who failed is tried at once."""
-    with _connecting:
-        for name, known in list(_connections.items()):
-            if connection is None or known is connection:
-                del _connections[name]
+    with _looking_up:
+        if connection is None:
+            _doors.clear()
+        for door in _doors.values():
+            if door.connection is connection:
+                door.connection = None
 
 
 def config_files() -> list[Path]:
@@ -330,8 +344,11 @@ def _connect(context: str) -> Connection:
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = _stamp(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
-    words = f"context {context}" if context else "this cluster"
-    return Connection(ApiClient(configuration), namespace, words, Breaker(), stamp)
+    return Connection(ApiClient(configuration), namespace, _words(context), Breaker(), stamp)
+
+
+def _words(context: str) -> str:
+    return f"context {context}" if context else "this cluster"
 
 
 def _read_config(context: str, configuration: Any) -> str:
@@ -349,9 +366,11 @@ def _read_config(context: str, configuration: Any) -> str:
         if context not in known:
             names = ", ".join(sorted(known)) or "none"
             raise Misconfigured(f"The kubeconfig {told} has no context {context}. Add it there, or name one of: {names}.")
+        forget_failure()
         CONFIG.load_kube_config(told, context=context, client_configuration=configuration, persist_config=False)
     except (ConfigException, OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise Misconfigured(f"The kubeconfig {told} can't be used for context {context}: {_describe(error)}. Mend it.") from error
+    raise_failure()
     return str(known[context].get("namespace") or DEFAULT_NAMESPACE)
 
 
@@ -425,4 +444,4 @@ def _describe(error: BaseException) -> str:
     return " ".join(text.split())[:200].rstrip(".")
 
 
-__all__ = ["AlreadyThere", "Api", "Stream", "api_for", "forget"]
+__all__ = ["AlreadyThere", "Api", "Breaker", "Stream", "api_for", "forget"]
