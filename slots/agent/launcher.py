@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import warnings  # noqa: F401  (os.execvpe asks for it, when Python's own folder may be out of the user's reach)
 
 try:
     import ctypes
@@ -66,8 +67,8 @@ def main():  # type: ignore[no-untyped-def]
         become(order)  # type: ignore[no-untyped-call]
         leave_out_shut(order["env"])  # type: ignore[no-untyped-call]
         os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
-    except OSError as error:
-        os.write(said, json.dumps([error.errno, str(error)]).encode())
+    except Exception as error:
+        os.write(said, json.dumps([getattr(error, "errno", 0), str(error)]).encode())
     os._exit(127)
 
 

@@ -70,9 +70,7 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 
 
 @needs_root
-def test_a_missing_command_is_told_as_missing(
-    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
-) -> None:
+def test_a_missing_command_is_told_as_missing(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> None:
     """A shell says `Permission denied` of a program it does not find, while a folder of its PATH is shut to it."""
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o700)
@@ -83,6 +81,17 @@ def test_a_missing_command_is_told_as_missing(
     assert "not found" in result["reason"] and "ermission" not in result["reason"], result
     folders = server.log(1, 10).splitlines()[0].split(":")
     assert str(shut) not in folders and "/usr/bin" in folders
+
+
+@needs_root
+def test_a_program_is_looked_for_as_the_user_of_the_task(server: Server, start_agent: Callable[..., Agent]) -> None:
+    """Also where Python itself is out of that user's reach: what the search needs is there before."""
+    start_agent("--task-user", "auto")
+    server.order(
+        1, 10, commands={"plan": "true"}, source={"kind": "git", "url": "https://127.0.0.1:9/x", "ref": "v1"}, git_hosts=["127.0.0.1"]
+    )
+    result = server.result(1, 10)
+    assert result["code"] == "source_failed" and "unable to access" in result["reason"], server.log(1, 10)
 
 
 @needs_root
