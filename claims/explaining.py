@@ -28,11 +28,6 @@ WORTH_KEEPING = 0.02
 _kept: dict[Any, tuple[float, Any]] = {}
 
 
-def explain_claim(claim: ClaimView) -> Wait | None:
-    explain_claims([claim])
-    return claim.wait
-
-
 def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = None) -> None:
     """Sets `wait` of those that wait. `places`: in line, where the caller knows them already."""
     reader = _Reader()

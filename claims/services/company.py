@@ -6,6 +6,8 @@ has changed or is locked, its caller may not any more) comes back as None and is
 """
 
 import asyncio
+import logging
+import select
 import threading
 import time
 from collections.abc import Sequence
@@ -15,17 +17,18 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, connection
 
 from claims.answers import ClaimView
-from claims.explaining import explain_claims
 from claims.metrics import CREATED
 from claims.requests import ClaimRequest
 from claims.routes import Route
-from claims.services.creating import claim_made, columns, may_repeat, route_at_once, tell_made
+from claims.services.creating import claim_made, columns, explain_made, may_repeat, route_at_once, tell_made
 from claims.services.gathering import PATIENCE, Wish, make_batch, pick
 from pools.tokens import Proof
 
 PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)  # seconds to wait while so many statements are under way
 MOST_AT_ONCE = len(PATIENCES)  # the other threads are for other calls
 IDLE = 10.0  # seconds after which a connection is looked at before it is trusted with a claim that has no key
+
+logger = logging.getLogger(__name__)
 
 
 class Asked:
@@ -98,26 +101,25 @@ class Company:
         batch = [asked for asked in self.waiting if id(asked.wish) in taken]
         self.waiting = [asked for asked in self.waiting if id(asked.wish) not in taken]
         self.under_way += 1
-        self.threads.submit(self._work, batch)
+        try:
+            self.threads.submit(self._work, batch)
+        except RuntimeError as error:  # they end with their process
+            blame(batch, error)
+            self.loop.call_soon(self._give, batch, True)
 
     def _work(self, batch: list[Asked]) -> None:
         """In a thread: the statement, then the answers. Those that wait are told why, after the others have theirs."""
-        explained: list[Asked] = []
         try:
             make_all(batch)
-            explained = [asked for asked in batch if asked.claim is not None and asked.claim.is_waiting]
-            tell(batch, is_bound=True)
         except BaseException as error:
             blame(batch, error)
+        explained = [asked for asked in batch if asked.claim is not None and asked.claim.is_waiting]
+        tell(batch, is_bound=True)
         self.loop.call_soon_threadsafe(self._give, [asked for asked in batch if asked not in explained], True)
-        if not explained:
-            return
-        try:
+        if explained:
             tell(explained, is_bound=False)
-            explain_claims([asked.claim for asked in explained if asked.claim is not None])
-        except BaseException as error:
-            blame(explained, error)
-        self.loop.call_soon_threadsafe(self._give, explained, False)
+            explain_made([asked.claim for asked in explained if asked.claim is not None])
+            self.loop.call_soon_threadsafe(self._give, explained, False)
 
     def _give(self, answered: list[Asked], has_ended: bool) -> None:
         if has_ended:
@@ -140,32 +142,49 @@ def make_all(batch: Sequence[Asked]) -> None:
         for asked in batch:
             asked.wish.error = error
     for asked in batch:
-        asked.conclude()
+        try:
+            asked.conclude()
+        except Exception as error:  # told to its caller
+            asked.error = error
 
 
 def tell(made: Sequence[Asked], *, is_bound: bool) -> None:
     state = "bound" if is_bound else "waiting"
     pools = {pool.id: pool for asked in made if asked.claim is not None and asked.claim.state == state for pool in asked.route.found}
-    if pools:
+    if not pools:
+        return
+    try:
         tell_made(list(pools.values()), any_bound=is_bound, any_waiting=not is_bound)
+    except Exception as error:  # the claims are there, and whoever is told of them looks by timer, too
+        logger.warning("nobody was told of new claims, they are found by timer: %s", error)
 
 
 def blame(batch: Sequence[Asked], error: BaseException) -> None:
     for asked in batch:
-        asked.error = error
+        asked.claim, asked.error = None, error
 
 
 _used = threading.local()
 
 
 def trust_connection() -> None:
-    """One that died while it was idle takes no claim along."""
+    """One that died while it was idle takes no claim along: then its end can be read from it, unless the network has swallowed that."""
     now = time.monotonic()
-    if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE:
+    if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE or has_news():
         connection.close_if_unusable_or_obsolete()
         if connection.connection is not None and not connection.is_usable():
             connection.close()
     _used.at = now
+
+
+def has_news() -> bool:
+    """The server has sent something that nobody asked for; asks nothing of it, and costs a microsecond."""
+    raw = connection.connection
+    if raw is None or raw.closed:
+        return False
+    poll = select.poll()
+    poll.register(raw.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 _companies: WeakKeyDictionary[Executor, Company] = WeakKeyDictionary()

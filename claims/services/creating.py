@@ -6,14 +6,16 @@ The others are a few statements in one transaction, in the order of locks: pools
 """
 
 import json
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 
 from claims.answers import ClaimView, HeldSlot, set_deadlines
-from claims.explaining import explain_claim
+from claims.explaining import explain_claims
 from claims.metrics import CREATED
 from claims.requests import ClaimRequest
 from claims.routes import PoolFacts, Route, find_pools, find_route, recall_route
@@ -36,6 +38,8 @@ NO_PLACE = Place(None, "waiting", "")
 NO_LEASE = Lease()
 CLOSED = "It is closed: its pool or its member takes nothing new."
 ANOTHER = "Claim another one, or wait for any."
+
+logger = logging.getLogger(__name__)
 
 
 def create_claim(request: ClaimRequest) -> ClaimView:
@@ -75,8 +79,18 @@ def _note_made(claim: ClaimView) -> ClaimView:
     if not claim.is_replay:
         CREATED.labels(claim.state).inc()
     if claim.is_waiting:
-        claim.wait = explain_claim(claim)
+        explain_made([claim])
     return claim
+
+
+def explain_made(claims: Sequence[ClaimView]) -> None:
+    """They are there, so that is the answer also where it can't be found out why they wait: who gets an error asks once more."""
+    try:
+        explain_claims(claims)
+    except Exception as error:
+        if connection.in_atomic_block:  # of the caller: it is lost as a whole
+            raise
+        logger.warning("claims were made, and why they wait could not be found out: %s", error)
 
 
 def claim_named_slot(*, slot_id: int, request: ClaimRequest) -> ClaimView:

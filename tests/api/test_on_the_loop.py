@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection
 
 from claims.models import Claim
+from claims.requests import ClaimRequest, parse_claim
 from claims.routes import forget_routes
-from claims.services import company
+from claims.services import company, creating
 from claims.statements import CLAIMS
 from pools import limits, tokens
 from pools.grants import give_grant
 from pools.models import Token
-from pools.tokens import create_token
+from pools.tokens import Proof, create_token
 from project.kernel.http import Http
 from tests.api.kit import make_pool
 from tests.model import kit as model
@@ -237,3 +238,63 @@ async def test_a_caller_that_has_gone_disturbs_nobody(ask: Asker) -> None:
 async def test_a_token_that_is_gone_is_not_found_by_its_memory(ask: Asker) -> None:
     await away(Token.objects.all().delete)
     assert (await ask({"pool": "lab"}))[0] == 401
+
+
+async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever sends no key would make it once more."""
+
+    def fail(*args: Any, **values: Any) -> None:
+        raise OperationalError("the database went away")
+
+    monkeypatch.setattr(creating, "explain_claims", fail)
+    monkeypatch.setattr(company, "tell_made", fail)
+    (first, bound), (second, waits) = await asyncio.gather(ask({"pool": "lab"}), ask({"pool": "small"}))
+    assert (first, bound["state"]) == (201, "bound")
+    assert (second, waits["state"], waits["wait"]) == (202, "waiting", None)
+
+
+async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = company.claim_made
+
+    def one_fails(request: ClaimRequest, *args: Any) -> Any:
+        if request.owner == "o1":
+            raise ZeroDivisionError
+        return made(request, *args)
+
+    monkeypatch.setattr(company, "claim_made", one_fails)
+    answers = await asyncio.gather(*[ask({"pool": "lab", "owner": f"o{n}"}) for n in range(3)])
+    assert [status for status, _ in answers] == [201, 500, 201]
+
+
+async def test_no_thread_to_be_had_is_an_answer(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ask.http.quick, "submit", none_left)
+        asked = [company.company_of(ask.http.quick).join(asking(n)) for n in range(2)]
+        found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LONG)
+    assert [type(error) for error in found] == [RuntimeError, RuntimeError]
+    assert (await ask({"pool": "lab"}))[0] == 201, "it goes on"
+
+
+def asking(n: int) -> company.Asked:
+    request = parse_claim({"pool": "lab", "owner": f"o{n}"}, requested_by="ana")
+    asked = company.ask_at_once(request, Proof("", ""))
+    assert asked is not None
+    return asked
+
+
+async def test_a_database_that_was_started_anew_takes_no_claim_along(ask: Asker) -> None:
+    """Without a key, too: the connection is looked at before it is used."""
+    for _ in range(3):
+        await away(end_sessions)
+        assert (await ask({"pool": "lab"}))[0] == 201
+
+
+def end_sessions() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state = 'idle'"
+        )
