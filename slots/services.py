@@ -134,10 +134,12 @@ def cordon_member(*, member_id: int, reason: str) -> Member:
 
 
 def uncordon_member(*, member_id: int, reason: str = "") -> Member:
-    """Open again, as far as the pool and the member itself are willing."""
+    """Open again, as far as the pool and the member itself are willing. Not while it drains: whoever came then would be put out at once."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
+        if member.drain_until is not None and not member.is_leaving:
+            raise Conflict(f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.", code="draining", way_out="Undrain it.")
         if member.is_cordoned:
             note = member.note if member.is_leaving else ""
             change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), is_cordoned=False, note=note)

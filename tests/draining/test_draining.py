@@ -224,6 +224,17 @@ def test_one_that_would_stay_and_is_taken_back_is_open() -> None:
     assert not find().is_cordoned
 
 
+def test_while_it_drains_it_is_not_uncordoned() -> None:
+    """Open with a deadline, it would take claims only to put them out."""
+    agents()
+    begin(task())
+    drain(stays=True)
+    with pytest.raises(Conflict, match="tf-0 drains") as refused:
+        uncordon_member(member_id=member().pk)
+    assert "Undrain" in refused.value.way_out
+    assert (find().is_cordoned, is_closed()) == (True, True)
+
+
 def test_from_staying_to_going_and_back() -> None:
     agents()
     begin(task())
