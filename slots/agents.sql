@@ -14,8 +14,9 @@ UPDATE pools_member SET token_hash = %(hash)s, token_since = now(), token_used_a
     ELSE token_hash END
 WHERE id = %(member)s AND incarnation = %(incarnation)s RETURNING id
 
--- use: the present one came for the first time. Whoever has the row just now does not make it wait: it comes again.
-UPDATE pools_member SET token_used_at = now(), is_previous_ending = false,
+-- use: the present one came for the first time. Whoever has the row just now does not make it wait: it comes again. An order that is not
+-- carried out yet is about the next one.
+UPDATE pools_member SET token_used_at = now(), is_previous_ending = is_previous_ending AND token_due_at IS NOT NULL,
   previous_token_hash = CASE WHEN is_previous_ending THEN '' ELSE previous_token_hash END
 FROM (SELECT id FROM pools_member WHERE id = %(member)s AND token_hash = %(hash)s AND token_used_at IS NULL FOR NO KEY UPDATE SKIP LOCKED) o
 WHERE pools_member.id = o.id RETURNING pools_member.id
@@ -25,7 +26,7 @@ UPDATE pools_member SET token_hash = '', previous_token_hash = '', token_since =
 WHERE id = %(member)s AND (token_hash <> '' OR previous_token_hash <> '') RETURNING id
 
 -- _due: somebody wants another one, it is old, or the last new one did not reach its agent.
-(m.token_hash <> '' AND (m.token_due_at IS NOT NULL OR m.token_since <= now() - make_interval(secs => %(age)s::float8)
+(m.token_due_at IS NOT NULL OR m.token_hash <> '' AND (m.token_since <= now() - make_interval(secs => %(age)s::float8)
   OR (m.token_used_at IS NULL AND m.token_since <= now() - make_interval(secs => %(untaken)s::float8))))
 
 -- is_due: whether it is time for another token.

@@ -51,8 +51,9 @@ def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> 
             raise Conflict(f"The agent of {member.name} is not given its token by Berth.", code="not_ours", way_out=way_out)
         if member.state != "ready":
             raise Conflict(f"{member.name} is {member.state}.", code="not_ready", way_out="It gets a new token with its next start.")
+        is_ending = ends_previous or member.is_previous_ending  # what somebody was promised before holds
         change_member(
-            member, "order_token", reason=note, data={"ends_previous": ends_previous}, token_due_at=Now(), is_previous_ending=ends_previous
+            member, "order_token", reason=note, data={"ends_previous": ends_previous}, token_due_at=Now(), is_previous_ending=is_ending
         )
         ask_for_sync(pool, member)
     return member

@@ -16,7 +16,7 @@ from project.kernel.operations import PermanentError
 from project.settings.base import read_age
 from slots import performers, rotation
 from slots.liveness import welcome_member
-from slots.member_tokens import BadMemberToken, identify_member, issue_token
+from slots.member_tokens import BadMemberToken, identify_member, issue_token, revoke_tokens
 from slots.rotation import list_old_tokens, order_token, rotate_due
 from slots.selectors import snapshot_of
 
@@ -138,6 +138,31 @@ def test_ordered_so_the_one_before_ends_with_the_first_use(member: Member) -> No
     assert opens(first, second, first) == [True, True, False]
     third = issue_token(member_id=member.pk)
     assert opens(third, second) == [True, True], "that was said of one rotation, not of all to come"
+
+
+def test_ordered_once_more_without_a_hurry_the_first_order_holds(member: Member) -> None:
+    first = issue_token(member_id=member.pk)
+    opens(first)
+    order_token(member_id=member.pk, reason="it stood in a log", ends_previous=True)
+    order_token(member_id=member.pk, reason="a new key for the new year")
+    assert opens(issue_token(member_id=member.pk), first) == [True, False]
+
+
+def test_ordered_while_a_new_one_is_on_its_way_the_order_is_about_that_one_too(member: Member) -> None:
+    opens(issue_token(member_id=member.pk))
+    second = issue_token(member_id=member.pk)
+    order_token(member_id=member.pk, reason="it stood in a log", ends_previous=True)
+    assert opens(second) == [True]
+    third = issue_token(member_id=member.pk)
+    assert opens(third, second) == [True, False]
+
+
+def test_ordered_for_one_whose_tokens_were_revoked_another_is_due(member: Member) -> None:
+    issue_token(member_id=member.pk)
+    revoke_tokens(member_id=member.pk)
+    assert not is_due(member)
+    order_token(member_id=member.pk, reason="it may work again")
+    assert is_due(member)
 
 
 # -- when -------------------------------------------------------------------------------------------------------------------------------
