@@ -109,9 +109,12 @@ def _write(pool: Pool, spec: PoolSpec, changes: list[Change], reason: str) -> No
     provider = provider_class(spec.provider)
     before = pool.revision
     columns = _columns(spec) | {"provider": spec.provider, "queue": provider.queue, "revision": before + 1}
+    present = digest_of(spec_of(pool))
+    if pool.member_digest and columns["member_digest"] == present:
+        columns["member_digest"] = pool.member_digest  # another release may have said the same in another way: nobody is outdated by that
     if columns["member_digest"] != pool.member_digest:
         columns |= {"roll_stopped_at": None, "roll_stop_reason": ""}  # what stopped a roll was made from something else
-        Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(spec_digest=digest_of(spec_of(pool)))
+        Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(spec_digest=present)
     Pool.objects.filter(pk=pool.pk).update(**columns, changed_at=Now())
     pool.refresh_from_db()
     record(

@@ -224,6 +224,17 @@ def test_members_from_before_fingerprints_are_outdated_by_the_next_change() -> N
     assert outdated(pool) == ["lab-1", "lab-2"]
 
 
+def test_another_release_may_say_what_a_member_is_made_from_in_another_way_and_outdates_nobody() -> None:
+    """Red where fingerprints of two releases are compared."""
+    pool = make()
+    Member.objects.filter(pool=pool).update(spec_digest="of another release")
+    Pool.objects.filter(pk=pool.pk).update(member_digest="of another release")
+    update_pool("lab", config(high=7))
+    assert outdated(pool) == []
+    update_pool("lab", config("v2", high=7))
+    assert outdated(pool) == ["lab-1", "lab-2"]
+
+
 def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
     by_hand = {n: v for n, v in config(low=1).items() if n != "scaling"}
     pool = create_pool(by_hand)
