@@ -79,9 +79,20 @@ class Shares(threading.Thread):
         self._quiet.worked()
 
     def hear(self, data: bytes) -> None:
-        said = json.loads(data)
-        if said["from"] == self._me:
+        """What is no message of ours is passed over: one process that says something else must not end the counting of all."""
+        try:
+            said = json.loads(data)
+            told = {} if said["from"] == self._me else {kind: read_taken(taken) for kind, taken in said["taken"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            logger.warning("a message about shares of callers is none: %s: %s", type(error).__name__, error)
             return
-        for kind, taken in said["taken"].items():
+        for kind, taken in told.items():
             if kind in self._kinds:
                 self._kinds[kind]().note_elsewhere(taken)
+
+
+def read_taken(taken: Mapping[str, Any]) -> dict[str, int]:
+    found = {str(caller): int(count) for caller, count in taken.items()}
+    if any(count < 0 for count in found.values()):
+        raise ValueError("less than nothing was taken")
+    return found

@@ -11,7 +11,7 @@ from claims.metrics import CREATED
 from claims.requests import ClaimRequest
 from claims.routes import find_route
 from claims.selectors import view_claims
-from claims.services.creating import check_same, claim_made, create_claim, tell_made
+from claims.services.creating import check_same, claim_made, create_claim, explain_made, tell_made
 from claims.statements import CLAIMS, repeat
 from pools.spec import Lease
 from project.kernel.actor import current_actor
@@ -42,7 +42,7 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
             found = _create_chunk([requests[i] for i in chunk])
             waiting += [answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting]
             answers |= dict(zip(chunk, found, strict=True))
-    _explain(waiting)
+    explain_made(waiting, _explain)
     return [answers[i] for i in range(len(requests))]
 
 

@@ -7,7 +7,7 @@ The others are a few statements in one transaction, in the order of locks: pools
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -83,10 +83,10 @@ def _note_made(claim: ClaimView) -> ClaimView:
     return claim
 
 
-def explain_made(claims: Sequence[ClaimView]) -> None:
+def explain_made(claims: list[ClaimView], explain: Callable[[list[ClaimView]], None] | None = None) -> None:
     """They are there, so that is the answer also where it can't be found out why they wait: who gets an error asks once more."""
     try:
-        explain_claims(claims)
+        (explain or explain_claims)(claims)
     except Exception as error:
         if connection.in_atomic_block:  # of the caller: it is lost as a whole
             raise

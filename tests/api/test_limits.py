@@ -159,3 +159,28 @@ def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture)
         shares.stop()
         shares.join(30)
     assert len([r for r in caplog.records if "shares of callers" in r.message]) == 1, "said once"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"{", b"[]", b"1", b"\xff", b"{}", b'{"from": "x"}', b'{"from": "x", "taken": [1]}', b'{"from": "x", "taken": {"callers": 1}}',
+        b'{"from": "x", "taken": {"callers": {"ana": "many"}}}', b'{"from": "x", "taken": {"callers": {"ana": NaN}}}',
+        b'{"from": "x", "taken": {"callers": {"ana": -5}}}', b'{"from": "x", "taken": {"callers": {"ana": Infinity}}}', b"[" * 100_000,
+    ],
+    ids=lambda said: said[:50].decode("ascii", "replace"),
+)  # fmt: skip
+def test_what_is_no_message_changes_nothing(said: bytes) -> None:
+    buckets = Buckets(5, clock=lambda: 0.0)
+    shares = Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets})
+    shares.hear(said)
+    assert [buckets.take("ana") > 0 for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_a_process_that_says_too_much_costs_a_caller_one_share_at_most() -> None:
+    now = [0.0]
+    buckets = Buckets(60, clock=lambda: now[0])
+    Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(b'{"from": "x", "taken": {"callers": {"ana": 1000000000}}}')
+    assert buckets.wait_of("ana") == pytest.approx(61.0)
+    now[0] += 61.0
+    assert buckets.take("ana") == 0.0

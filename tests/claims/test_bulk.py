@@ -1,9 +1,12 @@
 """Many claims in one call: each on its own, with the answer of the single call, in the order asked."""
 
+from typing import Any
+
 import pytest
+from django.db import OperationalError
 
 from claims.answers import ClaimView
-from claims.services import create_claims
+from claims.services import bulk, create_claim, create_claims, creating
 from project.kernel.errors import BerthError, Invalid
 from project.kernel.models import Event
 from tests.claims.kit import again, ask, held, is_sound, let_go, make_pool, serve, sql, wish
@@ -74,3 +77,16 @@ def test_a_thousand() -> None:
     assert is_sound()
     with pytest.raises(Invalid):
         create_claims([wish()] * 1001)
+
+
+def test_what_was_made_is_answered_though_nobody_can_say_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever sends no keys would make all of them once more."""
+
+    def fail(*args: Any) -> None:
+        raise OperationalError("statement timeout")
+
+    make_pool(slots=1)
+    for module in (bulk, creating):
+        monkeypatch.setattr(module, "explain_claims", fail)
+    assert told(create_claims([wish() for _ in range(3)])) == ["bound", "waiting", "waiting"]
+    assert create_claim(wish(size=1, selector={})).state == "waiting"
