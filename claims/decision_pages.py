@@ -27,6 +27,7 @@ from claims.task_pages import PENDING, must_read, what_happens, why_not_approve
 from claims.workspace_pages import claims_of
 from pools.access import refusal
 from pools.durations import parse_duration
+from pools.models import Pool
 from pools.pages import frame, signed_in
 from project.kernel import words
 from project.kernel.dialogs import Done, Field, Given, Question, ask, errors_of, finish
@@ -306,10 +307,19 @@ def approve_many(request: Any) -> HttpResponse:
 
     return many(
         request, plain, left, act, title=f"Approve {words.plural(len(plain), 'plan')}", verb=f"Approve {words.plural(len(plain), 'plan')}",
-        intro=f"None of them destroys anything. Those with enough approvals apply at once.{draining_words(plain)}",
+        intro=f"None of them destroys anything. Those with enough approvals apply at once.{frozen_words(plain)}{draining_words(plain)}",
         then=("applying", "approved"), past="approved", last="Plan",
         reason="optional", reason_hint="A comment: seen by the owners and kept in the log",
     )  # fmt: skip
+
+
+def frozen_words(chosen: list[Chosen]) -> str:
+    """R9 of a pool, of many."""
+    frozen = Pool.objects.filter(pk__in={one.claim.pool_id for one in chosen if one.claim.pool_id}, frozen_until__isnull=False).order_by(
+        "name"
+    )
+    ends = [f"{pool.name} is frozen until {pool.frozen_until:%d %b %H:%M} UTC" for pool in frozen]
+    return f" {words.sentence(ends)}: what waits there goes first in line, and its apply starts then." if ends else ""
 
 
 def draining_words(chosen: list[Chosen]) -> str:

@@ -22,6 +22,7 @@ from claims.selectors import view_claim
 from claims.services.draining import drains_of
 from claims.steps import Decided, Ran, steps_of_task
 from claims.views import left_percent, scope_of
+from claims.ways_out import way_out
 from pools.access import ADMIN, APPROVER, Identity
 from pools.models import Grant, Member, Pool
 from project.kernel import words
@@ -57,6 +58,10 @@ class RunRow:
     @property
     def is_bad(self) -> bool:
         return self.outcome in ("failed", "lost", "cancelled")
+
+    @property
+    def way_out(self) -> str:
+        return way_out(self.code)
 
     @property
     def css(self) -> str:
@@ -168,7 +173,8 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     lost = claim.outcome in CUT_SHORT and last is not None and last.step == "apply" and last.outcome not in ("applied", "failed")
     told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
     settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
-    return {"probably": probably(claim), "last": last, "lost_apply": lost, "settled": settled}
+    why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
+    return {"probably": probably(claim), "last": last, "why": why, "way_out": way, "lost_apply": lost, "settled": settled}
 
 
 def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
