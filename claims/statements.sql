@@ -495,11 +495,15 @@ e AS (
 SELECT id, state, workspace_id FROM s
 
 -- move: migration, or one lost ordinal replaced. The claim is on the targets from here on; what it left drains, and may be taken back
--- until it is idle.
+-- until it is idle. No row: stale, or a target's pool takes a pause.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET named_generation = %(generation)s, generation = g.n, changed_at = now() FROM g
-  WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' RETURNING id, generation),
+  WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound'
+    AND NOT EXISTS (
+      SELECT FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id
+      WHERE s.id = ANY (%(targets)s::bigint[]) AND (p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
+  RETURNING id, generation),
 old AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
     drain_until = CASE WHEN member_id IS DISTINCT FROM %(lost_member)s THEN {_drain} END,

@@ -62,5 +62,6 @@ def replace_places(held: Held, member_id: int, note: str, *, is_lost: bool = Tru
         if sqlstate(error) not in TAKEN:
             raise
         return False  # somebody else has one of them by now
-    tell_bound(list(pools.values()))
+    if rows:
+        tell_bound(list(pools.values()))
     return bool(rows)

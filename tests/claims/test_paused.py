@@ -5,9 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from claims.answers import ClaimView
+from claims.finalization import lose_claims
 from claims.models import Claim
 from claims.services import create_claims
 from claims.statements import CLAIMS, SLOTS
@@ -17,7 +19,7 @@ from slots import aligning
 from slots.aligning import align_rest_of, align_the_rest
 from slots.checks import find_wrongly_open
 from slots.models import Slot
-from slots.services import cordon_member, pause_pool, resume_pool
+from slots.services import cordon_member, lose_member, pause_pool, resume_pool
 from tests.claims.kit import again, ask, held, is_sound, make_pool, member, serve, sql, wish
 from tests.slots.kit import is_consistent
 
@@ -190,3 +192,22 @@ def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(monkeypatch: pyt
 def test_pieces_are_limited_in_the_statements() -> None:
     for name in ("close_some", "open_some"):
         assert "LIMIT {n} FOR NO KEY UPDATE" in SLOTS.texts[name]
+
+
+def test_what_was_lost_is_not_replaced_in_a_pool_that_takes_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though many of its slots are open still: as in a small pool, where all are closed."""
+    pool = big()
+    claim, other = ask(selector={"row": "0"}, size=2), ask(size=EACH)
+    assert {slot.member for slot in other.slots} == {"m0", "m1"}
+    pause(pool)
+    assert open_now() > 0
+    lose_member(member_id=member("m1").pk, reason="gone")
+    with monkeypatch.context() as patched:
+        take_gates(patched)
+        with transaction.atomic():
+            lose_claims()
+            assert again(other).state == "bound", "the gate is what keeps it out"
+            transaction.set_rollback(True)
+    lose_claims()
+    assert (again(other).outcome, again(claim).state) == ("lost", "bound")
+    assert is_sound()
