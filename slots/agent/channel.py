@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable
 
 from .client import MOST_JSON, Client, describe, parse
-from .errors import Away, Unusable
+from .errors import Away
 from .journal import Journal
 
 PATH = "/ws/agent/"
@@ -24,7 +24,7 @@ OPENING = 10.0  # seconds for the connection to be there; the agent polls meanwh
 ANSWER = 10.0  # for the answer to a heartbeat
 FIRST_AGAIN, MOST_AGAIN = 1.0, 600.0  # between two tries
 SOON = 60.0  # one that held this long was good: it is tried again soon
-TOKEN_CODES = (4401, 4410)
+TOKEN_CODES = (4401, 4410)  # there may be another one
 
 
 class Cut(Exception):
@@ -232,9 +232,6 @@ class Door:
         channel.close()
         if time.monotonic() - channel.opened_at > SOON:
             self.failures = 0
-        if why.code in TOKEN_CODES:
-            with contextlib.suppress(Unusable):  # rotated, perhaps; what REST says of it counts
-                self.client.token = self.client.read_token()
         self._wait()
         self.journal.note("connection over, asking by polls", error=why, again_s=round(self.until_due, 1))
 

@@ -148,6 +148,9 @@ class Client:
         except BadToken:
             self.token, self.refused = former, fresh
             return False
+        except Away:  # what it opens is not known yet: the one that is known to open goes on
+            self.token = former
+            raise
         return True
 
     def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str], timeout: float, into: Any, most: int) -> None:

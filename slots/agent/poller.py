@@ -8,7 +8,7 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
-from .channel import Channel, Cut, Door
+from .channel import TOKEN_CODES, Channel, Cut, Door
 from .client import Backoff
 from .errors import Away, BadToken, Refused
 from .wire import Hello, Orders, Stop, read_orders
@@ -126,6 +126,8 @@ class Poller(threading.Thread):
             orders = read_orders(said) if said is not None and "orders" in said else None
         except (Cut, Away) as error:
             self.channel = None
+            if isinstance(error, Cut) and error.code in TOKEN_CODES:
+                self.token_at = -TOKEN_EVERY  # its file is looked at before anything else is asked
             self.door.lose(channel, error if isinstance(error, Cut) else Cut(str(error)))
             return
         if orders is not None:

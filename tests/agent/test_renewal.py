@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slots.agent.client import Client
-from slots.agent.errors import BadToken
+from slots.agent.errors import Away, BadToken, Refused
 
 from .server import TOKEN, Server
 
@@ -64,6 +64,28 @@ def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Se
     assert (client.token, door.seen) == (TOKEN, [OTHER])
     client.post("heartbeat/", {})
     assert door.seen[-1] == TOKEN
+
+
+def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server: Server, client: Client, file: Path) -> None:
+    """Whether the new one opens is not known then: one that does not must not take the place of one that does."""
+    server.hooks["heartbeat/"] = lambda exchange: exchange.answer(503, {})
+    file.write_text(OTHER)
+    with pytest.raises(Away):
+        client.renew({})
+    assert client.token == TOKEN
+    door = Door(server, TOKEN)
+    client.post("heartbeat/", {})
+    assert door.seen == [TOKEN]
+    assert not client.renew({})
+    assert (client.token, door.seen[-1]) == (TOKEN, OTHER)
+
+
+def test_refused_for_another_reason_than_its_token_it_was_let_in(server: Server, client: Client, file: Path) -> None:
+    server.hooks["heartbeat/"] = lambda exchange: exchange.refuse(409, "gone")
+    file.write_text(OTHER)
+    with pytest.raises(Refused):
+        client.renew({})
+    assert client.token == OTHER
 
 
 def test_refused_it_reads_the_file_before_it_gives_up(server: Server, client: Client, file: Path) -> None:
