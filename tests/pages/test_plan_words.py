@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def answer_many(client: Any, path: str, claims: list[Any], **fields: Any) -> Any:
-    page = get(client, f"{path}?{'&'.join(f'claim={c.id}' for c in claims)}", **DIALOG)
+    page = get(client, f"{path}?{'&'.join(f'claim={c.id}' for c in claims)}", 200, **DIALOG)
     seen = re.search(r'name="seen" value="(\w+)"', page)
     plans = re.findall(r'name="plan" value="([^"]+)"', page)
     return client.post(path, {"plan": plans, "seen": seen[1] if seen else "", **fields}, headers=DIALOG)
@@ -36,7 +36,7 @@ def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
     for path in paths:
         text = get(client, path)
         assert "The apply starts at once on tf-" in text and "frozen" not in text, path
-    assert "frozen" not in get(client, f"/approvals/approve/?claim={waiting.id}", **DIALOG)
+    assert "frozen" not in get(client, f"/approvals/approve/?claim={waiting.id}", 200, **DIALOG)
     ends = timezone.now() + timedelta(hours=5)
     Pool.objects.filter(pk=pool.pk).update(frozen_until=ends)
     for path in paths:
@@ -52,10 +52,10 @@ def test_of_many_each_pool_that_is_frozen_is_named() -> None:
     ends = timezone.now() + timedelta(hours=5)
     Pool.objects.filter(pk=pool.pk).update(frozen_until=ends)
     client = browser_of(person("lind", "approver"))
-    text = get(client, f"/approvals/approve/?claim={both[0].id}&claim={both[1].id}", **DIALOG)
+    text = get(client, f"/approvals/approve/?claim={both[0].id}&claim={both[1].id}", 200, **DIALOG)
     assert f"tf is frozen until {ends:%d %b %H:%M} UTC: what waits there goes first in line" in text
     assert "calm is frozen" not in text
-    assert "frozen" not in get(client, f"/approvals/approve/?claim={both[1].id}", **DIALOG)
+    assert "frozen" not in get(client, f"/approvals/approve/?claim={both[1].id}", 200, **DIALOG)
 
 
 def test_one_that_cannot_wait_longer_keeps_no_other_from_it() -> None:
