@@ -158,6 +158,7 @@ POOL_WORDS = {
     "close": "closes",
     "provider_fails": "has a provider that fails",
     "provider_works": "has a provider that works again",
+    "confirm_place": "is where its provider looks now",
     "scale": "is scaled",
     "pin": "is pinned",
     "unpin": "follows its policy again",

@@ -39,6 +39,7 @@ class Pool(models.Model):
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
     unaligned_at = models.DateTimeField(null=True, blank=True)  # its slots are being opened or closed, in pieces: since when
+    place = models.CharField(max_length=255, blank=True, default="", db_default="")  # where its members are, in the words of its provider
     member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what a member is made from now
     surge_id = models.BigIntegerField(null=True, blank=True)  # a member beyond those that are wanted, made for one that is outdated
     roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")  # the digest that a person wants everywhere

@@ -128,4 +128,5 @@ def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSna
         options=spec_of(pool).options,
         members=tuple(members),
         installation=name_installation(),
+        place=pool.place,
     )

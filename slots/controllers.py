@@ -212,6 +212,8 @@ def settle_look(
     apply_look(pool, before, look)
     # What was seen is at least as new as this; a look that was overtaken does not turn the clock back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(observed_at=started)
+    if look.place != before.place:
+        Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
     activate_pool(pool_id=pool.pk)
     rotate_due(pool)
     strays = look.strays - set(Member.objects.filter(LIVE, pk__in=look.strays).values_list("pk", flat=True))

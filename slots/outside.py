@@ -80,6 +80,16 @@ def forget_member(*, member_id: int, reason: str) -> bool:
     return True
 
 
+def confirm_place(*, pool_id: int, reason: str) -> bool:
+    """A person says that its provider looks at the right place, though nothing of the pool is there. False: no other is known."""
+    with transaction.atomic():
+        if not Pool.objects.filter(pk=pool_id).exclude(place="").update(place=""):
+            return False
+        record("confirm_place", pool_id=pool_id, reason=reason)
+        hint("pools")
+    return True
+
+
 def note_provider_error(pool: Pool, error: ProviderError) -> bool:
     """The last look failed. True: it is news. One error stands for all that fails there, with since when."""
     text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]

@@ -65,6 +65,7 @@ class PoolSnapshot:
     options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
     members: tuple[MemberSnapshot, ...] = ()
     installation: str = ""  # whose it is, where several of us make things in one place
+    place: str = ""  # where its members are, as the last look found it; empty: not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Look:
     """A full look: a member of the snapshot that is not among them is gone. A provider that cannot see all raises instead."""
 
     seen: tuple[Seen, ...] = ()
+    place: str = ""  # where it looked, to be remembered: a name of a place may lead elsewhere tomorrow
     strays: frozenset[int] = frozenset()  # ids of members that the snapshot does not know, and of which something is there
 
 

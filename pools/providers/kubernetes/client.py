@@ -4,13 +4,12 @@ Only the client's lower half is used: the classes it generates for every kind of
 server says. Nothing is global: a process may talk with many clusters, and with a new kubeconfig as soon as the file changes.
 """
 
+import hashlib
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +27,7 @@ from pools.providers.kubernetes.breaker import Breaker
 from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, explain, unreachable
 from pools.providers.kubernetes.names import Object, name_of, uid_of
 from pools.providers.kubernetes.plugins import forget_failure, raise_failure
+from pools.providers.kubernetes.stream import Stream
 from project.kernel.operations import Misconfigured, NotFoundOutside, ProviderError, Unauthorised
 
 CONNECT, READ = 3.0, 10.0  # seconds
@@ -36,7 +36,6 @@ RESTARTS = 3  # of a list whose pages expired under it
 CONNECTIONS = 16  # kept open
 SIGN_IN = 15.0  # seconds to wait for another thread that signs in
 REFUSED_FOR = 5.0  # seconds in which who could not sign in need not be asked again
-LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of it
 MERGE = "application/merge-patch+json"
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -54,36 +53,7 @@ class Connection:
     words: str  # "context prod"
     breaker: Breaker
     stamp: Any  # of the files it was made from
-
-
-class Stream:
-    """Lines of a watch."""
-
-    def __init__(self, response: Any) -> None:
-        self._response = response
-
-    def __iter__(self) -> Iterator[Object]:
-        buffer = bytearray()
-        for piece in self._response.stream(amt=None, decode_content=False):
-            buffer.extend(piece)
-            while (end := buffer.find(b"\n")) != -1:
-                line = bytes(buffer[:end])
-                del buffer[: end + 1]
-                if line.strip():
-                    yield json.loads(line)
-            if len(buffer) > LONGEST_LINE:
-                raise ValueError("a line of the watch does not end")
-
-    def break_off(self) -> None:
-        """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
-        found = getattr(getattr(self._response, "connection", None), "sock", None)
-        if found is not None:
-            with suppress(OSError):
-                found.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """By the thread that reads. What was not read to its end is not used again."""
-        self._response.close()
+    server: str  # its address and authority, in short
 
 
 class Api:
@@ -93,7 +63,7 @@ class Api:
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self.connection, self.namespace = connection, namespace
-        self.place = f"namespace {namespace} of {connection.words}"
+        self.place, self.server = f"namespace {namespace} of {connection.words}", connection.server
 
     # -- pods
 
@@ -148,13 +118,14 @@ class Api:
 
     # -- around them
 
-    def check_namespace(self) -> None:
-        """Raises NamespaceGone. Whether it is there is not known where we may not ask."""
+    def check_namespace(self) -> str:
+        """Its uid; empty where we may not ask. Raises NamespaceGone."""
         call = Call("get", "namespaces", self.namespace, f"namespace {self.namespace} in {self.connection.words}")
         try:
-            self._send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call).read()
+            found = _parse(self._send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call))
         except Unauthorised:
-            return
+            return ""
+        return str((found.get("metadata") or {}).get("uid") or "")
 
     def may(self, verb: str, resource: str) -> bool | None:
         """Whether our account may do this here; None: the server does not say."""
@@ -344,7 +315,13 @@ def _connect(context: str) -> Connection:
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = _stamp(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
-    return Connection(ApiClient(configuration), namespace, _words(context), Breaker(), stamp)
+    return Connection(ApiClient(configuration), namespace, _words(context), Breaker(), stamp, _digest(configuration))
+
+
+def _digest(configuration: Any) -> str:
+    file = configuration.ssl_ca_cert
+    authority = Path(file).read_bytes() if file and Path(file).is_file() else b""
+    return hashlib.sha256(f"{configuration.host}\n".encode() + authority).hexdigest()[:16]
 
 
 def _words(context: str) -> str:

@@ -5,25 +5,31 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
+from pools.providers.kubernetes.finding import complete
 from pools.providers.kubernetes.names import MEMBER, Object, number_in, select_pool
 from pools.providers.kubernetes.phases import Mine, judge, sort_pods
+from pools.providers.kubernetes.places import Located, find_place
 
 
-class Lister(Protocol):
+class Lister(Located, Protocol):
     def list_pods(self, selector: str) -> list[Object]: ...
-    def check_namespace(self) -> None: ...
+    def get_pod(self, name: str) -> Object | None: ...
 
 
 def look_at(api: Lister, pool: PoolSnapshot) -> Look:
+    listed = api.list_pods(select_pool(pool))
     pods: dict[int, list[Object]] = defaultdict(list)
-    for pod in api.list_pods(select_pool(pool)):
+    for pod in listed:
         pods[number_in(pod, MEMBER)].append(pod)
     strays = frozenset(pods) - {member.id for member in pool.members} - {0}
     if not pods:
         api.check_namespace()  # the list of a namespace that is not there is empty, too
+    place = find_place(api, pool, listed)
     now = datetime.now(UTC)
-    found = [see(sort_pods(pods.get(member.id, ()), pool, member), pool, member, now) for member in pool.members]
-    return Look(tuple(seen for seen in found if seen is not None), strays)
+    found = [
+        see(complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member), pool, member, now) for member in pool.members
+    ]
+    return Look(tuple(seen for seen in found if seen is not None), strays=strays, place=place)
 
 
 def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
@@ -38,7 +44,7 @@ def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -
         # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from its first word on.
         is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
         external_id=found.external_id,
-        why=found.why,
+        why=found.why or mine.odd,
         is_down=found.is_down,
         is_planned=found.is_planned,
         is_lost=found.is_down,

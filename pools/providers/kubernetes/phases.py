@@ -62,6 +62,7 @@ class Mine:
     current: Object | None = None
     older: tuple[Object, ...] = ()
     foreign: tuple[Object, ...] = ()  # with our labels in the place of one that we made: somebody replaced it
+    odd: str = ""  # what is unusual about the current one
 
 
 def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
@@ -75,7 +76,7 @@ def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot
             continue
         if name_of(pod) == name and uid and uid_of(pod) != uid:
             foreign.append(pod)
-        elif name_of(pod) == wanted and number_in(pod, INCARNATION) == member.incarnation:
+        elif name_of(pod) == wanted and (is_recorded or number_in(pod, INCARNATION) == member.incarnation):
             current = pod
         elif is_recorded and not is_ending(pod):
             foreign.append(pod)  # ours had all begun to go before this incarnation was made

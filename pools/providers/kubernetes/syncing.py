@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.errors import AlreadyThere
+from pools.providers.kubernetes.finding import complete, refuse_odd
 from pools.providers.kubernetes.manifests import owner_reference, pod_manifest, secret_manifest, token_data
 from pools.providers.kubernetes.names import (
     INCARNATION,
@@ -25,6 +26,7 @@ from pools.providers.kubernetes.names import (
     uid_of,
 )
 from pools.providers.kubernetes.phases import OVERDUE, Mine, judge, judge_pod, read_moment, recorded, sort_pods
+from pools.providers.kubernetes.places import check_place
 from project.kernel.operations import ConflictError, ProviderError
 
 SOON = 2.0  # seconds until another look at what should be done in a moment
@@ -37,7 +39,9 @@ class Cluster(Protocol):
 
     namespace: str
     place: str
+    server: str
 
+    def check_namespace(self) -> str: ...
     def list_pods(self, selector: str) -> list[Object]: ...
     def get_pod(self, name: str) -> Object | None: ...
     def create_pod(self, manifest: Object, *, is_dry: bool = False) -> Object: ...
@@ -54,12 +58,17 @@ def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> boo
         return True
     if member.state != "creating" or recorded(member)[0] == pod_name(pool, member):
         return False
+    check_place(api, pool)  # else each try would get one
     return api.get_secret(pod_name(pool, member)) is None
 
 
 def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> MemberReport:
     mine = sort_pods(api.list_pods(select_member(pool, member)), pool, member)
+    if mine.current is None:
+        check_place(api, pool)
+        mine = complete(api, mine, pool, member)
     if member.state == "deleting":
+        refuse_odd(mine)
         return remove(api, pool, member, mine)
     if member.token and member.state != "creating" and mine.current is not None:
         deliver_token(api, pool, member, mine.current)
@@ -78,7 +87,7 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
         return MemberReport(clean=draining, external_id=found.external_id, down=found.why, is_planned=found.is_planned, is_lost=True)
     # Ready it is from its first word on; its slots are clean once its agent says so.
     is_ready = member.state != "creating" and found.kind == "running"
-    return MemberReport(is_ready=is_ready, external_id=found.external_id, why=found.why, again=PATIENCE)
+    return MemberReport(is_ready=is_ready, external_id=found.external_id, why=found.why or mine.odd, again=PATIENCE)
 
 
 # -- in ------------------------------------------------------------------------------------------------------------------------------------

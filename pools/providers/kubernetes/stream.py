@@ -1,0 +1,41 @@
+"""A watch, line by line."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from pools.providers.kubernetes.names import Object
+
+LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of it
+
+
+class Stream:
+    """Lines of a watch."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[Object]:
+        buffer = bytearray()
+        for piece in self._response.stream(amt=None, decode_content=False):
+            buffer.extend(piece)
+            while (end := buffer.find(b"\n")) != -1:
+                line = bytes(buffer[:end])
+                del buffer[: end + 1]
+                if line.strip():
+                    yield json.loads(line)
+            if len(buffer) > LONGEST_LINE:
+                raise ValueError("a line of the watch does not end")
+
+    def break_off(self) -> None:
+        """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
+        found = getattr(getattr(self._response, "connection", None), "sock", None)
+        if found is not None:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """By the thread that reads. What was not read to its end is not used again."""
+        self._response.close()
