@@ -246,7 +246,9 @@ class Job:
     def _note_left(self, process: subprocess.Popen[bytes]) -> None:
         """Not even KILL ends them: they wait for a disk or a network that does not answer. Whoever needs the slot is told."""
         left = who_is_left(process.pid, self.mark, self._users, self._others(process))
-        self.record.extra["left"] = [[pid, started_at(pid)] for pid in left]
+        found = [(pid, started_at(pid)) for pid in left]
+        children.give_up(found)
+        self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, found)]
         self.say(f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until they are gone.")
 
     def _listen(self, pipe: int, seconds: float) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Container, Iterator, NamedTuple
+from typing import Any, Callable, Container, Iterable, Iterator, NamedTuple
 
 try:
     import ctypes
@@ -39,6 +39,7 @@ class Children:
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.known: set[int] = set()
+        self.left: dict[int, str] = {}  # not even KILL ends them, and who waits for them knows that; with their start
         self.is_adopting = False
 
     def adopt(self) -> None:
@@ -57,6 +58,12 @@ class Children:
         with self.guard:
             self.known.discard(pid)
 
+    def give_up(self, left: Iterable[tuple[int, str]]) -> None:
+        """They are one task's: the next one that ends does not wait for them as well."""
+        with self.guard:
+            kept = {pid: since for pid, since in self.left.items() if started_at(pid) == since}
+            self.left = {**kept, **{pid: since for pid, since in left if since}}
+
     def list_strays(self) -> set[int]:
         with self.guard:
             parents = read_parents()
@@ -64,7 +71,8 @@ class Children:
             first = {
                 pid for pid, (parent, session) in parents.items() if parent == os.getpid() and session != own and pid not in self.known
             }
-        return first | below(first, parents)
+            known = {pid for pid, since in self.left.items() if started_at(pid) == since}
+        return (first | below(first, parents)) - known
 
 
 children = Children()
