@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
+from project.kernel import http as handler
 from project.kernel.http import Http
 
 seen: list[Any] = []
@@ -89,6 +90,62 @@ async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) 
     endless = [b"x" * 100_000] * (settings.BERTH_BODIES[-1][1] // 100_000 + 1)
     status, body = await ask(http, "echo", method="POST", body=endless)
     assert status == 413 and b"too_large" in body
+
+
+class Slow:
+    """A body that comes as far as it is let."""
+
+    def __init__(self, size: int, is_said: bool = True) -> None:
+        self.size, self.is_said = size, is_said
+        self.is_read, self.may_end = asyncio.Event(), asyncio.Event()
+        self.sent: list[dict[str, Any]] = []
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.is_read.is_set():
+            self.is_read.set()
+            return {"type": "http.request", "body": b"x", "more_body": True}
+        await self.may_end.wait()
+        return {"type": "http.request", "body": b"y", "more_body": False}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    async def go(self, http: Http) -> int:
+        length = [(b"content-length", str(self.size).encode())] if self.is_said else [(b"transfer-encoding", b"chunked")]
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
+        headers = [(b"host", b"localhost"), *length]
+        await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, self.receive, self.send)
+        return int(self.sent[0]["status"])
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_said: bool) -> None:
+    """Or a few callers with all that they may send fill the memory. Whose size is not said counts as large."""
+    large = [Slow(handler.LARGE + 1, is_said) for _ in range(handler.LARGE_AT_ONCE + 1)]
+    tasks = []
+    for slow in large:
+        tasks.append(asyncio.create_task(slow.go(http)))
+        if slow is not large[-1]:
+            await asyncio.wait_for(slow.is_read.wait(), 30)
+    assert (await ask(http, "echo", method="POST", body=[b"small"]))[0] == 200, "it waits for none of them"
+    assert not large[-1].is_read.is_set(), "nothing of it is taken yet"
+    large[1].may_end.set()
+    assert await asyncio.wait_for(tasks[1], 30) == 200
+    await asyncio.wait_for(large[-1].is_read.wait(), 30)
+    for slow in large:
+        slow.may_end.set()
+    assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [200] * len(large)
+
+
+async def test_a_caller_that_leaves_gives_its_turn_back(http: Http) -> None:
+    for _ in range(handler.LARGE_AT_ONCE + 1):
+        leaving = Slow(handler.LARGE + 1)
+        task = asyncio.create_task(leaving.go(http))
+        await asyncio.wait_for(leaving.is_read.wait(), 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    status, _ = await asyncio.wait_for(ask(http, "echo", method="POST", body=[b"x" * 100_000] * 20), 30)
+    assert status == 413, "the next one has its turn"
 
 
 async def test_a_stream_arrives_in_parts(http: Http) -> None:
