@@ -14,6 +14,7 @@ from project.kernel.errors import FieldError, Invalid
 
 MISSING: Any = object()
 LONGEST_SHOWN = 60
+MOST_UNKNOWN = 20  # fields that are named; what was meant by each takes a while to find out
 
 
 @dataclass(slots=True)
@@ -48,9 +49,11 @@ def read_mapping(value: Any, where: str, known: Collection[str], faults: Faults,
     if not isinstance(value, Mapping):
         faults.add(where, f"This is {kind_of(value)}; it has fields of its own.", f"Known fields: {', '.join(sorted(known))}.")
         return {}
-    for name in value:
-        if name not in known:
-            faults.add(at(where, str(name)), "No such field.", near(name, known, "Known fields"))
+    unknown = [name for name in value if name not in known]
+    for name in unknown[:MOST_UNKNOWN]:
+        faults.add(at(where, str(name)), "No such field.", near(name, known, "Known fields"))
+    if len(unknown) > MOST_UNKNOWN:
+        faults.add(where, f"{len(unknown) - MOST_UNKNOWN} more fields are not known.", f"Known fields: {', '.join(sorted(known))}.")
     for name in required:
         if value.get(name) is None:
             faults.add(at(where, name), "This field is missing.")
