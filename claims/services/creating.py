@@ -25,7 +25,7 @@ from claims.services.demand import ask_for_capacity
 from claims.services.gathering import make_together
 from claims.services.working import Work, add_work, prepare_work
 from claims.services.workspaces import Place, enter_workspace
-from claims.statements import AGAIN, CLAIMS, LINES, SLOTS, TAKEN, constraint, repeat, sqlstate
+from claims.statements import CLAIMS, LINES, SLOTS, TAKEN, constraint, is_passing, repeat, sqlstate
 from pools.layout import default_kind
 from pools.spec import Lease
 from pools.tokens import Proof
@@ -72,7 +72,7 @@ def route_at_once(request: ClaimRequest) -> Route | None:
 
 def may_repeat(request: ClaimRequest, error: BaseException) -> bool:
     """Without a key only what certainly was not done: the connection may be lost, and the claim there all the same."""
-    return request.key is not None or sqlstate(error) in AGAIN | TAKEN
+    return request.key is not None or is_passing(error) or sqlstate(error) in TAKEN
 
 
 def _note_made(claim: ClaimView) -> ClaimView:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 
 from claims import unused_lines
 from claims.answers import ClaimView
@@ -10,7 +11,7 @@ from claims.models import Claim, Shape
 from claims.requests import ClaimRequest
 from claims.routes import find_route
 from claims.services import cancel_claim, create_claim, create_claims, resize_claim
-from claims.statements import LINES
+from claims.statements import LINES, repeat
 from claims.unused_lines import Walk
 from project.kernel.errors import Unavailable
 from tests.claims.kit import ask, is_sound, let_go, make_pool, sql, wish
@@ -142,3 +143,19 @@ def test_the_line_that_was_found_is_held() -> None:
     route = find_route(wish(size=2))
     assert LINES.one("hold_line", line=route.shape, digest=route.digest) is not None
     assert LINES.one("hold_line", line=route.shape, digest=b"another") is None
+
+
+@pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])
+def test_a_line_that_went_is_looked_for_again_and_no_other_row_that_is_missing(column: str, times: int) -> None:
+    make_pool(slots=1)
+    claim = ask()
+    tried: list[int] = []
+
+    def name_what_is_missing() -> None:
+        tried.append(1)
+        with transaction.atomic():
+            sql(f"UPDATE claims_claim SET {column} = -1 WHERE id = %s", claim.id)
+
+    with pytest.raises(Unavailable if times > 1 else IntegrityError):
+        repeat(name_what_is_missing)
+    assert len(tried) == times
