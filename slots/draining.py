@@ -43,13 +43,16 @@ class Stuck:
     by: str
 
 
-def drain_member(*, member_id: int, reason: str, until: datetime | None = None, force: bool = False, stays: bool = False) -> Removal:
+def drain_member(*, member_id: int, reason: str, until: datetime | None = None, force: bool = False, stays: bool | None = None) -> Removal:
     """Nothing new comes, and past `until` (left out: as long as the pool lets a drain take) who is there is put out. `force`: at once.
-    It goes once it is empty; `stays`: it is cordoned then, until somebody opens it. Said again it has another deadline, reason or end."""
+    It goes once it is empty; `stays`: it is cordoned then, until somebody opens it. Said again it has another deadline, reason or end;
+    left out, the end stays what it was."""
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
+        if stays is None:
+            stays = is_resting(member) and pool.state != "deleting"
         if stays and pool.state == "deleting":
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Drain it without staying.")
         if until is not None and not force:
@@ -82,6 +85,11 @@ def undrain_member(*, member_id: int, reason: str = "") -> Member:
 
 def is_draining(member: Member) -> bool:
     return member.is_leaving or member.drain_until is not None
+
+
+def is_resting(member: Member) -> bool:
+    """It drains, and stays."""
+    return member.drain_until is not None and not member.is_leaving
 
 
 def settle_drain(member_id: int) -> bool:
@@ -130,7 +138,7 @@ def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool
 
 
 def _start(pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool) -> None:
-    was_draining, was_resting = is_draining(member), member.drain_until is not None and not member.is_leaving
+    was_draining, was_resting = is_draining(member), is_resting(member)
     change_member(
         member,
         "force_drain" if force else "drain",

@@ -34,7 +34,10 @@ class DrainBody(StrictSerializer):
     )
     force = serializers.BooleanField(required=False, default=False, help_text="The deadline is now: whoever is there is put out.")
     stays = serializers.BooleanField(
-        required=False, default=False, help_text="Once empty it stays, cordoned, until somebody opens it. Else it goes."
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Once empty it stays, cordoned, until somebody opens it. Else it goes. Left out: as it was ordered before, else it goes.",
     )
 
 

@@ -235,6 +235,32 @@ def test_while_it_drains_it_is_not_uncordoned() -> None:
     assert (find().is_cordoned, is_closed()) == (True, True)
 
 
+@pytest.mark.parametrize("again", [drain, lambda **more: force_drain(member_id=member().pk, **more)], ids=["deadline", "force"])
+def test_said_again_without_its_end_it_stays_as_it_was_wished(again: Any) -> None:
+    """Another deadline by somebody who knows nothing of it removes no member that is to stay."""
+    agents()
+    begin(task())
+    drain(stays=True)
+    again(reason="sooner")
+    assert (find().is_leaving, find().is_cordoned, find().note) == (False, True, "sooner")
+
+
+def test_by_force_it_drains_also_where_one_claim_cannot_be_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ordered and written down: the finalizer goes on with it, and whoever ordered it hears that it is so."""
+
+    def fail(**_: Any) -> bool:
+        raise RuntimeError("a broken claim")
+
+    agents()
+    begin(task())
+    with monkeypatch.context() as patch:
+        patch.setattr("claims.services.draining.put_out", fail)
+        removal = force_drain(member_id=member().pk, reason="now")
+    assert (removal.state, find().is_leaving, len(removal.holders)) == ("ready", True, 1)
+    finalize()
+    assert "held" not in slots_of()
+
+
 def test_from_staying_to_going_and_back() -> None:
     agents()
     begin(task())
