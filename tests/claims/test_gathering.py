@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from claims.answers import ClaimView
 from claims.models import Claim
-from claims.services import create_claim, gathering
+from claims.services import company, create_claim, gathering
+from claims.services.creating import route_at_once
 from claims.services.gathering import Gatherer, Wish
 from claims.statements import CLAIMS
 from pools.services import update_pool
@@ -202,6 +203,68 @@ def test_one_that_fails_takes_no_other_along(gatherer: Watched, monkeypatch: pyt
         pass
     assert [future.result().state for future in futures] == ["bound"] * 3
     assert is_sound()
+
+
+def breaks_after(work: Callable[[list[Wish]], list[Any]]) -> Callable[[list[Wish]], list[Any]]:
+    """The statement ends and its commit with it, and the connection before its answer has come."""
+
+    def run(batch: list[Wish]) -> list[Any]:
+        work(batch)
+        raise OperationalError("the connection is lost")
+
+    return run
+
+
+def test_a_connection_that_breaks_after_the_commit_makes_nothing_twice(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key nobody knows whether it was made: that is told. With one it is asked for again, and is the claim that is there."""
+    make_pool(slots=6)
+    monkeypatch.setattr(gathering, "_make_all", breaks_after(gathering._make_all))
+    with crowd(gatherer, make(owner="plain"), make(owner="keyed", key="k"), make(owner="other")) as futures:
+        pass
+    first, keyed, other = futures
+    for future in (first, other):
+        with pytest.raises(OperationalError):
+            future.result()
+    assert (keyed.result().owner, keyed.result().is_replay) == ("keyed", True)
+    assert sorted(Claim.objects.values_list("owner", flat=True)) == ["keyed", "other", "plain"], "each of them once"
+    assert held() == 3
+    assert is_sound()
+
+
+def test_a_connection_that_breaks_before_anything_is_done(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks the same from here: only what has a key is asked for again."""
+    make_pool(slots=6)
+    monkeypatch.setattr(gathering, "_make_all", breaks_after(lambda batch: []))
+    with crowd(gatherer, make(owner="plain"), make(owner="keyed", key="k")) as futures:
+        pass
+    with pytest.raises(OperationalError):
+        futures[0].result()
+    assert (futures[1].result().state, futures[1].result().is_replay) == ("bound", False)
+    assert list(Claim.objects.values_list("owner", flat=True)) == ["keyed"]
+    assert is_sound()
+
+
+def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of the web server: what may be repeated comes back as not made, and is made in the usual way; the others hear of it."""
+    make_pool(slots=6)
+    let_go(ask())  # the route is remembered
+    wishes = [wish(owner="plain"), wish(owner="keyed", key="k"), wish(owner="other")]
+    batch = [company.Asked(request, known(request), None) for request in wishes]  # type: ignore[arg-type]
+    monkeypatch.setattr(gathering, "_make_all", breaks_after(gathering._make_all))
+    company.make_all(batch)
+    plain, keyed, other = batch
+    assert isinstance(plain.error, OperationalError) and isinstance(other.error, OperationalError)
+    assert (keyed.error, keyed.claim) == (None, None), "to be made in the usual way"
+    again = create_claim(wishes[1])
+    assert again.is_replay
+    assert sorted(Claim.objects.exclude(state="ended").values_list("owner", flat=True)) == ["keyed", "other", "plain"]
+    assert held() == 3
+
+
+def known(request: Any) -> Any:
+    route = route_at_once(request)
+    assert route is not None
+    return route
 
 
 def test_a_locked_pool_keeps_only_its_own_waiting(gatherer: Watched) -> None:
