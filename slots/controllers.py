@@ -5,6 +5,7 @@ not answer holds up its own pools and no others. Followers tell which pool is wo
 """
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -24,6 +25,7 @@ from project.kernel.operations import ProviderError
 from project.kernel.policy import Backoff, delay_after
 from project.kernel.runtime import Controller
 from slots.followers import Followers, Told
+from slots.leftovers import EVERY, list_gone_pools, sweep_gone
 from slots.outside import clear_provider_error, hurry_member, note_ending, note_lost, note_outside, note_provider_error
 from slots.rotation import rotate_due
 from slots.selectors import snapshot_whole
@@ -68,15 +70,19 @@ class Watcher(Controller):
         self._unmet: frozenset[int] = frozenset()  # told of, and considered by this step
         self._followers = Followers(self._told)
         self._align_at = 0.0
+        self._gone_at = 0.0
+        self._is_over = threading.Event()
 
     def step(self) -> bool:
         """Some looks begun and some written down. A provider that does not answer holds up neither the others nor anything that is
         decided without a look."""
         self._follow()
+        self._sweep_gone()
         is_any = self._begin()
         return self._finish() or is_any
 
     def close(self) -> None:
+        self._is_over.set()
         self._followers.stop()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -131,13 +137,11 @@ class Watcher(Controller):
                 self._worked(pool)
 
     def _ask(self, pool: Pool, place: str) -> None:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="look")
         self._told.take(pool.pk)
         self._rests[pool.pk] = time.monotonic() + PACE
         started = _now()
         before = snapshot_whole(pool)
-        self._asked[pool.pk] = Asked(pool, place, before, started, time.monotonic(), self._threads.submit(ask_provider, before))
+        self._asked[pool.pk] = Asked(pool, place, before, started, time.monotonic(), self._crew().submit(ask_provider, before))
 
     def _finish(self) -> bool:
         """True: there is more to come."""
@@ -172,8 +176,18 @@ class Watcher(Controller):
             self._worked(asked.pool)
 
     def _sweep(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
-        if self._threads is not None:
-            self._threads.submit(remove_strays, pool, frozenset(member_ids))
+        self._crew().submit(remove_strays, pool, frozenset(member_ids))
+
+    def _sweep_gone(self) -> None:
+        if time.monotonic() >= self._gone_at:
+            self._gone_at = time.monotonic() + EVERY
+            if pools := list_gone_pools():
+                self._crew().submit(sweep_gone, pools, self._is_over.is_set)
+
+    def _crew(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(MOST_ASKED + 1, thread_name_prefix="look")  # one sweeps
+        return self._threads
 
     def _failed(self, pool: Pool, error: Exception) -> None:
         count = self._failures[pool.pk] = self._failures.get(pool.pk, 0) + 1
@@ -216,8 +230,10 @@ def settle_look(
         Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
     activate_pool(pool_id=pool.pk)
     rotate_due(pool)
-    strays = look.strays - set(Member.objects.filter(LIVE, pk__in=look.strays).values_list("pk", flat=True))
-    if strays:  # their numbers are never given again, so they stay what they are
+    # Their numbers are never given again, so they stay what they are. A number that our rows have never known is of a database that knows
+    # more than this copy of it: what runs there may be at work.
+    strays = set(Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True))
+    if strays:
         logger.warning("pool %s has things outside of members that are gone, they are removed: %s", pool.name, sorted(strays))
         sweep(before, strays)
 

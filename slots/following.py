@@ -42,7 +42,7 @@ def list_hindrances(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
         member = there.get(declared.name)
         if member is not None and member.state == "deleting":
             found.append(FieldError(f"{WHERE}[{i}].name", f"{declared.name} is being removed.", "Wait until it is gone."))
-        elif member is not None and member.external_id != declared.external_id:
+        elif member is not None and member.external_id != declared.external_id and (declared.external_id or not member.is_owned):
             way_out = "Give it another name, and the old one leaves."
             found.append(FieldError(f"{WHERE}[{i}].external_id", "What a member is outside never changes.", way_out))
     names = {d.name for d in spec.declared}

@@ -1,11 +1,12 @@
 """A pod that its list does not name may be there all the same: its labels can be changed by anybody. Before it is called gone it is asked
 for by its name, and known by the uid that was written down."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-from pools.providers.kubernetes.names import Object, is_ours, pod_name, uid_of
+from pools.providers.kubernetes.names import MEMBER, Object, is_ours, number_in, pod_name, uid_of
 from pools.providers.kubernetes.phases import Mine, recorded
 from project.kernel.operations import ConflictError
 
@@ -24,6 +25,12 @@ def complete(api: Asked, mine: Mine, pool: PoolSnapshot, member: MemberSnapshot)
         return mine
     odd = "" if is_ours(there, pool, member) else f"somebody has changed the labels of pod {wanted}: put those of Berth back"
     return replace(mine, current=there, odd=odd)
+
+
+def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
+    """Of members that the pool has not. A label may say so of a pod that we know by its uid: it was changed."""
+    members, uids = {member.id for member in pool.members}, {recorded(member)[1] for member in pool.members}
+    return [pod for pod in pods if number_in(pod, MEMBER) not in members | {0} and uid_of(pod) not in uids]
 
 
 def refuse_odd(mine: Mine) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
-from pools.providers.kubernetes.finding import complete
+from pools.providers.kubernetes.finding import complete, list_strays
 from pools.providers.kubernetes.names import MEMBER, Object, number_in, select_pool
 from pools.providers.kubernetes.phases import Mine, judge, sort_pods
 from pools.providers.kubernetes.places import Located, find_place
@@ -21,7 +21,7 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Look:
     pods: dict[int, list[Object]] = defaultdict(list)
     for pod in listed:
         pods[number_in(pod, MEMBER)].append(pod)
-    strays = frozenset(pods) - {member.id for member in pool.members} - {0}
+    strays = frozenset(number_in(pod, MEMBER) for pod in list_strays(listed, pool))
     if not pods:
         api.check_namespace()  # the list of a namespace that is not there is empty, too
     place = find_place(api, pool, listed)

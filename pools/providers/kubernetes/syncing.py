@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.errors import AlreadyThere
-from pools.providers.kubernetes.finding import complete, refuse_odd
+from pools.providers.kubernetes.finding import complete, list_strays, refuse_odd
 from pools.providers.kubernetes.manifests import owner_reference, pod_manifest, secret_manifest, token_data
 from pools.providers.kubernetes.names import (
     INCARNATION,
@@ -96,6 +96,8 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
 def start(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, url: str) -> MemberReport:
     """Older incarnations go first. One that should have gone long ago is on a node that does not answer: its token opens nothing, and
     what it ran has been called lost, so it holds nobody up."""
+    if any(is_newer(pod, member) for pod in mine.older):
+        raise ConflictError(f"A later incarnation of {member.name} runs in {api.place} than the one that is to be made. It is left alone.")
     for pod in mine.older:
         if not is_ending(pod):
             api.delete_pod(pod)
@@ -107,6 +109,11 @@ def start(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, 
     pod = create_pod(api, pool, member, url)
     adopt_secret(api, pool, member, pod)
     return MemberReport(external_id=external_id_of(pod), why=judge_pod(pod, datetime.now(UTC), was_ready=False).why, again=PATIENCE)
+
+
+def is_newer(pod: Object, member: MemberSnapshot) -> bool:
+    """Whoever knows less than the cluster was frozen for long, or has an old copy of the database: he ends nothing that may be at work."""
+    return number_in(pod, INCARNATION) > member.incarnation and not judge_pod(pod, datetime.now(UTC), was_ready=False).is_down
 
 
 def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> Object:
@@ -151,7 +158,7 @@ def remove(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine)
 
 def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
     """Of members that are gone. Each by its uid, with the Secret of its name."""
-    for pod in api.list_pods(select_pool(pool)):
+    for pod in list_strays(api.list_pods(select_pool(pool)), pool):
         if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
             continue
         secret = api.get_secret(name_of(pod))
