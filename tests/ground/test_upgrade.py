@@ -9,9 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 
+from project.kernel.embedded.backup import dump, restore
 from project.kernel.embedded.postgres import tool
 from project.settings import environment as env
 from tests.ground.scratch import scratch_database, url_of
@@ -80,6 +82,28 @@ def test_the_data_of_an_earlier_version_migrates(scratch: BaseDatabaseWrapper, f
         migrate(fresh)
         expected = schema(str(fresh.settings_dict["NAME"]))
     assert sorted_lines(schema(name)) == sorted_lines(expected)
+
+
+BROKEN = [
+    ("UPDATE claims_claim SET size = 0", "claim_size"),
+    ("UPDATE claims_claim SET outcome = 'released' WHERE state <> 'ended'", "claim_outcome"),
+    ("UPDATE slots_slot SET ordinal = 0 WHERE claim_id IS NULL", "slot_holder"),
+]
+
+
+def test_a_dump_of_all_that_there_is_comes_back(scratch: BaseDatabaseWrapper, tmp_path: Path) -> None:
+    """What CHECKs and triggers call is there before the rows are, and found without a search path; then it refuses what it refused."""
+    restore_snapshot(max(FOLDER.glob("*.dump")), url_of(str(scratch.settings_dict["NAME"])))
+    migrate(scratch)
+    made = dump(url_of(str(scratch.settings_dict["NAME"])), tmp_path)
+    with scratch_database("restored") as restored:
+        restore(url_of(str(restored.settings_dict["NAME"])), made)
+        assert counts(restored) == counts(scratch)
+        assert sorted_lines(schema(str(restored.settings_dict["NAME"]))) == sorted_lines(schema(str(scratch.settings_dict["NAME"])))
+        for text, rule in BROKEN:
+            with pytest.raises(IntegrityError) as refused, restored.cursor() as cursor:
+                cursor.execute(text)
+            assert rule in str(refused.value)
 
 
 def test_migrations_do_not_queue_behind_a_lock_for_long(scratch: BaseDatabaseWrapper) -> None:
