@@ -207,8 +207,10 @@ def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace:
     return q
 
 
+# A slot changes for other reasons, too: its member comes and goes.
 HELD_ON = """
-SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(s.changed_at, c.reserved_at))::float8
+SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(c.reserved_at, (
+  SELECT max(e.at) FROM kernel_event e WHERE e.claim_id = c.id AND e.verb = 'reserve_again')))::float8
 FROM unnest(%s::bigint[]) AS t(id) JOIN slots_slot s ON s.claim_id = t.id AND s.ordinal = 0
 JOIN pools_member m ON m.id = s.member_id JOIN claims_claim c ON c.id = t.id"""
 

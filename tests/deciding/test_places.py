@@ -5,6 +5,7 @@ import pytest
 from claims.answers import ClaimView, Wait
 from claims.controllers import Allocator
 from claims.finalization import look_at_due_claims, lose_claims
+from claims.plans import list_pending
 from claims.selectors import view_claim
 from claims.services import lock_workspace, unlock_workspace
 from claims.services.deciding import move_reserved, plan_again
@@ -79,6 +80,25 @@ def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_
     assert approvals(claim) == [("ben", True)]
     assert yes(claim, "eve").state == "bound"
     assert is_sound()
+
+
+def test_how_long_a_slot_is_kept_is_counted_from_when_it_was_given() -> None:
+    """Not from the last time its member came and went; but anew where it stands on another one."""
+    agents()
+    claim = planned()
+    pass_time(claim, 3 * 3600)
+    sql("UPDATE slots_slot SET changed_at = now()")
+    assert kept(claim) > 3 * 3600 - 60
+    lose("tf-0")
+    step()
+    assert where(claim) == "tf-1"
+    assert kept(claim) < 3600
+
+
+def kept(claim: ClaimView) -> float:
+    found = {pending.claim_id: pending.held_for for pending in list_pending(None)}[claim.id]
+    assert found is not None
+    return found
 
 
 def test_no_room_it_looks_again_with_every_change_and_asks_for_more() -> None:
