@@ -110,6 +110,8 @@ def _write(pool: Pool, spec: PoolSpec, changes: list[Change], reason: str) -> No
     before = pool.revision
     columns = _columns(spec) | {"provider": spec.provider, "queue": provider.queue, "revision": before + 1}
     present = digest_of(spec_of(pool))
+    if pool.place and provider_class(pool.provider).follow_key(spec_of(pool).options) != provider.follow_key(spec.options):
+        columns["place"] = ""  # it is fixed while members are there, so nothing was made in the one before
     if pool.member_digest and columns["member_digest"] == present:
         columns["member_digest"] = pool.member_digest  # another release may have said the same in another way: nobody is outdated by that
     if columns["member_digest"] != pool.member_digest:

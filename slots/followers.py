@@ -59,8 +59,12 @@ class Followers:
             follower.start()
 
     def stop(self) -> None:
-        for follower in self._running.values():
-            follower.stop()
+        """All at once: each may wait a moment for a place that does not answer."""
+        ending = [threading.Thread(target=follower.stop, daemon=True) for follower in self._running.values()]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
         self._running.clear()
 
     def _teller(self, key: Hashable) -> Callable[[int | None], None]:

@@ -13,10 +13,14 @@ from pools.models import Member, Pool
 from pools.providers.base import Look, MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes import client, looking
 from pools.providers.kubernetes.places import find_place
+from pools.selectors import config_of
+from pools.services import create_pool, update_pool
 from pools.troubles import find_trouble
+from project.kernel.errors import BerthError
 from project.kernel.models import Event
-from project.kernel.operations import ConflictError, Misconfigured
+from project.kernel.operations import ConflictError, Misconfigured, perform_due
 from slots.controllers import Watcher
+from slots.services import add_members, remove_member
 from tests.conformance.harness import KubeHarness
 from tests.kube.space import Space
 from tests.kube.test_watching import look_again, ready
@@ -163,6 +167,32 @@ def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
     assert Member.objects.get(pk=member.pk).lost_at is not None
     assert Event.objects.get(verb="confirm_place").reason == "the old cluster burned down"
     assert Pool.objects.get(pk=pool.pk).provider_error == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pool_that_is_configured_to_move_is_asked_nothing(bench: KubeHarness, watcher: Watcher) -> None:
+    """It has no members then; the first one need not wait for a look."""
+    config = {"name": "lab", "provider": {"kind": "kubernetes", **bench.good_options}, "slots": ["any"], "members": {"max": 3}}
+    pool = create_pool(config)
+    look_again(watcher)
+    assert Pool.objects.get(pk=pool.pk).place
+    other = Space(bench.space.world).make()
+    try:
+        add_members(pool_id=pool.pk, declared=["a"])
+        with pytest.raises(BerthError):
+            update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+        assert Pool.objects.get(pk=pool.pk).place
+        member = Member.objects.get(pool=pool)
+        remove_member(member_id=member.pk, reason="it moves")
+        perform_due("kubernetes")
+        assert Member.objects.get(pk=member.pk).state == "gone"
+        update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+        assert Pool.objects.get(pk=pool.pk).place == ""
+        add_members(pool_id=pool.pk, declared=["b"])
+        perform_due("kubernetes")
+        assert len(other.names()) == 1
+    finally:
+        other.remove()
 
 
 @pytest.mark.django_db(transaction=True)
