@@ -172,7 +172,12 @@ def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
 @pytest.mark.django_db(transaction=True)
 def test_a_pool_that_is_configured_to_move_is_asked_nothing(bench: KubeHarness, watcher: Watcher) -> None:
     """It has no members then; the first one need not wait for a look."""
-    config = {"name": "lab", "provider": {"kind": "kubernetes", **bench.good_options}, "slots": ["any"], "members": {"max": 3}}
+    config: dict[str, Any] = {
+        "name": "lab",
+        "provider": {"kind": "kubernetes", **bench.good_options},
+        "slots": ["any"],
+        "members": {"max": 3},
+    }
     pool = create_pool(config)
     look_again(watcher)
     assert Pool.objects.get(pk=pool.pk).place
