@@ -5,6 +5,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from websockets.asyncio.client import ClientConnection, connect
+
 BASE = "/api/v1/agent/"
 WAIT = 15  # seconds
 
@@ -15,7 +17,7 @@ class AsyncLine:
     """HTTP over one connection that stays open."""
 
     def __init__(self, host: str, port: int, token: str) -> None:
-        self.host, self.port = host, port
+        self.host, self.port, self.headers = host, port, {"Authorization": f"Bearer {token}"}
         self.head = f"Host: {host}:{port}\r\nAccept: application/json\r\nAuthorization: Bearer {token}\r\n"
         self.reader: asyncio.StreamReader | None = None
         self.writer: asyncio.StreamWriter | None = None
@@ -81,6 +83,28 @@ class SimulatedAgent:
             told = heard(self, answer)
             if told is not None:
                 await told
+
+    async def listen_by_socket(self, heard: Heard) -> None:
+        """The same over the open connection: a heartbeat each WAIT seconds, and whatever is said in between."""
+        url = f"ws://{self.waiting.host}:{self.waiting.port}/ws/agent/"
+        async with connect(url, additional_headers=self.waiting.headers, compression=None, ping_interval=None) as socket:
+            beating = asyncio.create_task(self._beat(socket))
+            try:
+                async for text in socket:
+                    answer = json.loads(text)
+                    self.version = answer["version"]
+                    told = heard(self, answer)
+                    if told is not None:
+                        await told
+            finally:
+                beating.cancel()
+                await asyncio.gather(beating, return_exceptions=True)
+        raise RuntimeError(f"the connection was closed: {socket.close_code} {socket.close_reason}")
+
+    async def _beat(self, socket: ClientConnection) -> None:
+        while True:
+            await socket.send(json.dumps({"have": self.version, "load": {}}))
+            await asyncio.sleep(WAIT)
 
     async def close(self) -> None:
         await self.waiting.close()

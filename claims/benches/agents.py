@@ -1,10 +1,10 @@
-"""A thousand agents that wait for orders, each heard every 15 seconds, and logs that come in meanwhile."""
+"""A thousand agents that wait for orders, each heard every 15 seconds, by polls and over open connections; and logs that come in."""
 
 import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import getpid, sysconf
@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from claims.benches.agent_line import BASE, AsyncLine, SimulatedAgent
+from claims.benches.agent_line import BASE, AsyncLine, Heard, SimulatedAgent
 from claims.benches.fill import WHO
 from claims.benches.processes import running, web_server
 from claims.logs import CHUNK_BYTES, read_text
@@ -32,6 +32,7 @@ SETTLE = 16.0  # seconds until everybody's first wait is over
 LOUD = 12  # agents whose tasks print
 TICKS = sysconf("SC_CLK_TCK")
 OURS = ("project.kernel.embedded.web", "manage.py")  # processes of the server, among those this one has started
+Way = Callable[[SimulatedAgent, Heard], Coroutine[Any, Any, None]]
 SILENT = """
 SELECT count(*) FROM pools_member m LEFT JOIN pools_heartbeat h ON h.member_id = m.id AND h.incarnation = m.incarnation
 WHERE m.state <> 'ready' OR h.at IS NULL OR h.at < now() - interval '20 s'"""
@@ -52,7 +53,7 @@ class Printing:
 @bench(
     "agents",
     "1,000 agents on the line, each heard every 15 s: CPU of the server without PostgreSQL, in cores; and logs taken in, in MB a minute",
-    [Goal("cpu_share", 0.5, AT_MOST), Goal("log_mb_per_min", 100.0)],
+    [Goal("cpu_share", 0.5, AT_MOST), Goal("cpu_share_sockets", 0.5, AT_MOST), Goal("log_mb_per_min", 100.0)],
 )
 def bench_agents(run: Run) -> Mapping[str, Any]:
     count, watched, printed = (20, 2.0, 2.0) if run.is_quick else (1000, 60.0, 30.0)
@@ -78,28 +79,24 @@ async def play(host: str, port: int, tokens: list[str], watched: float, printed:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for at in range(0, len(agents), 50):
         await asyncio.gather(*(agent.hello() for agent in agents[at : at + 50]))
-    heard = [0]
-
-    def count(agent: SimulatedAgent, told: Mapping[str, Any]) -> None:
-        heard[0] += 1
-
-    listeners = []
-    for agent in agents:  # spread over the time of a wait, as agents are that were not started at once
-        listeners.append(asyncio.create_task(agent.listen(count)))
-        await asyncio.sleep(min(SETTLE, watched) / len(agents))
+    polling, polled = await listen(agents, SimulatedAgent.listen, watched)
     run.log(f"  {len(agents)} agents wait")
-    idle = await measure(watched)
-    polls, heard[0] = heard[0], 0
+    polls, idle = polled[0], await measure(watched)
+    polls = polled[0] - polls
     silent = await asyncio.to_thread(ask, SILENT)
+    await stop(polling)
+    for agent in agents:
+        await agent.waiting.close()
+    listeners, heard = await listen(agents, SimulatedAgent.listen_by_socket, watched)
+    run.log(f"  {len(agents)} agents are connected")
+    before, connected = heard[0], await measure(watched)
+    beats = heard[0] - before
+    silent += await asyncio.to_thread(ask, SILENT)
     tasks = await asyncio.to_thread(make_tasks)
     lines = await begin(host, port, tokens, tasks)
     rate, busy = await print_logs(lines, printed)
     lost = await asyncio.to_thread(find_loss, lines)
-    for listener in listeners:
-        if listener.done():
-            listener.result()
-        listener.cancel()
-    await asyncio.gather(*listeners, return_exceptions=True)
+    await stop(listeners)
     for each in lines:
         await each.line.close()
     for agent in agents:
@@ -110,12 +107,35 @@ async def play(host: str, port: int, tokens: list[str], watched: float, printed:
         raise RuntimeError(f"{lost} logs are not what was sent")
     return {
         "cpu_share": round(idle, 3),
+        "cpu_share_sockets": round(connected, 3),
         "log_mb_per_min": round(rate * 60 / 1e6, 1),
         "cpu_share_with_logs": round(busy, 3),
         "polls_per_second": round(polls / watched, 1),
+        "heard_per_second": round(beats / watched, 1),
         "log_mb": round(sum(each.size for each in lines) / 1e6, 1),
         "logs": len(lines),
     }
+
+
+async def listen(agents: list[SimulatedAgent], way: Way, watched: float) -> tuple[list["asyncio.Task[None]"], list[int]]:
+    """Who listens, and how often something was heard so far. Spread over the time of a wait: agents are not all started at once."""
+    heard, listeners = [0], list["asyncio.Task[None]"]()
+
+    def count(agent: SimulatedAgent, told: Mapping[str, Any]) -> None:
+        heard[0] += 1
+
+    for agent in agents:
+        listeners.append(asyncio.create_task(way(agent, count)))
+        await asyncio.sleep(min(SETTLE, watched) / len(agents))
+    return listeners, heard
+
+
+async def stop(listeners: list["asyncio.Task[None]"]) -> None:
+    for listener in listeners:
+        if listener.done():
+            listener.result()
+        listener.cancel()
+    await asyncio.gather(*listeners, return_exceptions=True)
 
 
 async def measure(seconds: float) -> float:

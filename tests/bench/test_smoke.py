@@ -25,7 +25,7 @@ GOALS = {
     "wake": {"p50_ms", "p99_ms"},
     "live": {"p99_ms"},
     "churn": {"ratio"},
-    "agents": {"cpu_share", "log_mb_per_min"},
+    "agents": {"cpu_share", "cpu_share_sockets", "log_mb_per_min"},
     "approve": {"p99_ms"},
     "scale": {"cycle_s", "growth", "waiting_ratio"},
 }
