@@ -206,7 +206,7 @@ def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "held": words.duration((now - claim.bound_at).total_seconds()) if claim.bound_at and claim.holds else "",
         "lines": lines[:LINES],
         "more": more is not None or len(lines) > LINES,
-        "behind": behind(identity, claim),
+        "behind": [] if claim.state == "ended" else behind(identity, claim),
         "waiting": waiting_behind(claim),
         "task": task,
         "source": source_words(task) if task else "",

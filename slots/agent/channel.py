@@ -36,7 +36,7 @@ class Cut(Exception):
 
 
 class ByWebsockets:
-    """https://pypi.org/project/websockets/, its client for threads."""
+    """The library `websockets`, its client for threads."""
 
     needs = "websockets.sync.client"
 
@@ -92,7 +92,7 @@ class Measured:
 
 
 class ByWebsocketClient:
-    """https://pypi.org/project/websocket-client/"""
+    """The library `websocket-client`."""
 
     needs = "websocket"
 
