@@ -99,10 +99,12 @@ def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
     if not s.is_fresh:
         return unseen(s, old)
     victim = idle[0]
-    ready = count_ready(s) - (victim.state == "ready")
-    least = Check(ready >= min(s.limits.low, len(s.there)), f"{ready} ≥ {s.limits.low}", "ready afterwards")
+    is_of_use = victim.state == "ready" and victim.is_there
+    ready = count_ready(s) - is_of_use
+    low = s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
+    least = Check(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
     if not least.is_met:
-        return wait("least", f"{outdated(old)}, but {s.limits.low} have to be ready", least)
+        return wait("least", f"{outdated(old)}, but {low} have to be ready", least)
     chosen = (Judged(victim.id, victim.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {name_of(s)} is ready"
     return Decision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")

@@ -64,6 +64,16 @@ def test_never_fewer_ready_than_the_least() -> None:
     assert told(decide(offline, KEEP)) == (0, "", []), "three are there, two of them ready"
 
 
+@pytest.mark.parametrize("gone", [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}])
+def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, object]) -> None:
+    """At the maximum nobody is made for it meanwhile: of two ready ones none may go."""
+    decision = decide(snapshot(old(1), old(2, **gone), new(3), low=2, high=3, surge=3), KEEP)
+    assert told(decision) == (0, "", [])
+    assert "2 have to be ready" in decision.reason
+    pinned = snapshot(old(1), new(3), low=2, high=3, surge=3, pin=Pin(1))
+    assert told(decide(pinned, KEEP)) == (-1, "swap", [1]), "as many as a person wants, and no more than that"
+
+
 def test_in_its_place_only_while_nobody_waits() -> None:
     busy = snapshot(old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False))
     assert told(decide(busy, KEEP)) == (0, "", [])
@@ -220,7 +230,8 @@ def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: 
         assert s.is_fresh
         ready = sum(m.state == "ready" and m.is_there for m in s.members)
         left = ready - sum(m.state == "ready" and m.is_there for m in chosen)
-        assert left >= min(ready, s.limits.low), "never fewer ready than the least"
+        low = s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
+        assert left >= min(ready, low), "never fewer ready than the least"
     if decision.step in ("surge", "swap", "rebuild"):
         assert not s.roll.paused
         assert not s.roll.stopped
