@@ -27,6 +27,7 @@ from django.http.response import HttpResponse, HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
 
+from .errors import Unavailable
 from .later import THREADS, TRIED, Later
 from .problems import CONTENT_TYPE, describe, problem
 
@@ -75,7 +76,12 @@ class Http(ASGIHandler):
             return
         except Gone:
             return
-        response = await self.look(scope, body)
+        try:
+            response = await self.look(scope, body)
+        except asyncio.CancelledError:
+            logger.debug("the server stops, who waited for a first answer is told so")
+            await refuse_unread(send, stopping := say_stopping(), list_headers(stopping))
+            return
         try:
             while (again := getattr(response, "again", None)) is not None:
                 if await is_gone_before(receive, again):
@@ -185,6 +191,20 @@ async def refuse_large(send: Send) -> None:
     """The rest is not read; the connection ends."""
     body = problem(413, "too_large", "This body is larger than what is accepted here.")
     await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())])
+
+
+def say_stopping() -> HttpResponse:
+    body, headers = describe(
+        Unavailable(
+            "The server stops. If this call changes something, that may or may not have happened.",
+            code="stopping",
+            way_out="Send it again after a few seconds; with the same Idempotency-Key nothing is done twice.",
+            retry_after=3.0,
+        )
+    )
+    text = json.dumps(body)
+    headers["Content-Length"] = str(len(text))
+    return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
 
 
 async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]]) -> None:

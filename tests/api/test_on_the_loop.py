@@ -298,3 +298,21 @@ def end_sessions() -> None:
             "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state = 'idle'"
         )
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["on the loop", "on a thread"])
+async def test_a_server_that_stops_says_so(ask: Asker, size: int) -> None:
+    """Whoever waits for a lock longer than the server waits for its calls. Seen red: 500 in plain text."""
+    lock = await away(model.connect)
+    try:
+        await away(lock.execute, "BEGIN")
+        await away(lock.execute, "SELECT FROM pools_pool WHERE name = 'lab' FOR UPDATE")
+        held = asyncio.create_task(ask({"pool": "lab", "size": size}))
+        await asyncio.sleep(0)  # it is read, and waits for its answer
+        held.cancel()
+        status, body = await asyncio.wait_for(held, LONG)
+        assert (status, body["code"]) == (503, "stopping")
+        assert {"Retry-After", "Content-Type"} <= set(ask.headers)
+    finally:
+        await away(lock.execute, "ROLLBACK")
+        await away(lock.close)
