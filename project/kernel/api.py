@@ -82,7 +82,7 @@ class Strict:
     def _unknown(self, data: Mapping[str, Any]) -> dict[str, list[Fault]]:
         fields: Mapping[str, serializers.Field[Any, Any, Any, Any]] = self.fields  # type: ignore[attr-defined]
         writable = [name for name, field in fields.items() if not field.read_only]
-        found = {}
+        found: dict[str, list[Fault]] = {}
         for name in data:
             if len(found) == MOST_UNKNOWN:
                 break
