@@ -101,7 +101,7 @@ def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
     victim = idle[0]
     is_of_use = victim.state == "ready" and victim.is_there
     ready = count_ready(s) - is_of_use
-    low = s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
+    low = least_ready(s)
     least = Check(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
     if not least.is_met:
         return wait("least", f"{outdated(old)}, but {low} have to be ready", least)
@@ -113,7 +113,8 @@ def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
 def end_surge(s: Snapshot, extra: Member) -> Decision:
     """Nobody is to be renewed for it any more, or it is outdated itself: there is one too many."""
     what = f"{extra.name} is outdated itself" if extra.is_outdated else "everybody is up to date"
-    others = [] if extra.is_outdated else [m for m in s.there if m.state == "ready"]
+    may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)  # the others are those that are wanted
+    others = [m for m in s.there if m.state == "ready"] if may_shrink else []
     free = [m for m in (extra, *order(others)) if not hindrance(m, may_be_new=True)]
     if not free:
         return wait("extra", f"{what}, one member too many goes once it is idle")
@@ -139,6 +140,11 @@ def idle_of(members: Sequence[Member]) -> list[Member]:
 
 def count_ready(s: Snapshot) -> int:
     return sum(m.state == "ready" and m.is_there for m in s.members)
+
+
+def least_ready(s: Snapshot) -> int:
+    """A person's count may be less than the minimum."""
+    return s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
 
 
 def outdated(members: Sequence[Member]) -> str:

@@ -74,6 +74,13 @@ def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, object]) -> Non
     assert told(decide(pinned, KEEP)) == (-1, "swap", [1]), "as many as a person wants, and no more than that"
 
 
+def test_nor_in_the_place_of_one_too_many_that_is_in_use() -> None:
+    late = snapshot(new(1), new(2, state="offline"), new(3, running=1), low=2, high=3, surge=3)
+    assert told(decide(late, KEEP)) == (0, "", []), "two are ready, and two have to be"
+    back = snapshot(new(1), new(2), new(3, running=1), low=2, high=3, surge=3)
+    assert told(decide(back, KEEP)) == (-1, "over", [2])
+
+
 def test_in_its_place_only_while_nobody_waits() -> None:
     busy = snapshot(old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False))
     assert told(decide(busy, KEEP)) == (0, "", [])
