@@ -1,6 +1,7 @@
 """Members that were made from another configuration are renewed: whom, in which order, and what holds it up. Pure."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +14,11 @@ from tests.scaling.test_properties import SLOW, policies, snapshots, victims_of
 KEEP = OnDemand(idle_for=None)  # wants as many as are there
 
 
-def old(number: int, **more: object) -> Member:
+def old(number: int, **more: Any) -> Member:
     return member(number, is_outdated=True, state_for=9000.0, **more)
 
 
-def new(number: int, **more: object) -> Member:
+def new(number: int, **more: Any) -> Member:
     return member(number, **({"state_for": 9000.0} | more))
 
 
@@ -65,7 +66,7 @@ def test_never_fewer_ready_than_the_least() -> None:
 
 
 @pytest.mark.parametrize("gone", [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}])
-def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, object]) -> None:
+def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, Any]) -> None:
     """At the maximum nobody is made for it meanwhile: of two ready ones none may go."""
     decision = decide(snapshot(old(1), old(2, **gone), new(3), low=2, high=3, surge=3), KEEP)
     assert told(decision) == (0, "", [])
