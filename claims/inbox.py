@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.utils import timezone
 
@@ -138,6 +138,8 @@ def show_peek(request: Any, claim_id: int) -> HttpResponse:
     claim = find_claim(request.identity, str(claim_id))
     if claim is None:
         raise NotFound(f"There is no claim {claim_id}.", way_out="Load the page again.")
+    if request.headers.get("Sec-Fetch-Dest") == "document":  # somebody opened the address by itself
+        return HttpResponseRedirect(f"/claims/{claim_id}/#decide")
     return page(request, "parts/peek.html", chosen=claim)
 
 

@@ -45,6 +45,15 @@ def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
         assert "starts at once" not in text, path
 
 
+def test_a_part_of_the_inbox_that_is_opened_by_itself_leads_to_its_claim() -> None:
+    make_task_pool()
+    waiting = planned()
+    client = browser_of(person("lind", "approver"))
+    answer = client.get(f"/approvals/{waiting.id}/", headers={"Sec-Fetch-Dest": "document"})
+    assert (answer.status_code, answer["Location"]) == (302, f"/claims/{waiting.id}/#decide")
+    assert "Approve and apply" in get(client, f"/approvals/{waiting.id}/", 200, **{"Sec-Fetch-Dest": "empty"})
+
+
 def test_of_many_each_pool_that_is_frozen_is_named() -> None:
     pool = make_task_pool()
     make_task_pool("calm")
