@@ -288,16 +288,25 @@ def asking(n: int) -> company.Asked:
 async def test_a_database_that_was_started_anew_takes_no_claim_along(ask: Asker) -> None:
     """Without a key, too: the connection is looked at before it is used."""
     for _ in range(3):
-        await away(end_sessions)
+        await away(end_sessions, ask.http)
         assert (await ask({"pool": "lab"}))[0] == 201
 
 
-def end_sessions() -> None:
+def end_sessions(http: Http) -> None:
+    """Of its threads."""
+    everybody = threading.Barrier(settings.BERTH_WEB_THREADS)
+
+    def session() -> int:
+        everybody.wait(LONG)
+        connection.close()  # one that is dead already
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return int(cursor.fetchone()[0])
+
+    sessions = [asked.result() for asked in [http.quick.submit(session) for _ in range(settings.BERTH_WEB_THREADS)]]
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state = 'idle'"
-        )
+        cursor.execute("SELECT pg_terminate_backend(pid, 20000) FROM unnest(%s) AS pid", [sessions])
+        assert all(is_over for (is_over,) in cursor.fetchall())
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["on the loop", "on a thread"])
