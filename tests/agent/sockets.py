@@ -36,8 +36,7 @@ class Line:
         data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
         size = bytes([len(data)]) if len(data) < 126 else b"\x7e" + struct.pack(">H", len(data)) if len(data) < 65536 else b""
         head = bytes([0x80 | opcode]) + (size or b"\x7f" + struct.pack(">Q", len(data)))
-        self.exchange.wfile.write(head + data)
-        self.exchange.wfile.flush()
+        self.exchange.wfile.write(head + data)  # at once, as nothing is kept back there; who is told to end may be gone right after it
 
     def close(self, code: int) -> None:
         self.send(struct.pack(">H", code) + b"over", CLOSE)
