@@ -197,8 +197,7 @@ def _look_up(request: ClaimRequest) -> Route:
 
 def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], terms: dict[str, Any], is_simple: bool) -> int:
     """The id of the line, made if it is new, mended if its pool has another layout by now."""
-    row = CLAIMS.one("shape_by_digest", digest=digest)
-    if row is None:
+    while (row := CLAIMS.one("shape_by_digest", digest=digest)) is None:
         made = CLAIMS.value(
             "add_shape",
             digest=digest, pools=list(request.pools), kind=kind, lanes=lanes, size=request.size, terms=json.dumps(terms),
@@ -206,8 +205,7 @@ def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], 
         )  # fmt: skip
         if made is not None:
             return int(made)
-        row = CLAIMS.one("shape_by_digest", digest=digest)
-        assert row is not None  # whoever made it has committed, or we would have waited
+        # Whoever made it has committed, or we would have waited. Gone again: the clean-up of unused lines was between.
     if row.lanes != lanes and lanes:
         CLAIMS.rows("mend_shape", shape=row.id, lanes=lanes)
         PAIRS.rows("mark_simple", shape=row.id, is_simple=is_simple)

@@ -294,7 +294,7 @@ class Mutant:
     guards: tuple[tuple[str, str, str], ...]  # statement, what stands there, what instead
 
 
-NO_LOCK = (("lock_claim", "FOR NO KEY UPDATE", ""),)
+NO_LOCK = (("lock_claim", "FOR NO KEY UPDATE", ""), ("lock_run", "FOR NO KEY UPDATE", ""))
 NO_LOCKS = (*NO_LOCK, ("share_workspace_of", "FOR SHARE", ""), ("lock_workspace_of", "FOR UPDATE", ""))
 NO_DEADLINE = (("lock_claim", "expires_at <= now() AS is_over", "false AS is_over"),)
 MUTANTS = [
