@@ -89,7 +89,21 @@ async def world(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Asyn
 async def opened(secret: str) -> tuple[Line, Any]:
     line = Line(secret)
     assert (await line.next())["type"] == "websocket.accept"
+    line.say({"have": ""})
     return line, await line.hear()
+
+
+async def test_nothing_is_said_before_it_says_what_it_has(world: Any) -> None:
+    """The poll that it was in meanwhile is answered later than this was opened: what was looked at before would be the older list."""
+    pool, agent = world
+    line = Line(agent.secret)
+    assert (await line.next())["type"] == "websocket.accept"
+    await until(lambda: bool(sockets._open))
+    claim = await sync_to_async(make_claim)(pool)
+    assert line.outbox.empty()
+    line.say({"have": ""})
+    assert [order["claim"] for order in (await line.hear())["orders"]] == [claim.id]
+    await line.leave()
 
 
 def heard_at(member: Member) -> Any:

@@ -62,7 +62,7 @@ class AgentSocket:
         self.secret, self.agent = secret, agent
         self.patience = 4 * beat_s
         self.was_replaced = agent.is_replaced
-        self.told = ""
+        self.told: str | None = None  # nothing, until it has said what it has
         self.heard: list[float] = []
         self._send = send
         self._again = asyncio.Event()
@@ -97,7 +97,9 @@ class AgentSocket:
 
     async def _follow(self) -> None:
         """Its orders, as often as they change. Whether it may still hear them is looked at each time. Nobody else looks: of two looks at
-        once, the older one might be told last."""
+        once, the older one might be told last. And not before it has said what it has: the poll that it was in while this was opened may
+        have been answered later, and an older list of orders would end what that poll began."""
+        await self._again.wait()
         while True:
             self._again.clear()
             try:
