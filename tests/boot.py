@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+from project.kernel.embedded.process import tail
 from project.kernel.embedded.valkey import EmbeddedValkey
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
+servers: list[EmbeddedPostgres | EmbeddedValkey] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +35,16 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     return (yield)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A server that has ended is told of once, by the test it ended under: all that come after it fail of that alone."""
+    for server in list(servers):
+        code = server.process.poll() if server.process else None
+        if code is not None:
+            servers.remove(server)
+            pytest.fail(f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its last words:\n{tail(server.log, 3000)}")
+
+
 def boot() -> None:
     if os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"):
         return
@@ -43,7 +55,9 @@ def boot() -> None:
         postgres = EmbeddedPostgres(folder / "postgres", settings=FAST).start()
         atexit.register(postgres.stop, signal.SIGQUIT)
         os.environ["DATABASE_URL"] = postgres.url()
+        servers.append(postgres)
     if not os.environ.get("REDIS_URL"):
         valkey = EmbeddedValkey(folder / "valkey").start()
         atexit.register(valkey.stop)
         os.environ["REDIS_URL"] = valkey.url
+        servers.append(valkey)
