@@ -3,12 +3,12 @@
 import time
 
 from claims import finalization as finalization  # registers its chores
-from claims import keeping as keeping  # the same
-from claims import sampling as sampling  # registers its chore
 from claims import unused_lines as unused_lines  # the same
 from claims.allocation import allocate
-from claims.scaling import CHUNK, list_scaled, scale_pools
-from claims.scaling_snapshot import read_wanted
+from claims.runs import keeping as keeping  # the same
+from claims.scaling import sampling as sampling  # registers its chore
+from claims.scaling.scaler import CHUNK, list_scaled, scale_pools
+from claims.scaling.snapshot import read_wanted
 from project.kernel.chores import Round
 from project.kernel.runtime import Controller
 from slots import finalization as slots_finalization  # noqa: F401  registers its chores

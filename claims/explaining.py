@@ -14,7 +14,7 @@ from claims.answers import ClaimView, Wait
 from claims.estimates import Band, Forecast, Holds, estimate_start
 from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, Wanted, find_reason, find_refusal
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
-from claims.scaling_snapshot import SCALING, limits_of
+from claims.scaling.snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
 from claims.words import Places, Scene, moment, say, say_blocked
 from pools.scaling import Limits

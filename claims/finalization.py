@@ -11,8 +11,8 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.notices import tell_of_deadline
 from claims.policy import Pending, Timed, look_at, look_at_pending, words_for
+from claims.runs.notices import tell_of_deadline
 from claims.services.deleting import finish_deleting
 from claims.services.draining import put_out_all
 from claims.services.holds import DECISIONS, approval_of, let_go, look_at_hold

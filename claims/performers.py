@@ -1,3 +1,3 @@
 """Operations that claims write: registered for whoever performs them."""
 
-from claims.notices import send_notice as send_notice
+from claims.runs.notices import send_notice as send_notice

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from claims.runs import RunRequest, read_run
+from claims.runs.asked import RunRequest, read_run
 from pools.durations import format_duration
 from pools.fields import (
     Faults,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from django.db import transaction
 
-from claims.files import list_names, list_shelves, reseal_file, whose
+from claims.runs.files import list_names, list_shelves, reseal_file, whose
 from project.kernel.sql import run
 from project.kernel.vault import head, reseals, seal, unseal
 

@@ -11,14 +11,14 @@ APPS = ["pools", "slots", "claims"]
 
 urlpatterns = [
     *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],  # first, claims before all: called most
-    path("api/v1/", include("claims.scaling_api_urls")),
+    path("api/v1/", include("claims.scaling.api_urls")),
     path("", include("project.kernel.probe_urls")),
     path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),  # where no page names it
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     *[path("", include(f"{app}.urls")) for app in APPS],
-    path("", include("claims.scaling_urls")),
+    path("", include("claims.scaling.urls")),
     path("", include("project.pages.urls")),  # after the apps': /pools/new/ is no pool
 ]
 

@@ -42,7 +42,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         code = server.process.poll() if server.process else None
         if code is not None:
             servers.remove(server)
-            pytest.fail(f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its last words:\n{tail(server.log, 3000)}")
+            pytest.fail(
+                f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its last words:\n{tail(server.log, 3000)}"
+            )
 
 
 def boot() -> None:

@@ -15,8 +15,8 @@ from claims.api.bulk import read_items, show_item
 from claims.api.claims import TAG as CLAIMS
 from claims.api.claims import read_pool, show_claim
 from claims.api.rules import require_all, require_on_claim
-from claims.files import read_file
-from claims.plans import Place, PlanView, list_pending, view_plan
+from claims.runs.files import read_file
+from claims.runs.plans import Place, PlanView, list_pending, view_plan
 from claims.selectors import view_claim
 from claims.services.deciding import MOST as LONGEST_BULK
 from claims.services.deciding import Decided, Verdict, decide_many

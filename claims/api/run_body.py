@@ -1,8 +1,8 @@
-"""`run` of a claim, as the schema shows it. It is read by claims.runs."""
+"""`run` of a claim, as the schema shows it. It is read by claims.runs.asked."""
 
 from typing import Any
 
-from claims.runs import EXECUTORS, LONGEST_COMMAND, MOST_FILES, MOST_SECRETS, MOST_VARIABLES
+from claims.runs.asked import EXECUTORS, LONGEST_COMMAND, MOST_FILES, MOST_SECRETS, MOST_VARIABLES
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from claims.api import run_shapes as shapes
 from claims.api.claims import LONGEST_WAIT, TAG, read_wait
 from claims.api.rules import require_all
-from claims.following import wait_for_more
-from claims.logs import MOST_AT_ONCE, list_runs, read_log, read_text
+from claims.runs.following import wait_for_more
+from claims.runs.logs import MOST_AT_ONCE, list_runs, read_log, read_text
 from claims.selectors import view_claim
 from pools.endpoint import describe, in_query, pages_of, read_choices, read_integer
 from pools.lean import Call, LeanEndpoint, answer

@@ -8,9 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from claims.api import scaling_shapes as shapes
-from claims.replaying import PARTS, figures_of, outcomes_of, replay_pool
-from claims.scaling_board import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
-from claims.scaling_overview import PoolLine, list_pool_lines, list_windows
+from claims.scaling.board import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
+from claims.scaling.overview import PoolLine, list_pool_lines, list_windows
+from claims.scaling.replaying import PARTS, figures_of, outcomes_of, replay_pool
 from claims.services import overrides, rolling
 from pools.access import require
 from pools.endpoint import Endpoint, describe, in_query, read_body, read_integer

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from rest_framework import serializers
 
 from claims.api.claims import TAG
-from claims.sources import SOURCE_BYTES, keep_source
+from claims.runs.sources import SOURCE_BYTES, keep_source
 from pools.access import require_anywhere
 from pools.endpoint import describe
 from pools.lean import Call, LeanEndpoint, answer

@@ -16,9 +16,9 @@ from django.db import connection
 from claims.benches.agent_line import BASE, AsyncLine, Heard, SimulatedAgent
 from claims.benches.fill import WHO
 from claims.benches.processes import running, web_server
-from claims.logs import CHUNK_BYTES, read_text
 from claims.models import Task
 from claims.requests import ClaimRequest
+from claims.runs.logs import CHUNK_BYTES, read_text
 from claims.services import create_claims
 from pools.models import Member
 from pools.services import create_pool

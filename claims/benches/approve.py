@@ -15,7 +15,7 @@ from claims.benches.fill import WHO
 from claims.benches.processes import controller, web_server
 from claims.models import Task
 from claims.requests import ClaimRequest
-from claims.results import TaskResult
+from claims.runs.results import TaskResult
 from claims.services import create_claim
 from claims.services.tasks import start_run, take_result
 from pools.access import APPROVER

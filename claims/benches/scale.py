@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from claims.benches.fill import add_waiting, without_triggers
 from claims.requests import ClaimRequest
-from claims.scaling import scale_pools
-from claims.scaling_snapshot import read_wanted
+from claims.scaling.scaler import scale_pools
+from claims.scaling.snapshot import read_wanted
 from claims.services import create_claim
 from pools.models import Pool
 from pools.services import create_pool

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 
-from claims.files import split_pieces, storage
+from claims.runs.files import split_pieces, storage
 from project.kernel.doctor import Finding, check
 from project.kernel.sql import run
 from project.kernel.vault import SealError, unseal

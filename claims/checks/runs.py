@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from claims.checks.holding import REASON, REPAIRS
-from claims.results import BY_SIGNAL, CUT_OFF
+from claims.runs.results import BY_SIGNAL, CUT_OFF
 from claims.services.holds import DECISIONS, lock_after_lost_apply, look_at_hold
 from project.kernel.doctor import Finding, check
 from project.kernel.events import record

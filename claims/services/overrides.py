@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from claims.scaling import carry_out, follow_freeze, write_down
-from claims.scaling_snapshot import SCALING, Subject, read_subjects, read_wanted
+from claims.scaling.scaler import carry_out, follow_freeze, write_down
+from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
 from pools.scaling import Decision, force

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from claims.answers import ClaimView
-from claims.results import OF_APPLY, OF_PLAN, TaskResult
+from claims.runs.results import OF_APPLY, OF_PLAN, TaskResult
 from claims.selectors import view_claim
 from claims.services.holds import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.services.releasing import Ending, give_back, lock_claim

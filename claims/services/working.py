@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from claims.git_urls import is_host_allowed
 from claims.requests import ClaimRequest
 from claims.routes import PoolFacts, Route
-from claims.runs import RunRequest
-from claims.sources import SOURCES, source_of
+from claims.runs.asked import RunRequest
+from claims.runs.git_urls import is_host_allowed
+from claims.runs.sources import SOURCES, source_of
 from pools.providers.base import has_agents
 from project.kernel.errors import FieldError, Invalid
 

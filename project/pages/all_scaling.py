@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from claims.scaling_overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
+from claims.scaling.overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
 from pools.access import Identity
 from pools.models import Pool
 from pools.pages import page, signed_in, why_not

@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from claims.history import Filter, list_lines
+from claims.pages.claims import scope_of
 from claims.timetravel import busy, pools_at, who_held
-from claims.views import scope_of
 from pools.access import ADMIN, Identity
 from pools.models import Member, Pool
 from pools.pages import page, signed_in

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from claims.boards import Queue, bound_lately, count_claims, count_waiting, in_pools
 from claims.history import Filter, list_lines
-from claims.plans import Pending, count_pending, list_pending
+from claims.runs.plans import Pending, count_pending, list_pending
 from pools.access import ADMIN, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in

@@ -13,7 +13,7 @@ from django.utils import timezone
 from claims.boards import Queue, count_waiting
 from claims.draining_board import Keeper, keepers_of
 from claims.history import Filter, list_lines, owners_of
-from claims.plans import deadlines_of
+from claims.runs.plans import deadlines_of
 from claims.selectors import count_live_claims
 from pools.access import ADMIN, Identity
 from pools.layout import as_config

@@ -10,8 +10,8 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from claims.replaying import Replay, outcomes_of, replay_pool, table_of
-from claims.scaling_board import CHANGES, Card, ScalingBoard, read_board, try_changes
+from claims.scaling.board import CHANGES, Card, ScalingBoard, read_board, try_changes
+from claims.scaling.replaying import Replay, outcomes_of, replay_pool, table_of
 from pools.access import Identity
 from pools.models import Pool
 from pools.pages import why_not

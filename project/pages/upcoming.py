@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from claims.answers import ClaimView
-from claims.plans import Pending, list_pending
+from claims.runs.plans import Pending, list_pending
 from claims.selectors import list_live_claims, queue_of_pool
 from pools.access import Identity
 from pools.models import Member, Pool

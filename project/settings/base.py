@@ -138,7 +138,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "sealed": {
-        "BACKEND": "claims.files.DurableStorage",
+        "BACKEND": "claims.runs.files.DurableStorage",
         "OPTIONS": {
             "location": os.environ.get("BERTH_FILES") or BERTH_HOME / "files",
             "file_permissions_mode": 0o600,

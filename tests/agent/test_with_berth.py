@@ -14,8 +14,8 @@ import pytest
 from django.db import connection
 
 from claims.answers import ClaimView
-from claims.logs import read_log
 from claims.models import Claim, Plan, Run, Task
+from claims.runs.logs import read_log
 from claims.services import cancel_claim
 from claims.services.deciding import approve_plan
 from pools.models import Member, Pool

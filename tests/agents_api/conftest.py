@@ -11,8 +11,8 @@ from django.db import transaction
 
 from claims.answers import ClaimView
 from claims.models import Run, Task
-from claims.orders import ears
 from claims.requests import ClaimRequest
+from claims.runs.orders import ears
 from claims.services import create_claim
 from pools.models import Member, Pool
 from pools.services import create_pool
@@ -29,7 +29,7 @@ def files(tmp_path: Path, settings: Any) -> Path:
     """Keys and files of this test's own."""
     settings.BERTH_HOME = tmp_path
     settings.STORAGES = settings.STORAGES | {
-        "sealed": {"BACKEND": "claims.files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
+        "sealed": {"BACKEND": "claims.runs.files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
     }
     vault.forget()
     return tmp_path / "files"

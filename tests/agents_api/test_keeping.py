@@ -12,14 +12,14 @@ from django.core.files.storage import InMemoryStorage
 from django.core.management import call_command
 from django.db import connection
 
-from claims import keeping
-from claims.files import read_file, save_file, storage
 from claims.finalization import _Walk, delete_ended_claims
-from claims.keeping import delete_unused_sources, sweep_files
-from claims.logs import Piece, add_log, read_text
 from claims.models import Approval, Claim, LogChunk, Plan, Run, Source, Task, Workspace
+from claims.runs import keeping
+from claims.runs.files import read_file, save_file, storage
+from claims.runs.keeping import delete_unused_sources, sweep_files
+from claims.runs.logs import Piece, add_log, read_text
+from claims.runs.sources import keep_files
 from claims.services import force_release
-from claims.sources import keep_files
 from pools.models import Pool
 from project.kernel import vault
 from tests.agents_api.conftest import make_claim

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from claims import logs
 from claims.answers import ClaimView
-from claims.logs import CHUNK_BYTES, Flow, Piece, add_log, list_runs, read_log, read_pieces, read_text
 from claims.models import LogChunk, Run
+from claims.runs import logs
+from claims.runs.logs import CHUNK_BYTES, Flow, Piece, add_log, list_runs, read_log, read_pieces, read_text
 from pools.models import Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, TooMany
 from project.kernel.models import Event

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from claims.models import Run, Task
-from claims.orders import Ears, read_orders
+from claims.runs.orders import Ears, read_orders
 from claims.services import cancel_claim
 from pools import limits
 from pools.models import Heartbeat, Member, Pool

@@ -14,8 +14,8 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.utils import timezone
 
-from claims import orders
 from claims.api.agents import socket as sockets
+from claims.runs import orders
 from claims.services import cancel_claim
 from pools import limits
 from pools.models import Heartbeat, Member, Pool

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from claims import archives
-from claims.archives import pack_files, repack
 from claims.models import Claim, Source, Task
-from claims.runs import RunRequest
-from claims.runs import Source as RunSource
-from claims.sources import keep_files, source_of
+from claims.runs import archives
+from claims.runs.archives import pack_files, repack
+from claims.runs.asked import RunRequest
+from claims.runs.asked import Source as RunSource
+from claims.runs.sources import keep_files, source_of
 from pools.models import Pool
 from pools.services import update_pool
 from project.kernel.errors import Invalid, Refused

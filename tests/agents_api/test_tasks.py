@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from claims.files import read_file
 from claims.models import Claim, LogChunk, Plan, Run
-from claims.orders import AGENTS
+from claims.runs.files import read_file
+from claims.runs.orders import AGENTS
 from claims.services import force_release
 from claims.services.deciding import approve_plan
 from pools.models import Pool

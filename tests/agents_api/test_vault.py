@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import files
+from claims.runs import files
 from project.kernel import vault
 from project.kernel.errors import NotFound
 
@@ -19,7 +19,7 @@ def home(tmp_path: Path, settings: Any) -> Any:
     settings.BERTH_SEALING_KEYS = []
     settings.BERTH_MAKES_SEALING_KEY = True
     settings.STORAGES = settings.STORAGES | {
-        "sealed": {"BACKEND": "claims.files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
+        "sealed": {"BACKEND": "claims.runs.files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
     }
     vault.forget()
     yield

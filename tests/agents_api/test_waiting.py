@@ -11,9 +11,9 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import connections
 
-from claims import following, orders
-from claims.logs import Piece, add_log
 from claims.models import Run
+from claims.runs import following, orders
+from claims.runs.logs import Piece, add_log
 from claims.services import cancel_claim
 from pools.grants import give_grant
 from pools.models import Member, Pool

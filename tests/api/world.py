@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from claims.files import save_file
 from claims.models import Plan, Run
 from claims.requests import ClaimRequest
+from claims.runs.files import save_file
 from claims.services import create_claim, lock_workspace
 from claims.services.releasing import Ending, give_back
 from pools.grants import give_grant

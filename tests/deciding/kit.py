@@ -5,9 +5,9 @@ from typing import Any
 
 from claims.answers import ClaimView
 from claims.models import Claim, Plan, Run, Task, Workspace
-from claims.plans import view_plan
 from claims.requests import parse_claim
-from claims.results import TaskResult
+from claims.runs.plans import view_plan
+from claims.runs.results import TaskResult
 from claims.selectors import view_claim
 from claims.services import create_claim
 from claims.services.deciding import Decided, approve_plan, reject_plan

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from claims.files import save_file
+from claims.runs.files import save_file
 from claims.services import cancel_claim
 from pools.grants import give_grant
 from pools.tokens import create_token

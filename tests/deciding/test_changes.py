@@ -9,15 +9,15 @@ from django.db import transaction
 from claims import finalization
 from claims.api.agents.tasks import keep
 from claims.controllers import Allocator
-from claims.files import read_file
 from claims.finalization import look_after_changes, look_at_due_claims
 from claims.models import Plan
-from claims.orders import AGENTS
-from claims.results import parse_result
+from claims.runs.files import read_file
+from claims.runs.orders import AGENTS
+from claims.runs.results import parse_result
+from claims.runs.work import Hold
 from claims.selectors import DECISIONS
 from claims.services import reserving
 from claims.services.tasks import confirm_stopped
-from claims.work import Hold
 from pools.models import Pool
 from pools.selectors import spec_of
 from pools.services import update_pool
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 def files(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BERTH_HOME = tmp_path
     options = {"location": tmp_path / "files"}
-    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "claims.files.DurableStorage", "OPTIONS": options}}
+    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "claims.runs.files.DurableStorage", "OPTIONS": options}}
     vault.forget()
     monkeypatch.setattr(finalization._Known, "revisions", {})
 

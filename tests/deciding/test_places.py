@@ -5,7 +5,7 @@ import pytest
 from claims.answers import ClaimView, Wait
 from claims.controllers import Allocator
 from claims.finalization import look_at_due_claims, lose_claims
-from claims.plans import list_pending
+from claims.runs.plans import list_pending
 from claims.selectors import view_claim
 from claims.services import lock_workspace, unlock_workspace
 from claims.services.deciding import move_reserved, plan_again

@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 
 from claims.answers import ClaimView
-from claims.results import OUTCOMES
+from claims.runs.results import OUTCOMES
 from claims.services import cancel_claim, lock_workspace, move_reserved, plan_again
 from claims.services.deciding import extend_reservation
 from claims.services.tasks import start_run

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from claims.policy import Fate, back_off, fate_of_lost
-from claims.results import LONGEST_REASON, LogTotals, parse_result
+from claims.runs.results import LONGEST_REASON, LogTotals, parse_result
 from project.kernel.errors import Invalid
 
 DIGEST = "0a" * 32

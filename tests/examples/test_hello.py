@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claims.runs import read_run
+from claims.runs.asked import read_run
 from pools.fields import Faults
 
 HERE = Path(__file__).resolve().parent.parent.parent / "examples"

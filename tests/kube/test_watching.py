@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from pools.models import Member, Pool
 from pools.preflight import check_outside
 from pools.selectors import config_of

@@ -9,8 +9,8 @@ import pytest
 from cryptography.fernet import Fernet
 
 from claims.checks.files import find_missing_files
-from claims.files import delete_file, save_file
 from claims.models import Claim, Plan, Shape, Source, Task
+from claims.runs.files import delete_file, save_file
 from pools.models import Member
 from pools.providers.local import LocalProvider
 from pools.services import create_pool

@@ -36,8 +36,8 @@ WALKS = {
     ("claims/statements.sql", "live_of_pool"): "a pool is deleted: what is blocked may wait for it beside another",
     ("claims/decisions.sql", "applies_in_line"): "only what is approved and waits, in its order",
     ("claims/decisions.sql", "seekers"): "only what looks for a slot again, in its order",
-    ("claims/scaling.sql", "wanted_lines"): "hops from line to line",
-    ("claims/scaling.sql", "count_blocked"): "only what is blocked, once for all pools",
+    ("claims/scaling/scaling.sql", "wanted_lines"): "hops from line to line",
+    ("claims/scaling/scaling.sql", "count_blocked"): "only what is blocked, once for all pools",
     ("project/kernel/statements.sql", "queues_due"): "hops from queue to queue",
 }
 

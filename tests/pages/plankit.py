@@ -7,11 +7,11 @@ from typing import Any
 from django.utils import timezone
 
 from claims.answers import ClaimView
-from claims.files import save_file
-from claims.logs import Piece, add_log
 from claims.models import Claim, Run
 from claims.requests import parse_claim
-from claims.results import TaskResult
+from claims.runs.files import save_file
+from claims.runs.logs import Piece, add_log
+from claims.runs.results import TaskResult
 from claims.selectors import view_claim
 from claims.services import create_claim
 from claims.services.tasks import start_run, take_result

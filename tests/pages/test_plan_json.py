@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from claims.plandiff import MOST_LINES, diff_values
-from claims.planjson import NotAPlan, count_changes, groups_of, in_group, lines_of, matching, read_plan
+from claims.runs.plandiff import MOST_LINES, diff_values
+from claims.runs.planjson import NotAPlan, count_changes, groups_of, in_group, lines_of, matching, read_plan
 
 
 def resource(address: str, *actions: str, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from claims.models import Claim, Plan
+from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.selectors import get_workspace, view_claim
 from claims.services import force_release
 from claims.services.deciding import approve_plan
-from claims.steps import Decided, Ran, steps_of_task
 from project.kernel.actor import acting_as
 from project.kernel.models import Event
 from tests.pages.kit import chief, person

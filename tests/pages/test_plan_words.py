@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from claims.runs.ways_out import WAYS_OUT
 from claims.selectors import view_claim
 from claims.services.deciding import extend_reservation
-from claims.ways_out import WAYS_OUT
 from pools.models import Pool
 from slots import agent
 from tests.pages.kit import chief, person

@@ -6,8 +6,9 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from claims.sampling import forget_minutes, take_samples
+from claims.scaling.sampling import forget_minutes, take_samples
 from pools.models import Sample
+from project.kernel.sql import run
 from project.pages.sparks import draw, draw_charts, spread
 from tests.pages.kit import claim, make_pool
 
@@ -29,7 +30,7 @@ def test_a_sample_a_minute_however_often_it_is_asked() -> None:
 
 def test_an_hour_that_is_over_is_rounded_up_once() -> None:
     pool = make_pool()
-    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    hour = run("SELECT date_trunc('hour', now()) AS this")[0].this - timedelta(hours=1)  # its clock stands still: an hour may end meanwhile
     for minute, held in ((1, 1), (2, 3)):
         Sample.objects.create(pool=pool, at=hour + timedelta(minutes=minute), members=2, slots=4, held=held, reserved=0, waiting=0)
     take_samples()

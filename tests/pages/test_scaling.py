@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from pools.grants import give_grant
 from pools.models import Decision, Member, Pool, Sample
 from pools.services import create_pool, update_pool

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from claims.services import overrides
 from pools.grants import give_grant
 from pools.models import Member, Pool

@@ -17,7 +17,7 @@ import pytest
 from django.db import connection
 
 from claims.answers import ClaimView
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from pools.models import Decision, Member, Pool
 from pools.providers import local
 from pools.services import create_pool
@@ -49,7 +49,7 @@ import django
 django.setup()
 from django.db import connection
 connection.settings_dict["NAME"] = sys.argv[1]
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from project.kernel.actor import acting_as
 for line in sys.stdin:
     child = os.fork()

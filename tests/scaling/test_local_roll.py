@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from pools.models import Member, Pool
 from pools.providers import local
 from pools.services import create_pool, update_pool

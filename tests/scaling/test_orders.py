@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from claims.services.overrides import grow_pool, lift_freeze, pause_scaling, pin_pool, resume_scaling, unpin_pool
 from pools.grants import give_grant
 from pools.models import Decision, Member, Pool

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from claims.scaling import scale_pools
-from claims.scaling_snapshot import SCALING
+from claims.scaling.scaler import scale_pools
+from claims.scaling.snapshot import SCALING
 from pools.models import Decision, Member, Pool
 from project.kernel.operations import perform_due
 from slots.controllers import look_at_pool
@@ -55,7 +55,7 @@ def deltas() -> list[int]:
 
 def test_two_scalers_make_what_is_wanted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make(low=2, high=3)
-    gate = Gate().before(monkeypatch, "claims.scaling.add_member_rows")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     assert scale_pools([pool.pk]) == {}, "somebody has it: next time"
     gate.open()
@@ -66,7 +66,7 @@ def test_two_scalers_make_what_is_wanted_once(monkeypatch: pytest.MonkeyPatch) -
 
 def test_two_scalers_take_away_what_is_too_much_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = idle(3)
-    gate = Gate().before(monkeypatch, "claims.scaling.let_go")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     second = Actor(lambda: scale_pools([pool.pk])).begin()
     assert second.until_blocked_or_done() == "done"
@@ -79,7 +79,7 @@ def test_two_scalers_take_away_what_is_too_much_once(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("without_lock")
 def test_seen_red_without_the_lock_the_same_member_goes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = idle(3)
-    gate = Gate().before(monkeypatch, "claims.scaling.let_go")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     second = Actor(lambda: scale_pools([pool.pk])).begin()
     second.until_blocked_or_done()
@@ -92,7 +92,7 @@ def test_seen_red_without_the_lock_the_same_member_goes_twice(monkeypatch: pytes
 @pytest.mark.usefixtures("without_lock")
 def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make(low=2, high=3)
-    gate = Gate().before(monkeypatch, "claims.scaling.add_member_rows")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     assert scale_pools([pool.pk])[pool.pk].delta == 2
     gate.open()
@@ -103,7 +103,7 @@ def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(m
 def test_a_person_and_a_scaler_together_stay_within_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """add_members locks the pool and waits for the scaler; without the scaler's lock it did not wait, and counted too few."""
     pool = make(low=2, high=3)
-    gate = Gate().before(monkeypatch, "claims.scaling.add_member_rows")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
     person = Actor(lambda: add_members(pool_id=pool.pk, declared=["mine", "yours"])).begin()
     assert person.until_blocked_or_done() == "blocked"
@@ -138,7 +138,7 @@ def test_a_claim_that_is_faster_keeps_its_member(monkeypatch: pytest.MonkeyPatch
 
 def test_a_claim_that_is_slower_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = idle(1)
-    gate = Gate().after(monkeypatch, "claims.scaling.let_go")
+    gate = Gate().after(monkeypatch, "claims.scaling.scaler.let_go")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
     with pytest.raises(AssertionError, match="no slot is free"):
         hold(pool)
@@ -152,18 +152,18 @@ import django
 django.setup()
 from django.db import connection
 connection.settings_dict["NAME"] = sys.argv[1]
-from claims import scaling
+from claims.scaling import scaler
 from project.kernel.actor import acting_as
-act = scaling.carry_out
+act = scaler.carry_out
 def stop(subject, decision):
     print("deciding", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     return act(subject, decision)
 if sys.argv[3] == "before":
-    scaling.carry_out = stop
+    scaler.carry_out = stop
 with acting_as("scale"):
     try:
-        print(scaling.scale_pools([int(sys.argv[2])]), flush=True)
+        print(scaler.scale_pools([int(sys.argv[2])]), flush=True)
     except Exception as error:
         print("lost", type(error).__name__, flush=True)
 """

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from claims.replaying import figures_of, replay_pool
+from claims.scaling.replaying import figures_of, replay_pool
 from pools.models import Decision, Member, Pool, Sample
 from pools.scaling import Fixed, Limits, OnDemand, Pace, Snapshot, Utilisation, Warm, Wish
 from pools.scaling import replay as replays

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from claims.scaling import list_scaled, scale_pools
-from claims.scaling_snapshot import SCALING
+from claims.scaling.scaler import list_scaled, scale_pools
+from claims.scaling.snapshot import SCALING
 from claims.services import rolling
 from pools.grants import give_grant
 from pools.models import Decision, Member, Pool
@@ -314,7 +314,7 @@ def test_a_claim_that_is_faster_keeps_its_member(which: str, monkeypatch: pytest
 def test_two_scalers_make_one_more_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make()
     update_pool("lab", config("v2"))
-    gate = Gate().before(monkeypatch, "claims.scaling.add_member_rows")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     assert scale_pools([pool.pk]) == {}
     gate.open()
@@ -326,7 +326,7 @@ def test_seen_red_without_the_lock_one_is_made_anew_twice(monkeypatch: pytest.Mo
     monkeypatch.setitem(SCALING.texts, "lock_scaled", SCALING.texts["read_scaled"])
     pool = make(low=1, high=1)
     update_pool("lab", config("v2", low=0, high=1))
-    gate = Gate().before(monkeypatch, "claims.scaling.rebuild_if_empty")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.rebuild_if_empty")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     second = Actor(lambda: scale_pools([pool.pk])).begin()
     second.until_blocked_or_done()

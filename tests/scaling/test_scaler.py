@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from claims.controllers import Scaler
-from claims.scaling import dry_run, scale_pools
+from claims.scaling.scaler import dry_run, scale_pools
 from claims.services.demand import ask_for_capacity
 from pools.forms import keep_unshown
 from pools.models import Decision, Member, Pool

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from claims.explaining import forget_explanations
 from claims.routes import forget_routes
-from claims.scaling import scale_pools
+from claims.scaling.scaler import scale_pools
 from claims.services import overrides
 from pools.models import Pool
 from tests.claims.kit import again, ask, serve

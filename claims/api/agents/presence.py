@@ -7,9 +7,9 @@ from django.http import HttpResponse
 
 from claims.api.agents import shapes
 from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
-from claims.orders import AGENTS, ears, read_orders, wait_for_orders
+from claims.runs.orders import AGENTS, ears, read_orders, wait_for_orders
+from claims.runs.work import GRACE, beat_of, limits_of, spec_of
 from claims.services.tasks import confirm_stopped, lose_runs
-from claims.work import GRACE, beat_of, limits_of, spec_of
 from pools.endpoint import describe, in_query, read_text
 from pools.fields import Faults, read_choice, read_integer, read_mapping
 from pools.fields import read_text as read_text_field

@@ -5,8 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from claims.api.shapes import BIGINT, GENERATION, as_json, body
-from claims.logs import CHUNK_BYTES, MOST_AT_ONCE
-from claims.results import OUTCOMES
+from claims.runs.logs import CHUNK_BYTES, MOST_AT_ONCE
+from claims.runs.results import OUTCOMES
 from claims.states import CLAIM
 
 __all__ = ["as_json"]

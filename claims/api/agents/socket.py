@@ -24,8 +24,8 @@ from django.urls import path
 
 from claims.api.agents.endpoint import identify_header
 from claims.api.agents.presence import note_load
-from claims.orders import Orders, ears, read_orders, wait_for_orders
-from claims.work import beat_of, spec_of
+from claims.runs.orders import Orders, ears, read_orders, wait_for_orders
+from claims.runs.work import beat_of, spec_of
 from pools.authentication import SCHEME
 from pools.limits import count_request
 from project.kernel.actor import acting_as

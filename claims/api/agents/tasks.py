@@ -11,12 +11,12 @@ from drf_spectacular.utils import OpenApiParameter
 
 from claims.api.agents import shapes
 from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
-from claims.files import delete_file, read_file, save_file
-from claims.logs import add_log, flow, read_pieces, size_of
-from claims.orders import AGENTS
-from claims.results import parse_result
+from claims.runs.files import delete_file, read_file, save_file
+from claims.runs.logs import add_log, flow, read_pieces, size_of
+from claims.runs.orders import AGENTS
+from claims.runs.results import parse_result
+from claims.runs.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
 from claims.services.tasks import start_run, take_result
-from claims.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
 from pools.endpoint import describe
 from pools.fields import Faults, read_mapping, read_text
 from pools.lean import JSON, answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from claims.scaling_snapshot import limits_between
+from claims.scaling.snapshot import limits_between
 from pools.layout import slots_of
 from pools.models import Pool
 from pools.providers.base import option_readers, own_policies

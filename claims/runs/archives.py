@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO
 
-from claims.runs import why_not_path
+from claims.runs.asked import why_not_path
 from project.kernel.errors import Refused
 
 MB = 10**6

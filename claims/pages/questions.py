@@ -10,7 +10,7 @@ from django.urls import reverse
 from claims.answers import ClaimView
 from claims.api.rules import check_priority, may_see, no_such_claim, require_on_claim, require_to_create
 from claims.display import claim_class, claim_word
-from claims.listing import may_touch
+from claims.pages.listing import may_touch
 from claims.requests import HIGHEST_PRIORITY, LOWEST_PRIORITY, parse_claim
 from claims.selectors import count_live_claims, has_work, list_live_claims, view_claim, view_claims
 from claims.services import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from claims.logs import CHUNK_BYTES
-from claims.orders import AGENTS, place_of
+from claims.runs.logs import CHUNK_BYTES
+from claims.runs.orders import AGENTS, place_of
 from pools.models import Pool
 from pools.secrets import read_secrets
 from pools.selectors import spec_of as spec_of_pool

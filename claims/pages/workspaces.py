@@ -10,10 +10,10 @@ from django.utils import timezone
 from claims.answers import ClaimView
 from claims.display import claim_class, claim_word
 from claims.models import Plan, Workspace
-from claims.questions import affected
+from claims.pages.claims import scope_of
+from claims.pages.questions import affected
 from claims.selectors import ClaimFilter, WorkspaceView, get_workspace, list_claims, list_workspaces, view_claims
 from claims.services.workspaces import lock_workspace, unlock_workspace
-from claims.views import scope_of
 from pools.access import Identity, require
 from pools.pages import frame, page, signed_in, why_not
 from project.kernel.dialogs import Done, Given, Question, ask

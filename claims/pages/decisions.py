@@ -9,8 +9,10 @@ from django.shortcuts import render
 
 from claims.answers import ClaimView
 from claims.models import Workspace
-from claims.plans import PlanView, view_plan
-from claims.questions import MOST, SHOWN, affected, claim_for, places
+from claims.pages.questions import MOST, SHOWN, affected, claim_for, places
+from claims.pages.tasks import PENDING, must_read, what_happens, why_not_approve
+from claims.pages.workspaces import claims_of
+from claims.runs.plans import PlanView, view_plan
 from claims.selectors import view_claims
 from claims.services.deciding import (
     Verdict,
@@ -23,8 +25,6 @@ from claims.services.deciding import (
     settle_lost_apply,
 )
 from claims.services.draining import drains_of
-from claims.task_pages import PENDING, must_read, what_happens, why_not_approve
-from claims.workspace_pages import claims_of
 from pools.access import refusal
 from pools.durations import parse_duration
 from pools.models import Pool

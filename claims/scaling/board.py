@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from claims.scaling import inputs_of, think
-from claims.scaling_snapshot import SCALING, Subject, read_subjects, read_wanted
+from claims.scaling.scaler import inputs_of, think
+from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
 from pools.models import Decision as Row
 from pools.models import Pool
 from pools.scaling import Decision, decide_roll, list_next, order

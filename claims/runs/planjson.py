@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from claims.plandiff import Line, diff_values
+from claims.runs.plandiff import Line, diff_values
 
 # What happens to a resource, the riskiest first: its sign, its class, in words, as one of many.
 ACTIONS: Mapping[str, tuple[str, str, str]] = {

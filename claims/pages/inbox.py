@@ -13,12 +13,12 @@ from django.utils import timezone
 from claims.answers import ClaimView
 from claims.boards import count_waiting, in_pools
 from claims.models import Plan
-from claims.plan_pages import Entry, entries_of, tree_of
-from claims.planjson import NotAPlan
-from claims.plans import Pending, count_pending, list_pending
+from claims.pages.claims import scope_of
+from claims.pages.plans import Entry, entries_of, tree_of
+from claims.pages.tasks import find_claim, must_read, source_words, why_not_approve
+from claims.runs.planjson import NotAPlan
+from claims.runs.plans import Pending, count_pending, list_pending
 from claims.selectors import view_claims
-from claims.task_pages import find_claim, must_read, source_words, why_not_approve
-from claims.views import scope_of
 from pools.access import Identity
 from pools.pages import page, signed_in
 from project.kernel.errors import NotFound

@@ -13,10 +13,10 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from claims.api.rules import may_see, no_such_claim
-from claims.files import read_file
 from claims.models import Plan
-from claims.plandiff import Line
-from claims.planjson import Change, Group, NotAPlan, PlanTree, count_changes, groups_of, in_group, lines_of, matching, read_plan
+from claims.runs.files import read_file
+from claims.runs.plandiff import Line
+from claims.runs.planjson import Change, Group, NotAPlan, PlanTree, count_changes, groups_of, in_group, lines_of, matching, read_plan
 from claims.selectors import view_claim
 from pools.access import Identity
 from pools.pages import signed_in

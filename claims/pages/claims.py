@@ -13,10 +13,10 @@ from claims.api.rules import may_see, no_such_claim
 from claims.boards import bound_lately, count_waiting
 from claims.display import claim_class, claim_word
 from claims.history import Filter, list_lines
-from claims.listing import chips, find_rows, is_plain_waiting, make_row, may_touch, probably, read_query, waiting_groups, wanted_words
 from claims.models import Claim
+from claims.pages.listing import chips, find_rows, is_plain_waiting, make_row, may_touch, probably, read_query, waiting_groups, wanted_words
+from claims.runs.steps import steps_of
 from claims.selectors import has_work, queue_of_pool, view_claim
-from claims.steps import steps_of
 from pools.access import ADMIN, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in

@@ -14,15 +14,15 @@ from claims.answers import ClaimView
 from claims.api.rules import may_see
 from claims.display import claim_class, claim_word
 from claims.history import Filter, list_lines
-from claims.listing import may_touch, probably, wanted_words
 from claims.models import Approval, Claim, Plan, Run, Task
-from claims.plan_pages import plan_context
-from claims.plans import PENDING, PlanView, view_plan
+from claims.pages.claims import left_percent, scope_of
+from claims.pages.listing import may_touch, probably, wanted_words
+from claims.pages.plans import plan_context
+from claims.runs.plans import PENDING, PlanView, view_plan
+from claims.runs.steps import Decided, Ran, steps_of_task
+from claims.runs.ways_out import way_out
 from claims.selectors import view_claim
 from claims.services.draining import drains_of
-from claims.steps import Decided, Ran, steps_of_task
-from claims.views import left_percent, scope_of
-from claims.ways_out import way_out
 from pools.access import ADMIN, APPROVER, Identity
 from pools.models import Grant, Member, Pool
 from project.kernel import words

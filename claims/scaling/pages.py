@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.utils import timezone
 
-from claims.scaling_board import RollBoard, ScalingBoard, read_board, read_roll
+from claims.scaling.board import RollBoard, ScalingBoard, read_board, read_roll
 from claims.services import overrides, rolling
 from pools.durations import format_duration, parse_duration
 from pools.models import Pool

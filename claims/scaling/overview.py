@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from claims.scaling_board import Card, card_of
-from claims.scaling_snapshot import SCALING
+from claims.scaling.board import Card, card_of
+from claims.scaling.snapshot import SCALING
 from pools.models import Decision as Row
 from pools.models import Pool
 from pools.scaling import Occurrence, list_occurrences

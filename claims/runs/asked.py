@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from claims.git_urls import URL_RULE, host_of, is_git_url
+from claims.runs.git_urls import URL_RULE, host_of, is_git_url
 from pools.fields import Faults, at, kind_of, read_choice, read_duration, read_mapping, shown
 from pools.spec import DAY, SECOND
 from pools.task_spec import BINARY, ENV_NAME, OURS, read_env

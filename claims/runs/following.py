@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from claims.logs import LOGS
+from claims.runs.logs import LOGS
 from project.kernel.watching import Connection, Watches
 
 POLL = 0.25  # seconds: pieces of a log write no hints

@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from claims.api.rules import require_run, require_to_create
 from claims.requests import TASKS, parse_claim
+from claims.runs.sources import SOURCE_BYTES, keep_source
 from claims.services import create_claim
-from claims.sources import SOURCE_BYTES, keep_source
 from pools.access import Identity, require_anywhere
 from pools.models import Pool
 from pools.pages import page, signed_in

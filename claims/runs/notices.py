@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.mail import send_mail
 
 from claims.models import Claim
-from claims.plans import PENDING
+from claims.runs.plans import PENDING
 from claims.services.holds import DECISIONS
 from project.kernel.events import record
 from project.kernel.hints import hint

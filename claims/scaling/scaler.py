@@ -15,7 +15,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
-from claims.scaling_snapshot import SCALING, Subject, Wanted, read_subjects, read_wanted
+from claims.scaling.snapshot import SCALING, Subject, Wanted, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Member, Pool
 from pools.providers.base import own_policies

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from claims.files import delete_file, list_names, list_shelves, modified_at, whose
-from claims.sources import SOURCES
+from claims.runs.files import delete_file, list_names, list_shelves, modified_at, whose
+from claims.runs.sources import SOURCES
 from project.kernel.chores import chore
 
 ORPHAN = timedelta(hours=1)  # a file is written before the row that names it

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from claims.archives import MOST_PACKED, Archive, pack_files, repack
-from claims.files import delete_file, save_file
-from claims.runs import RunRequest
+from claims.runs.archives import MOST_PACKED, Archive, pack_files, repack
+from claims.runs.asked import RunRequest
+from claims.runs.files import delete_file, save_file
 from project.kernel.errors import FieldError, Invalid, Unavailable
 from project.kernel.sql import Statements
 
