@@ -271,7 +271,7 @@ class Agent:
                 self.journal.note("folder of a plan removed", run=record.name)
 
     def _collect(self) -> None:
-        if (os.getpid() == 1 or children.is_adopting) and time.monotonic() - self.collected_at > COLLECT_EVERY:
+        if children.is_adopting and time.monotonic() - self.collected_at > COLLECT_EVERY:
             self.collected_at = time.monotonic()
             self.dead = collect_orphans({run.record.pid for run in self.runs.values()} | children.known, self.dead)
 

@@ -40,12 +40,12 @@ class Children:
         self.guard = threading.Lock()
         self.known: set[int] = set()
         self.left: dict[int, str] = {}  # not even KILL ends them, and who waits for them knows that; with their start
-        self.is_adopting = False
+        self.is_adopting = os.getpid() == 1
 
     def adopt(self) -> None:
         """What a task lets go of comes back to its program, and after that to us, whatever session or environment it has by then."""
         with contextlib.suppress(AttributeError, OSError):
-            self.is_adopting = ctypes is not None and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+            self.is_adopting = self.is_adopting or (ctypes is not None and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         with self.guard:  # nobody looks between its first moment and our knowing it
@@ -65,6 +65,8 @@ class Children:
             self.left = {**kept, **{pid: since for pid, since in left if since}}
 
     def list_strays(self) -> set[int]:
+        if not self.is_adopting:  # then children that we do not know are no task's: somebody else in this process has started them
+            return set()
         with self.guard:
             parents = read_parents()
             own = os.getsid(0)

@@ -86,19 +86,24 @@ def test_a_slot_is_not_called_free_before_the_last_of_it_has_gone(
 
 def test_what_could_not_be_ended_is_of_one_task_and_no_other_waits_for_it() -> None:
     """Red where whatever is left counts for whoever ends next: one disk that does not answer would take all slots of its agent."""
+    children = processes.Children()
+    children.is_adopting = True
     stuck, other = (subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(2))
     try:
-        assert {stuck.pid, other.pid} <= processes.children.list_strays()
-        processes.children.give_up([(stuck.pid, processes.started_at(stuck.pid)), (other.pid, "another process of that number")])
-        found = processes.children.list_strays()
+        assert {stuck.pid, other.pid} <= children.list_strays()
+        children.give_up([(stuck.pid, processes.started_at(stuck.pid)), (other.pid, "another process of that number")])
+        found = children.list_strays()
         assert (stuck.pid in found, other.pid in found) == (False, True)
     finally:
         for process in (stuck, other):
             process.kill()
             process.wait()
-    processes.children.give_up([])
-    assert stuck.pid not in processes.children.left
+    children.give_up([])
+    assert stuck.pid not in children.left
 
 
-def test_both_speak_of_the_same_call() -> None:
-    assert launcher.PR_SET_CHILD_SUBREAPER == processes.PR_SET_CHILD_SUBREAPER
+def test_who_adopts_nobody_takes_nobody_else_s_child_for_a_task_s() -> None:
+    """Red where every child in another session is a task's: an agent inside another program would end what that one has started."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as somebody_else:
+        assert processes.Children().list_strays() == set()
+        somebody_else.kill()
