@@ -57,6 +57,94 @@ class Section:
     css: str = ""
 
 
+ONCE = {"name", "provider", "list"}  # asked for when a pool is made
+FOR_PODS = "for-pods"  # shown where its members are pods
+SECTIONS = (
+    Section(
+        "What it is",
+        (
+            Field("name", "Name", help="Small letters, digits, dots, dashes; it never changes", is_needed=True),
+            Field("provider", "Members are", "select", options=PROVIDERS),
+            Field("group", "Group", help="A heading on the overview"),
+            Field("description", "Description"),
+        ),
+    ),
+    Section(
+        "Pods",
+        (
+            Field("provider.template.image", "Image", help="With python3, like registry.example/berth-agent:1"),
+            Field("provider.context", "Context", help="Of the kubeconfig. Empty: the cluster that Berth runs in"),
+            Field("provider.namespace", "Namespace", help="Empty: that of the context"),
+            Field("provider.url", "Berth’s address for them", help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL"),
+            Field("provider.template.service_account", "Service account", help="Empty: none, and no token of the cluster"),
+        ),
+        "Resources, tolerations and more of their template stand in the file.",
+        FOR_PODS,
+    ),
+    Section(
+        "Members",
+        (
+            Field("members.min", "At least", "number"),
+            Field("members.max", "At most", "number"),
+            Field("placement", "Placement", "select", options=PLACEMENTS),
+            Field(
+                "list",
+                "Members, one a line",
+                "textarea",
+                help="A name, then its labels: env-1 zone=eu-1 size=large. More can be added later.",
+            ),
+        ),
+    ),
+    Section(
+        "Claims",
+        (
+            Field("lease.acknowledge", "Acknowledge within", help="Like 30s. Who doesn’t answer loses the slot"),
+            Field("lease.heartbeat", "Heartbeat every", help="Like 2m. Whoever falls silent loses the slot"),
+            Field("lease.hold", "Hold at most", help="Like 8h"),
+        ),
+        "What a holder owes. Empty: nothing is asked.",
+    ),
+    Section(
+        "Are members alive?",
+        (
+            Field("liveness.heartbeat", "Members’ heartbeat every", help="Like 2m. Silent longer: offline, nothing new"),
+            Field("liveness.lost", "Then lost after", help="Like 10m, or never. Its claims are lost then"),
+        ),
+        "Empty: members are taken to be there.",
+    ),
+    Section(
+        "Approval",
+        (
+            Field("approval.needed", "Yes needed", "number", help="Of how many people"),
+            Field("approval.own", "One’s own yes", "select", options=OWN),
+            Field("approval.expires", "Decide within", help="Like 24h. Nobody decided: the plan is stale, the claim ends"),
+            Field("approval.notice", "Notice before", help="Like 2h before that"),
+            Field("approval.hold", "Hold the slot", help="always, or like 4h: then the slot goes and the plan stays"),
+        ),
+        "How plans are decided on, where tasks plan before they apply.",
+    ),
+    Section(
+        "Tasks",
+        (
+            Field("task.timeout", "A step takes at most", help="Like 1h"),
+            Field("task.cpu", "CPU time at most", help="Like 10m"),
+            Field("task.memory", "Memory at most", help="Like 2GB"),
+            Field("task.log", "Log kept", help="Like 8MB: its head and its tail"),
+            Field("task.plan", "Saved plan at most", help="Like 32MB"),
+            Field("task.binary", "Program", help="tofu, terraform, or its path on the agents"),
+        ),
+        "What a task may take, where members are agents.",
+    ),
+    Section(
+        "Limits",
+        (
+            Field("priority.max", "Highest priority of a claimant", "number", help="Operators go up to 99"),
+            Field("drain.limit", "Drain at most", help="Like 10m"),
+        ),
+    ),
+)
+
+
 def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]:
     """What somebody filled in, as a configuration. Numbers that are none stay text, so that the reader can say so."""
     config: dict[str, Any] = {"kind": "Pool", "name": given.get("name", "").strip(), "slots": read_slots(given)}
@@ -177,81 +265,23 @@ def field_for(error: FieldError, form: str) -> str:
     return next((known for known in PATHS if path.startswith(known.partition(".")[0])), "")
 
 
-def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool, fixed: str = "") -> list[Section]:
-    """Everything there is to say about a pool, with every fault at its field. `fixed`: why the slots can't change now."""
+def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool) -> list[Section]:
+    """Everything there is to say about a pool, with every fault at its field."""
     form = values.get("form", "plain")
-
-    def make(
-        name: str, label: str, kind: str = "text", help: str = "", options: Sequence[tuple[str, str]] = (), *, needed: bool = False
-    ) -> Field:
-        faults = tuple(lined(e, name, values) for e in errors if field_for(e, form) == name)
-        return Field(name, label, kind, values.get(name, ""), help, options, needed, faults)
-
-    basics = [
-        make("name", "Name", help="Small letters, digits, dots, dashes; it never changes", needed=True),
-        make("group", "Group", help="A heading on the overview"),
-        make("description", "Description"),
-    ]
-    if is_new:
-        basics.insert(1, make("provider", "Members are", "select", options=PROVIDERS))
-    members = [
-        make("members.min", "At least", "number"),
-        make("members.max", "At most", "number"),
-        make("placement", "Placement", "select", options=PLACEMENTS),
-    ]
-    if is_new:
-        members.append(
-            make("list", "Members, one a line", "textarea", "A name, then its labels: env-1 zone=eu-1 size=large. More can be added later.")
-        )
-    lease = [
-        make("lease.acknowledge", "Acknowledge within", help="Like 30s. Who doesn’t answer loses the slot"),
-        make("lease.heartbeat", "Heartbeat every", help="Like 2m. Whoever falls silent loses the slot"),
-        make("lease.hold", "Hold at most", help="Like 8h"),
-    ]
-    alive = [
-        make("liveness.heartbeat", "Members’ heartbeat every", help="Like 2m. Silent longer: offline, nothing new"),
-        make("liveness.lost", "Then lost after", help="Like 10m, or never. Its claims are lost then"),
-    ]
-    more = [
-        make("priority.max", "Highest priority of a claimant", "number", "Operators go up to 99"),
-        make("drain.limit", "Drain at most", help="Like 10m"),
-    ]
-    approval = [
-        make("approval.needed", "Yes needed", "number", "Of how many people"),
-        make("approval.own", "One’s own yes", "select", options=OWN),
-        make("approval.expires", "Decide within", help="Like 24h. Nobody decided: the plan is stale, the claim ends"),
-        make("approval.notice", "Notice before", help="Like 2h before that"),
-        make("approval.hold", "Hold the slot", help="always, or like 4h: then the slot goes and the plan stays"),
-    ]
-    task = [
-        make("task.timeout", "A step takes at most", help="Like 1h"),
-        make("task.cpu", "CPU time at most", help="Like 10m"),
-        make("task.memory", "Memory at most", help="Like 2GB"),
-        make("task.log", "Log kept", help="Like 8MB: its head and its tail"),
-        make("task.plan", "Saved plan at most", help="Like 32MB"),
-        make("task.binary", "Program", help="tofu, terraform, or its path on the agents"),
-    ]
-    pods = [
-        make("provider.template.image", "Image", help="With python3, like registry.example/berth-agent:1"),
-        make("provider.context", "Context", help="Of the kubeconfig. Empty: the cluster that Berth runs in"),
-        make("provider.namespace", "Namespace", help="Empty: that of the context"),
-        make("provider.url", "Berth’s address for them", help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL"),
-        make("provider.template.service_account", "Service account", help="Empty: none, and no token of the cluster"),
-    ]
-    found = [
-        Section("What it is", basics),
-        Section("Pods", pods, "Resources, tolerations and more of their template stand in the file.", "for-pods"),
-        Section("Members", members),
-        Section("Claims", lease, "What a holder owes. Empty: nothing is asked."),
-        Section("Are members alive?", alive, "Empty: members are taken to be there."),
-        Section("Approval", approval, "How plans are decided on, where tasks plan before they apply."),
-        Section("Tasks", task, "What a task may take, where members are agents."),
-        Section("Limits", more),
-    ]
-    if is_new:
-        return found
     is_pods = values.get("provider.template.image", "") != "" or any(e.field == "provider.template.image" for e in errors)
-    return [replace(found[0], fields=basics[1:]), *([replace(found[1], css="")] if is_pods else []), *found[2:]]
+
+    def fill(field: Field) -> Field:
+        faults = tuple(lined(e, field.name, values) for e in errors if field_for(e, form) == field.name)
+        return replace(field, value=values.get(field.name, ""), errors=faults)
+
+    found = []
+    for section in SECTIONS:
+        if section.css == FOR_PODS and not is_new:  # nothing on the page chooses pods: shown or left out for good
+            if not is_pods:
+                continue
+            section = replace(section, css="")
+        found.append(replace(section, fields=[fill(field) for field in section.fields if is_new or field.name not in ONCE]))
+    return found
 
 
 def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:
