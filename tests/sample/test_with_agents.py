@@ -44,6 +44,14 @@ def agents(stack: Stack) -> list[int]:
     return [process.pid for process in found if process is not None and detached.is_alive(process)]
 
 
+def wait_for_agents(stack: Stack, count: int) -> list[int]:
+    """After a start: members are ready by what was known before, until their agents are there again."""
+    end = time.monotonic() + WITHIN * load()
+    while len(found := agents(stack)) != count:
+        assert time.monotonic() < end, (found, stack.heard[-3000:])
+    return found
+
+
 def reserved(stack: Stack) -> set[Any]:
     return set(stack.execute("select id, generation from claims_claim where state = 'reserved'"))
 
@@ -95,8 +103,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack:
 
 
 def test_removing_it_takes_the_agents_along(stack: Stack) -> None:
-    running, pages = agents(stack), pages_of(stack)
-    assert len(running) == 2
+    running, pages = wait_for_agents(stack, 2), pages_of(stack)
     assert stack.manage("sample", "remove").returncode == 0
     wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
     assert wait_gone(running, 5) == []
