@@ -15,7 +15,7 @@ from slots.member_tokens import PREFIX, AgentIdentity, BadMemberToken, identify_
 
 
 class MemberUnauthenticated(AuthenticationFailed):
-    """401 with the reason of the token."""
+    """401 with the reason of the token, and the way out for whoever runs the agent."""
 
     def __init__(self, error: BadMemberToken) -> None:
         super().__init__(error.detail)

@@ -8,13 +8,14 @@ from typing import Any
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError, UnsupportedMediaType
+from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedMediaType
 
 from pools.authentication import SCHEME, count
 from pools.lean import JSON, Call, LeanEndpoint
 from pools.limits import buckets, count_stranger, refuse_strangers
 from pools.models import Member
 from pools.tokens import hash_secret
+from slots.member_authentication import MemberUnauthenticated
 from slots.member_tokens import AgentIdentity, BadMemberToken, identify_member, note_refused
 
 TAG = "agents"
@@ -23,15 +24,6 @@ REFUSED = {
     "wrong": "a token that is not, or no longer, its own",
     "gone": "the token of a member that is gone",
 }
-
-
-class AgentUnauthenticated(AuthenticationFailed):
-    """401 with its reason and the way out for whoever runs the agent."""
-
-    def __init__(self, error: BadMemberToken) -> None:
-        super().__init__(error.detail)
-        self.default_code, self.way_out = error.code, error.way_out
-        self.auth_header = 'Bearer error="invalid_token"'
 
 
 class NoAgent(NotAuthenticated):
@@ -98,7 +90,7 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> A
         raise NoAgent
     secret = header[len(SCHEME) :].strip()
     if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
-        raise AgentUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
+        raise MemberUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
     caller = hash_secret(secret)
     if known := buckets().is_known(caller):
         take(caller)
@@ -110,7 +102,7 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> A
         if error.why != "malformed":
             count_stranger(address)
             note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
-        raise AgentUnauthenticated(error)
+        raise MemberUnauthenticated(error)
     if not known:
         take(caller)
     return agent
