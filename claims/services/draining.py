@@ -4,7 +4,6 @@ In the order of locks: the member, the workspace, the claim, its slots. The memb
 keeps an undrain waiting; whichever came first holds. A result, a yes or a release that comes first needs the same claim, and is found here.
 """
 
-import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -93,17 +92,11 @@ def _put_out(claim_id: int, member_id: int) -> bool:
         held = look_at_hold(claim_id)
         if not held.holds or not DRAINS.value("holds_on", claim=claim_id, member=member_id):
             return False
-        claim, note = held.claim, words_of(member)
+        note = words_of(member)
         if replace_places(held, member_id, f"a member was drained: {note}", is_lost=False):
             return True
-        fate = fate_of_drained(
-            step=claim.step,
-            is_retried=bool(json.loads(claim.spec).get("retry")),
-            is_reserved=claim.state == "reserved",
-            is_started=held.is_started,
-            has_task=claim.has_task,
-        )
-        meet_fate(held, fate, verb=VERB, words=f"was put out while it applied: its member was drained: {note}", note=note)
+        words = f"was put out while it applied: its member was drained: {note}"
+        meet_fate(held, fate_of_drained(**held.facts), verb=VERB, words=words, note=note)
     return True
 
 

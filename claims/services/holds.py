@@ -32,6 +32,18 @@ class Held(NamedTuple):
     def holds(self) -> bool:
         return self.claim.state in ("bound", "reserved")
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its fate depends on, however it loses its place."""
+        claim = self.claim
+        return {
+            "step": claim.step,
+            "is_retried": bool(json.loads(claim.spec).get("retry")),
+            "is_reserved": claim.state == "reserved",
+            "is_started": self.is_started,
+            "has_task": claim.has_task,
+        }
+
 
 def look_at_hold(claim_id: int) -> Held:
     """In the transaction that ends it. Which workspace it is of never changes."""
@@ -90,16 +102,7 @@ def lock_after_lost_apply(held: Held, words: str) -> None:
 
 def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
     """What becomes of it is said by policy."""
-    claim = held.claim
-    fate = fate_of_lost(
-        step=claim.step,
-        is_retried=bool(json.loads(claim.spec).get("retry")),
-        is_reserved=claim.state == "reserved",
-        is_started=held.is_started,
-        has_task=claim.has_task,
-        attempts=claim.attempts,
-        what=what,
-    )
+    fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
     meet_fate(held, fate, lost_member=lost_member, note=note)
     return fate
 
