@@ -12,9 +12,9 @@ from pools.models import Pool
 from pools.secrets import LONGEST, SecretView, delete_secret, list_secrets, set_secret
 from pools.selectors import get_pool
 from project.kernel.api import StrictSerializer
+from project.kernel.requiring import LONGEST_REASON
 
 TAG = "secrets"
-LONGEST_REASON = 500
 
 
 class SecretBody(StrictSerializer):

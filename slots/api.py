@@ -30,6 +30,7 @@ from pools.models import Member, Pool
 from pools.selectors import get_pool
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 from project.kernel.guards import reporting
+from project.kernel.requiring import LONGEST_REASON
 from slots import api_shapes as shapes
 from slots import services
 from slots.member_authentication import MemberAuthentication
@@ -105,7 +106,7 @@ class MemberDetail(MemberEndpoint):
     def delete(self, request: Request, member_id: int) -> Response:
         """It takes nothing new and goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
         self.find(member_id, "remove_member")
-        removal = services.remove_member(member_id=member_id, reason=read_text(request, "reason", services.LONGEST_REASON))
+        removal = services.remove_member(member_id=member_id, reason=read_text(request, "reason", LONGEST_REASON))
         holders = [
             {"claim_id": h.claim_id, "slot_id": h.slot_id, "lane": h.lane, "number": h.number, "state": h.state} for h in removal.holders
         ]
@@ -253,8 +254,8 @@ def split_reason(body: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(body, Mapping):
         raise Invalid("The body is not an object.", way_out='Send JSON like {"name": "a"}.')
     reason = body.get("reason", "")
-    if not isinstance(reason, str) or len(reason) > services.LONGEST_REASON:
-        raise Invalid(fields=[FieldError("reason", f"This is not a text of up to {services.LONGEST_REASON} characters.")])
+    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
+        raise Invalid(fields=[FieldError("reason", f"This is not a text of up to {LONGEST_REASON} characters.")])
     return {name: value for name, value in body.items() if name != "reason"}, reason
 
 

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from pools.states import MEMBER
 from project.kernel.api import AwareDateTimeField, StrictSerializer
-from slots.services import LONGEST_REASON
+from project.kernel.requiring import LONGEST_REASON
 from slots.states import SLOT
 
 Shape = serializers.Serializer[Any]

@@ -18,9 +18,9 @@ from pools.services import raise_revision
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict
 from project.kernel.hints import hint
+from project.kernel.requiring import moment, require_future, require_reason
 from project.kernel.sql import Statements
-from slots.requiring import moment, refuse_unless_there, require_future, require_reason
-from slots.rows import STAYS, S, align_slots, change_member, let_go
+from slots.rows import STAYS, S, align_slots, change_member, let_go, refuse_unless_there
 from slots.services import Removal, view_holders
 
 DRAINING = Statements(Path(__file__).with_name("draining.sql"))

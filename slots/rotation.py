@@ -14,9 +14,9 @@ from pools.models import Member, Pool
 from pools.providers.base import kinds_with, known_providers
 from pools.selectors import lock_member
 from project.kernel.errors import Conflict
+from project.kernel.requiring import require_reason
 from slots.member_tokens import SQL, UNTAKEN, token_age, token_limits
-from slots.requiring import refuse_unless_there, require_reason
-from slots.rows import S, ask_for_sync, change_member, lane_of
+from slots.rows import S, ask_for_sync, change_member, lane_of, refuse_unless_there
 
 AT_ONCE = 50  # of a pool and a look; the rest follow with the next ones
 NOTICE = 7 * 86400.0  # seconds before its time that a person is told of a token

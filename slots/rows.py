@@ -38,6 +38,11 @@ def in_seconds(seconds: float) -> Combinable:
     return Now() + timedelta(seconds=seconds)
 
 
+def refuse_unless_there(member: Member) -> None:
+    if member.state in ("deleting", "gone"):
+        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
+
+
 def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = "") -> list[Member]:
     """Members with all their slots, behind those that are there. A provider that has to act first gets an operation for each."""
     if not declared:

@@ -22,6 +22,7 @@ from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import moment, require_future, require_reason
 from slots.aligning import align_pool as align_pool
 from slots.declaring import explain_overlap, list_member_faults
 from slots.liveness import beat_member as beat_member
@@ -29,8 +30,6 @@ from slots.liveness import bring_back as bring_back
 from slots.liveness import lose_member as lose_member
 from slots.liveness import note_down as note_down
 from slots.liveness import take_offline as take_offline
-from slots.requiring import LONGEST_REASON as LONGEST_REASON
-from slots.requiring import moment, refuse_unless_there, require_future, require_reason
 from slots.rows import (
     STAYS,
     S,
@@ -44,6 +43,7 @@ from slots.rows import (
     mark_leaving,
     move_member,
     port_range,
+    refuse_unless_there,
 )
 
 LONGEST_PAUSE = timedelta(days=366)

@@ -11,10 +11,10 @@ from claims.api import shapes
 from claims.api.claims import TAG, show_claim
 from claims.api.rules import check_priority, require_on_claim
 from claims.requests import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_SLOTS
-from claims.services.releasing import LONGEST_REASON
 from pools.endpoint import describe
 from pools.fields import Faults, read_integer, read_mapping, read_text
 from pools.lean import Call, LeanEndpoint, answer
+from project.kernel.requiring import LONGEST_REASON
 
 BIGINT = (1 << 63) - 1
 

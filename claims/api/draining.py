@@ -17,10 +17,10 @@ from pools.models import Member
 from pools.selectors import LIVE, get_pool
 from project.kernel.api import AwareDateTimeField, StrictSerializer
 from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.requiring import LONGEST_REASON, moment
 from slots.api import TAG, MemberEndpoint, show_member
 from slots.api_shapes import MemberAnswer, ReasonBody, Shape
 from slots.draining import drain_member, undrain_member
-from slots.requiring import LONGEST_REASON, moment
 from slots.selectors import get_member, view_member
 
 MOST = 500  # members in one call

@@ -22,10 +22,10 @@ from pools.troubles import PoolTrouble, find_troubles
 from project.kernel.api import check_match, etag_of
 from project.kernel.errors import Invalid
 from project.kernel.guards import reporting
+from project.kernel.requiring import LONGEST_REASON
 from slots.selectors import PoolCounts, count_pools
 
 TAG = "pools"
-LONGEST_REASON = 500
 ETAG = OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200, 201], description="The version, for If-Match.")
 IF_MATCH = OpenApiParameter(
     "If-Match",

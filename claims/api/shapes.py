@@ -6,8 +6,8 @@ from rest_framework import serializers
 
 from claims.api.run_body import RUN
 from claims.requests import FIELDS, HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_LABELS, MOST_POOLS, MOST_SLOTS, TASKS
-from claims.services.releasing import LONGEST_REASON
 from claims.states import CLAIM, OUTCOMES
+from project.kernel.requiring import LONGEST_REASON
 
 Shape = serializers.Serializer[Any]
 Json = dict[str, Any]

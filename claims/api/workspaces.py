@@ -9,10 +9,10 @@ from claims.api import decision_shapes as decided
 from claims.api import shapes
 from claims.api.actions import Body
 from claims.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
-from claims.services.releasing import LONGEST_REASON
 from pools.access import require
 from pools.endpoint import PAGES, describe, in_query, page_of, read_page, read_text
 from pools.lean import Call, LeanEndpoint, answer
+from project.kernel.requiring import LONGEST_REASON
 
 TAG = "workspaces"
 MOST = 500

@@ -17,9 +17,9 @@ from pools.selectors import spec_of
 from project.kernel import words
 from project.kernel.dialogs import Affected, Done, Field, Given, Question, ask
 from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.requiring import moment
 from slots.boards import Board, list_boards
 from slots.draining import LONGEST, drain_member, undrain_member
-from slots.requiring import moment
 from slots.views import member_for
 
 SHOWN = 50

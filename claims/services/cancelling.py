@@ -7,9 +7,10 @@ from django.db import transaction
 from claims.answers import ClaimView
 from claims.selectors import view_claim
 from claims.services.holds import let_go, look_at_hold
-from claims.services.releasing import Ending, end_unheld, require_reason
+from claims.services.releasing import Ending, end_unheld
 from claims.statements import repeat
 from project.kernel.errors import Conflict
+from project.kernel.requiring import require_reason
 
 TIMES = 3
 

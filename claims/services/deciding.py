@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from claims.services.holds import DECISIONS, approval_of
-from claims.services.releasing import LONGEST_REASON, Ending, end_unheld, give_back, lock_claim
+from claims.services.releasing import Ending, end_unheld, give_back, lock_claim
 from claims.services.reserving import PENDING, extend_reservation, move_reserved, plan_again, too_late
 from claims.services.settling import settle_lost_apply
 from claims.statements import CLAIMS, repeat
@@ -22,6 +22,7 @@ from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import LONGEST_REASON
 
 __all__ = [
     "Decided",

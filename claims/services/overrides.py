@@ -5,7 +5,7 @@ Orders take the pool's lock and wait for it; the same limits hold for them as fo
 
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from claims.scaling.scaler import carry_out, follow_freeze, write_down
@@ -16,8 +16,8 @@ from pools.scaling import Decision, force
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import require_future, require_reason
 
-LONGEST_REASON = 500
 LONGEST_ORDER = timedelta(days=366)
 MOST_AT_ONCE = 100
 BY_HAND = "The members of pool {} come and go by hand."
@@ -124,22 +124,5 @@ def change_orders(pool: Pool, verb: str, before: str, after: str, reason: str, d
     hint("pools")
 
 
-def require_reason(reason: str) -> str:
-    text = reason.strip()
-    if not text:
-        raise Invalid(fields=[FieldError("reason", "The reason is missing.", "Say why in a few words: others will read it.")])
-    if len(text) > LONGEST_REASON:
-        raise Invalid(fields=[FieldError("reason", f"{len(text)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
-    return text
-
-
 def check_until(until: datetime) -> None:
-    if until.tzinfo is None:
-        raise Invalid(fields=[FieldError("until", "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z.")])
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    if until <= now:
-        raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
-    if until > now + LONGEST_ORDER:
-        raise Invalid(fields=[FieldError("until", "This is more than a year away.", "Choose a nearer time, or change the configuration.")])
+    require_future(until, LONGEST_ORDER, "a year", "Choose a nearer time, or change the configuration.")

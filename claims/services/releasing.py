@@ -15,14 +15,14 @@ from claims.selectors import view_claim, view_claims
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
-from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound, StaleGeneration
+from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import LONGEST_REASON
 
 DRAIN = "10 min"  # where the pool does not say
 CHUNK = 250
 MOST = 1000
-LONGEST_REASON = 500
 
 
 class Ending(NamedTuple):
@@ -132,15 +132,6 @@ def stale(claim: ClaimView, generation: int) -> BerthError:
     if claim.state == "ended":
         return Conflict(f"Claim {claim.id} has ended already: {claim.outcome}.", code="ended", way_out="Stop: it holds nothing any more.")
     return Conflict(f"Claim {claim.id} is {claim.state} and holds nothing.", code="holds_nothing", way_out="Cancel it instead.")
-
-
-def require_reason(reason: str) -> str:
-    note = reason.strip()
-    if not note:
-        raise Invalid(fields=[FieldError("reason", "A reason is missing.", "Say why: it is kept with the event.")])
-    if len(note) > LONGEST_REASON:
-        raise Invalid(fields=[FieldError("reason", f"{len(note)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
-    return note
 
 
 def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:

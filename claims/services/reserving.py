@@ -9,12 +9,13 @@ from claims.answers import ClaimView
 from claims.selectors import view_claim
 from claims.services.demand import ask_for_capacity
 from claims.services.holds import DECISIONS
-from claims.services.releasing import Ending, give_back, lock_claim, require_reason
+from claims.services.releasing import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import require_reason
 
 PENDING = ("reserved", "parked")
 DAY = 86400.0

@@ -4,10 +4,11 @@ from datetime import datetime
 
 from django.db import transaction
 
-from claims.services.overrides import change_orders, check_until, look_at_locked, require_reason
+from claims.services.overrides import change_orders, check_until, look_at_locked
 from pools.models import Member, Pool
 from pools.selectors import spec_of
 from project.kernel.errors import Conflict
+from project.kernel.requiring import require_reason
 from slots.restarting import rebuild_if_empty
 
 

@@ -6,13 +6,13 @@ from functools import partial
 from django.db import transaction
 
 from claims.services.holds import DECISIONS
-from claims.services.releasing import require_reason
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import require_reason
 
 SETTLED = {
     "applied": "it was applied",

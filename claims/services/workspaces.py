@@ -11,9 +11,10 @@ from django.db import transaction
 from claims.requests import ClaimRequest
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
+from project.kernel.requiring import require_reason
 
 CHUNK = 500
 
@@ -43,9 +44,7 @@ def enter_workspace(request: ClaimRequest) -> Place:
 
 def lock_workspace(*, name: str, reason: str) -> None:
     """Nothing of it starts until it is unlocked; what holds slots goes on. What waits for it leaves its line and adds no demand."""
-    note = reason.strip()
-    if not note:
-        raise Invalid(fields=[FieldError("reason", "A reason is missing.", "Say why it is locked: others will ask.")])
+    note = require_reason(reason)
 
     def lock() -> None:
         with transaction.atomic():

@@ -16,11 +16,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.enums import ActionVariant
 
+from project.kernel.requiring import LONGEST_REASON
+
 from .actor import acting_as
 from .errors import BerthError
 
 MOST_ROWS = 100
-LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
 from .errors import BerthError, Conflict, FieldError, Forbidden, NotFound
-
-LONGEST_REASON = 500
+from .requiring import LONGEST_REASON
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 from claims.finalization import put_out_overdue
 from pools.models import Member
+from project.kernel.requiring import moment
 from slots.draining import drain_member
 from slots.finalization import settle_drains, settle_leaving_members
 from slots.models import Slot
-from slots.requiring import moment
 from slots.services import Removal
 from tests.deciding.kit import member, sql
 

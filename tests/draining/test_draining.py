@@ -16,11 +16,11 @@ from pools.providers.base import MemberReport
 from pools.selectors import config_of, get_pool
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event
+from project.kernel.requiring import moment
 from slots.draining import LONGEST, list_stuck, settle_drain, undrain_member
 from slots.liveness import lose_member
 from slots.models import Slot
 from slots.performers import settle_report
-from slots.requiring import moment
 from slots.selectors import snapshot_of
 from slots.services import add_members, close_pool, cordon_member, keep_member, remove_member, uncordon_member
 from tests.claims.kit import ask, make_pool

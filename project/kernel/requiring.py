@@ -1,11 +1,10 @@
-"""What a call about a member or a pool has to bring, and what it has to find."""
+"""What a call has to bring, said at its field where it is missing."""
 
 from datetime import datetime, timedelta
 
 from django.db import connection
 
-from pools.models import Member
-from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid
 
 LONGEST_REASON = 500
 
@@ -28,11 +27,6 @@ def require_future(until: datetime, longest: timedelta, words: str, way_out: str
         raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
     if until > now + longest:
         raise Invalid(fields=[FieldError("until", f"This is more than {words} away.", way_out)])
-
-
-def refuse_unless_there(member: Member) -> None:
-    if member.state in ("deleting", "gone"):
-        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
 
 
 def moment() -> datetime:
