@@ -25,6 +25,7 @@ class RunAnswer(Shape):
     outcome = serializers.CharField(allow_blank=True, help_text="As the agent told it, or lost.")
     code = serializers.CharField(allow_blank=True, help_text="Why, typed: exit_code, timeout, source_failed, ...")
     reason = serializers.CharField(allow_blank=True)
+    way_out = serializers.CharField(allow_blank=True, help_text="What a person can do about it. Empty: nothing is known.")
     exit_code = serializers.IntegerField(allow_null=True)
     facts = serializers.DictField(help_text="binary, version, platform, lock_digest, source_digest, commit.")
     log = LogSize()

@@ -18,6 +18,7 @@ from typing import Any
 
 from django.db import transaction
 
+from claims.runs.ways_out import way_out
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, TooMany
 from project.kernel.events import record
 from project.kernel.sql import Statements
@@ -104,7 +105,7 @@ class RunView:
         return {
             "generation": self.generation, "step": self.step, "member_id": self.member_id, "member": self.member, "place": self.place,
             "started_at": self.started_at, "ended_at": self.ended_at, "outcome": self.outcome, "code": self.code, "reason": self.reason,
-            "exit_code": self.exit_code, "facts": self.facts,
+            "way_out": way_out(self.code), "exit_code": self.exit_code, "facts": self.facts,
             "log": {"next": self.log_next, "bytes": self.log_bytes, "lines": self.log_lines, "left_out": self.log_left_out},
         }  # fmt: skip
 

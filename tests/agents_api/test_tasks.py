@@ -10,6 +10,7 @@ from django.db import connection
 
 from claims.models import Claim, LogChunk, Plan, Run
 from claims.runs.files import read_file
+from claims.runs.logs import list_runs
 from claims.runs.orders import AGENTS
 from claims.services import force_release
 from claims.services.deciding import approve_plan
@@ -176,6 +177,7 @@ def test_a_failure_is_said_and_frees_the_slot_at_once(agent: Agent, pool: Pool, 
     assert agent.post(f"{task_of(claim)}result/", result).body == {"state": "ended", "outcome": "failed", "keep": False}
     run = Run.objects.get(claim_id=claim.id)
     assert (run.outcome, run.code, run.exit_code) == ("failed", "command_not_found", 127)
+    assert [told.as_dict()["way_out"].split(",")[0] for told in list_runs(claim.id)] == ["Name a program that the agents have"]
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
 
 
