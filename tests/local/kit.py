@@ -50,6 +50,18 @@ def is_up(number: int = 1) -> int:
     return told if process is not None and told == process.pid and detached.is_alive(process) else 0
 
 
+def agents_in(home: Path) -> dict[str, detached.Process]:
+    """Those that are up, by pool and member."""
+    found = {place.name.rpartition(".")[0]: detached.read(place) for place in sorted((home / local.FOLDER).glob("*"))}
+    return {name: process for name, process in found.items() if process is not None and detached.is_alive(process)}
+
+
+def end_agents(home: Path) -> None:
+    for place in (home / local.FOLDER).glob("*"):
+        if process := detached.read(place):
+            detached.end(process, 1)
+
+
 def processes_of(home: Path) -> list[int]:
     """Everything that runs because of a folder there, agents and what they started."""
     found: list[int] = []

@@ -1,7 +1,5 @@
 """Drains and rotations with real agents under a real `make up`: what runs is ended by its agent, or goes on under another token."""
 
-import http.client
-import json
 import shutil
 import tempfile
 import threading
@@ -14,9 +12,9 @@ import pytest
 
 from pools.providers import local
 from project.kernel.embedded import detached
-from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack
 from tests.local.kit import load
+from tests.local.up import ask, call
 
 POOL = """
 kind: Pool
@@ -27,28 +25,6 @@ members: {list: [{name: one}, {name: two}]}
 """
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("home")
-    home.chmod(0o700)
-    (home / "pools.yaml").write_text(POOL)
-    stack = Stack(home / "state", free_port()).start(120)
-    assert stack.manage("apply", "-f", str(home / "pools.yaml")).returncode == 0
-    yield stack
-    assert stack.process is not None
-    if stack.process.poll() is None:
-        stack.stop()
-    for folder in (stack.home / local.FOLDER).glob("*"):
-        local.remove(folder)
-
-
-@pytest.fixture(scope="module")
-def token(stack: Stack) -> str:
-    made = stack.manage("token", "create", "admin", "test")
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
-
-
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """Tasks have users of their own: they can't enter a private one."""
@@ -56,22 +32,6 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o777)
     yield folder
     shutil.rmtree(folder)
-
-
-def ask(stack: Stack, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    connection.request(method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers)
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    return answer.status, json.loads(text)
-
-
-def call(stack: Stack, token: str, method: str, path: str, body: Any = None) -> Any:
-    status, told = ask(stack, token, method, path, body)
-    assert status < 300, (status, told)
-    return told
 
 
 def until(is_so: Callable[[], Any], what: str) -> Any:

@@ -1,19 +1,16 @@
 """Tasks on agents of this machine under a real `make up`: what the pool allows them, and what becomes of one that outlives `make up`."""
 
-import http.client
-import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pools.providers import local
 from project.kernel.embedded import detached
-from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack, wait_gone
 from tests.local.kit import load
+from tests.local.up import call
 
 POOL = """
 kind: Pool
@@ -22,39 +19,6 @@ provider: local
 members: {list: [{name: one}]}
 task: {cpu: 33s, memory: 300MB, env: {SAID_BY: the pool}}
 """
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("home")
-    home.chmod(0o700)
-    (home / "pools.yaml").write_text(POOL)
-    stack = Stack(home / "state", free_port()).start(120)
-    assert stack.manage("apply", "-f", str(home / "pools.yaml")).returncode == 0
-    yield stack
-    assert stack.process is not None
-    if stack.process.poll() is None:
-        stack.stop()
-    for folder in (stack.home / local.FOLDER).glob("*"):
-        local.remove(folder)
-
-
-@pytest.fixture(scope="module")
-def token(stack: Stack) -> str:
-    made = stack.manage("token", "create", "admin", "test")
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
-
-
-def call(stack: Stack, token: str, method: str, path: str, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    connection.request(method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers)
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    assert answer.status < 300, (answer.status, text)
-    return json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text.decode()
 
 
 def plan(stack: Stack, token: str, command: str, until: str = "ended") -> Any:

@@ -5,46 +5,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from pools.providers import local
-from project.kernel.embedded import detached
-from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack, wait_gone
-from tests.local.kit import load
+from tests.local.kit import agents_in, load
+from tests.local.up import folders
 
 POOL = "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\nmembers: {list: [{name: one}, {name: two}]}\n"
 WITHIN = 60.0
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("home")
-    home.chmod(0o700)
-    (home / "pools.yaml").write_text(POOL)
-    stack = Stack(home / "state", free_port()).start(120)
-    done = stack.manage("apply", "-f", str(home / "pools.yaml"))
-    assert done.returncode == 0, done.stderr
-    yield stack
-    assert stack.process is not None
-    if stack.process.poll() is None:
-        stack.stop()
-    for folder in folders(stack):
-        local.remove(folder)
-
-
-def folders(stack: Stack) -> list[Path]:
-    return sorted((stack.home / local.FOLDER).glob("*"))
-
-
 def running(stack: Stack) -> dict[str, int]:
     """Agents that are up: name of the member -> number of the process."""
-    found = {folder.name.partition(".")[0]: detached.read(folder) for folder in folders(stack)}
-    return {name: process.pid for name, process in found.items() if process is not None and detached.is_alive(process)}
+    return {name: process.pid for name, process in agents_in(stack.home).items()}
 
 
 def rows(stack: Stack) -> list[tuple[Any, ...]]:

@@ -8,15 +8,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pools.providers import local
 from project.kernel.embedded import detached
-from project.kernel.embedded.process import free_port
 from tests.ground.stack import Stack
+from tests.local.kit import end_agents
+from tests.local.up import folders, up_with
 
 POOL = """
 kind: Pool
@@ -32,23 +31,9 @@ ROUNDS = int(os.environ.get("BERTH_TEST_ROUNDS", "4"))
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("home")
-    home.chmod(0o700)
-    (home / "pools.yaml").write_text(POOL)
-    stack = Stack(home / "state", free_port(), BERTH_APART="1").start(120)
-    done = stack.manage("apply", "-f", str(home / "pools.yaml"))
-    assert done.returncode == 0, done.stderr
-    yield stack
-    assert stack.process is not None
-    if stack.process.poll() is None:
-        stack.stop()
-    for folder in folders(stack):
-        if process := detached.read(folder):
-            detached.end(process, 1)
-
-
-def folders(stack: Stack) -> list[Path]:
-    return sorted((stack.home / local.FOLDER).glob("*"))
+    with up_with(POOL, tmp_path_factory.mktemp("home"), BERTH_APART="1") as stack:
+        yield stack
+    end_agents(stack.home)
 
 
 def wait_for(stack: Stack, query: str, wanted: Any) -> Any:

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from claims.scaling.scaler import scale_pools
 from pools.models import Member, Pool
-from pools.providers import local
 from pools.services import create_pool, update_pool
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.operations import perform_due
 from slots.controllers import look_at_pool
 from slots.liveness import welcome_member
+from tests.local.kit import agents_in, end_agents
 from tests.slots.kit import is_consistent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,9 +34,7 @@ def _home(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     settings.BERTH_HOME = tmp_path
     monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")  # nobody is there: the test says its agents' first words
     yield
-    for folder in local.agents_home().glob("*"):
-        if process := detached.read(folder):
-            detached.end(process, 1)
+    end_agents(tmp_path)
 
 
 def turn(pool: Pool) -> None:
@@ -52,12 +51,7 @@ def turn(pool: Pool) -> None:
 
 def agents() -> dict[str, Process]:
     """Those that run, by the names of their members."""
-    found = {}
-    for folder in local.agents_home().glob("*"):
-        process = detached.read(folder)
-        if process is not None and detached.is_alive(process):
-            found[folder.name.removeprefix("lab-").rpartition(".")[0]] = process
-    return found
+    return {name.removeprefix("lab-"): process for name, process in agents_in(Path(settings.BERTH_HOME)).items()}
 
 
 def zone_of(process: Process) -> str:
