@@ -5,6 +5,7 @@ from typing import Any
 
 from claims.finalization import put_out_overdue
 from pools.models import Member
+from project.kernel.models import Event
 from project.kernel.requiring import moment
 from slots.draining import drain_member
 from slots.finalization import settle_drains, settle_leaving_members
@@ -43,3 +44,7 @@ def draining_is_over(name: str = "tf-0") -> None:
 
 def find(name: str = "tf-0") -> Member:
     return Member.objects.filter(name=name).order_by("-id")[0]
+
+
+def event(verb: str) -> Event:
+    return Event.objects.filter(verb=verb).latest("id")
