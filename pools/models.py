@@ -77,6 +77,9 @@ class Member(models.Model):
     is_cordoned = models.BooleanField(default=False, db_default=False)
     is_leaving = models.BooleanField(default=False, db_default=False)  # goes when it is empty; drain_until is the latest
     note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
+    # A cordon that somebody ordered, apart from one that a drain brings along: it is there again when the drain is taken back.
+    cordon_by = models.CharField(max_length=80, blank=True, default="", db_default="")
+    cordon_note = models.TextField(blank=True, default="", db_default="")
     spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what it was made from; empty: not known
     spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what was declared for this member alone
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))

@@ -73,6 +73,8 @@ class Board:
     version: str = ""  # of its agent
     token_since: datetime | None = None
     is_token_new: bool = False  # made, and not yet taken by its agent
+    cordon_by: str = ""  # who ordered a cordon, apart from a drain that leaves it cordoned
+    cordon_note: str = ""
 
     @property
     def is_draining(self) -> bool:
@@ -82,6 +84,11 @@ class Board:
     def stays(self) -> bool:
         """Once it has drained."""
         return self.drain_until is not None and not self.is_leaving
+
+    @property
+    def stays_cordoned(self) -> bool:
+        """Also when its drain is taken back."""
+        return self.is_draining and bool(self.cordon_by)
 
     @property
     def empty_count(self) -> int:
@@ -263,6 +270,8 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         row.version[:60],
         row.token_since,
         row.is_token_new,
+        row.cordon_by,
+        row.cordon_note,
     )
 
 

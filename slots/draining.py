@@ -20,7 +20,7 @@ from project.kernel.errors import Conflict
 from project.kernel.hints import hint
 from project.kernel.requiring import moment, require_future, require_reason
 from project.kernel.sql import Statements
-from slots.rows import STAYS, S, align_slots, change_member, let_go, refuse_unless_there
+from slots.rows import STAYS, S, align_slots, change_member, kept, let_go, refuse_unless_there
 from slots.services import Removal, view_holders
 
 DRAINING = Statements(Path(__file__).with_name("draining.sql"))
@@ -66,17 +66,16 @@ def drain_member(*, member_id: int, reason: str, until: datetime | None = None, 
 
 
 def undrain_member(*, member_id: int, reason: str = "") -> Member:
-    """It takes claims again, as long as it has not gone. Who was put out before stays so."""
+    """It takes claims again, as long as it has not gone; one that was cordoned apart from its drain is cordoned as it was. Who was put out
+    before stays so."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if pool.state in ("deleting", "gone"):
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
         refuse_unless_there(member)
         if is_draining(member):
-            is_cordoned = member.is_cordoned and member.is_leaving  # that was somebody else's wish; resting was the drain's own
-            change_member(
-                member, "undrain", before="draining", after=member.state, reason=reason.strip(), **STAYS | {"is_cordoned": is_cordoned}
-            )
+            after = "cordoned" if member.cordon_by else member.state
+            change_member(member, "undrain", before="draining", after=after, reason=reason.strip(), **kept(member))
             raise_revision(pool)
             hint("pools")
         align_slots(pool, member)
@@ -138,11 +137,10 @@ def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool
 
 
 def _start(pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool) -> None:
-    was_draining, was_resting = is_draining(member), is_resting(member)
     change_member(
         member,
         "force_drain" if force else "drain",
-        before="draining" if was_draining else member.state,
+        before="draining" if is_draining(member) else member.state,
         after="draining",
         reason=note,
         data={"until": until, "stays": stays},
@@ -151,7 +149,7 @@ def _start(pool: Pool, member: Member, note: str, until: datetime, *, force: boo
         drain_since=member.drain_since or moment(),
         note=note,
         is_leaving=not stays,
-        is_cordoned=stays or (member.is_cordoned and not was_resting),
+        is_cordoned=stays or bool(member.cordon_by),
     )
     align_slots(pool, member)
     raise_revision(pool)
@@ -162,7 +160,7 @@ def _rest_if_empty(member: Member) -> bool:
     """Under its lock, its slots closed: it stays, and somebody opens it again."""
     if not S.value("is_member_empty", member=member.pk):
         return False
-    columns = {name: value for name, value in STAYS.items() if name != "note"}
-    change_member(member, "drained", before="draining", after="cordoned", reason=member.note, **columns)
+    ordered = {"cordon_by": member.drain_by or current_actor(), "cordon_note": member.note}
+    change_member(member, "drained", before="draining", after="cordoned", reason=member.note, **STAYS, **ordered)
     hint("pools")
     return True

@@ -30,12 +30,17 @@ from slots.states import OCCUPIED
 
 S = Statements(Path(__file__).with_name("statements.sql"))
 LARGEST_RANK = 2**31 - 1
-STAYS: dict[str, Any] = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": "", "note": ""}
+STAYS: dict[str, Any] = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": ""}
 
 
 def in_seconds(seconds: float) -> Combinable:
     """A moment by the database's clock."""
     return Now() + timedelta(seconds=seconds)
+
+
+def kept(member: Member) -> dict[str, Any]:
+    """Columns of a member that neither drains nor leaves any more: cordoned as somebody ordered it, if somebody has, else open."""
+    return STAYS | {"is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
 
 
 def refuse_unless_there(member: Member) -> None:

@@ -31,12 +31,12 @@ from slots.liveness import lose_member as lose_member
 from slots.liveness import note_down as note_down
 from slots.liveness import take_offline as take_offline
 from slots.rows import (
-    STAYS,
     S,
     add_member_rows,
     align_slots,
     change_member,
     end_member,
+    kept,
     let_go,
     list_holders_of,
     make_slots,
@@ -122,13 +122,15 @@ def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: Mem
 
 
 def cordon_member(*, member_id: int, reason: str) -> Member:
-    """Nothing new comes here; what is here stays. Said twice, it is so once."""
+    """Nothing new comes here; what is here stays. Said twice, it is so once; of one that drains, it is so also once that is taken back."""
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
-        if not member.is_cordoned:
-            change_member(member, "cordon", before=member.state, after="cordoned", reason=note, is_cordoned=True, note=note)
+        if not member.cordon_by:
+            ordered = {"is_cordoned": True, "cordon_by": current_actor(), "cordon_note": note}
+            shown = member.note if member.is_leaving or member.drain_until is not None else note
+            change_member(member, "cordon", before=member.state, after="cordoned", reason=note, note=shown, **ordered)
         align_slots(pool, member)
     return member
 
@@ -142,7 +144,8 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
             raise Conflict(f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.", code="draining", way_out="Undrain it.")
         if member.is_cordoned:
             note = member.note if member.is_leaving else ""
-            change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), is_cordoned=False, note=note)
+            opened = {"is_cordoned": False, "cordon_by": "", "cordon_note": "", "note": note}
+            change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), **opened)
         align_slots(pool, member)
     return member
 
@@ -167,7 +170,7 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
         refuse_unless_there(member)
         if member.is_leaving:
-            change_member(member, "keep", before="leaving", after=member.state, reason=reason.strip(), **STAYS)
+            change_member(member, "keep", before="leaving", after=member.state, reason=reason.strip(), **kept(member))
             raise_revision(pool)
         align_slots(pool, member)
     return member

@@ -63,7 +63,7 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
         affected_more=more,
         facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
         note="Can be taken back.",
-        nothing="It is cordoned already." if board.is_cordoned else "",
+        nothing="It is cordoned already." if board.cordon_by else "",
     )
 
     def perform(given: Given) -> Done:
@@ -83,7 +83,7 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
         href=request.path,
         intro="It takes new claims again, as far as the pool and the member itself are willing.",
         facts=[
-            ("Cordoned because", f"“{board.note}”" if board.note else "no reason was kept"),
+            ("Cordoned because", f"“{board.cordon_note}”" if board.cordon_note else "no reason was kept"),
             ("Slots", f"{words.plural(free, 'slot opens', 'slots open')}"),
         ],
         reason="optional",

@@ -71,6 +71,9 @@ class DrainAnswer(Shape):
     by = serializers.CharField(allow_blank=True)
     note = serializers.CharField(allow_blank=True)
     stays = serializers.BooleanField()
+    stays_cordoned = serializers.BooleanField(help_text="It drains, and was cordoned apart from that: taken back, it stays cordoned.")
+    cordoned_by = serializers.CharField(allow_blank=True, help_text="Who ordered a cordon, apart from its drain.")
+    cordon_note = serializers.CharField(allow_blank=True, help_text="Why.")
     slots = serializers.IntegerField(help_text="That it offers.")
     empty = serializers.IntegerField(help_text="Of them those that nobody holds and that are clean.")
     keepers = KeeperAnswer(many=True)
@@ -106,7 +109,7 @@ class MemberDrain(MemberEndpoint):
 class MemberUndrain(MemberEndpoint):
     @describe("Take a drain back", {200: DrainAnswer}, body=ReasonBody, problems=(409,), name="undrain_member", tag=TAG)
     def post(self, request: Request, member_id: int) -> Response:
-        """As long as it has not gone. Whoever was put out stays so."""
+        """As long as it has not gone. Whoever was put out stays so; one that was cordoned before stays cordoned (`stays_cordoned`)."""
         self.find(member_id, "drain")
         undrain_member(member_id=member_id, reason=read_body(request, ReasonBody)["reason"])
         return Response(show_drain(member_id))
@@ -168,6 +171,9 @@ def show_drain(member_id: int) -> dict[str, Any]:
         "by": member.drain_by,
         "note": member.note,
         "stays": is_draining and not member.is_leaving,
+        "stays_cordoned": is_draining and bool(member.cordon_by),
+        "cordoned_by": member.cordon_by,
+        "cordon_note": member.cordon_note,
         "slots": len(offered),
         "empty": sum(slot.state == "idle" for slot in offered),
         "keepers": [show_keeper(keeper) for keeper in keepers_of([member_id])[member_id]],

@@ -63,7 +63,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         fields=[within_field(pool, board), end_field(board)],
         affected=rows,
         affected_more=more,
-        facts=[*drain_facts(board), *decide_note(keepers)],
+        facts=[*drain_facts(board), *cordon_facts(board), *decide_note(keepers)],
         note="Can be taken back until it has gone.",
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
     )
@@ -118,20 +118,21 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "drain")
     keepers = keepers_of([board.id])[board.id]
     said = summarise(keepers)
+    then = "It stays cordoned, as it was before its drain." if board.stays_cordoned else "It takes new claims again."
     question = Question(
         title=f"Undrain {board.name}",
         verb="Undrain",
         href=request.path,
-        intro=f"It takes new claims again. {said} and go{'es' if len(keepers) == 1 else ''} on." if said else "It takes new claims again.",
-        facts=drain_facts(board),
+        intro=f"{then} {said} and go{'es' if len(keepers) == 1 else ''} on." if said else then,
+        facts=[*drain_facts(board), *cordon_facts(board)],
         reason="optional",
         note="Who was put out stays so.",
         nothing="" if board.is_draining else "It does not drain.",
     )
 
     def perform(given: Given) -> Done:
-        undrain_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} takes claims again.")
+        member = undrain_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} drains no more, and stays cordoned." if member.is_cordoned else f"{board.name} takes claims again.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -227,6 +228,11 @@ def drain_facts(board: Board) -> list[tuple[str, str]]:
     by = f" {board.drain_by}," if board.drain_by else ""
     until = f" until {words.exact(board.drain_until)}" if board.drain_until else ", without a deadline"
     return [("Drains", f"by{by} “{board.note}”{until}" if by else f"“{board.note}”{until}")]
+
+
+def cordon_facts(board: Board) -> list[tuple[str, str]]:
+    """What is there again when its drain is taken back."""
+    return [("Cordoned", f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its drain is taken back")] if board.cordon_by else []
 
 
 def read_within(text: str) -> float:

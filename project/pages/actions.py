@@ -64,8 +64,9 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
         leaves = "It leaves already." if board.is_leaving else remove or closing
         deadline = f"{board.drain_until:%d %b %H:%M} UTC" if board.drain_until else "None yet: it leaves when the last has ended"
         by = f", set by {board.drain_by}" if board.drain_by else ""
+        back = "Back to cordoned, as before" if board.stays_cordoned else "Takes new claims again"
         return [
-            Action("Undrain…", at("member-undrain"), "Takes new claims again; nobody here notices.", why=may_drain),
+            Action("Undrain…", at("member-undrain"), f"{back}; nobody here notices.", why=may_drain),
             Action("Deadline…", at("member-drain"), f"{deadline}{by}: “{board.note}”.", why=may_drain),
             force,
             *agent_actions(identity, pool, board),
