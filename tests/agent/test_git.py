@@ -16,6 +16,7 @@ from slots.agent.job import Job
 from slots.agent.masking import mask_text
 
 from .conftest import Agent
+from .history import make_history
 from .server import Server
 
 HOSTS = ("git.example", "*.corp.example")
@@ -123,21 +124,8 @@ def origin(tmp_path: Path) -> Path:
     """A repository that `ssh git.example` reaches, with a link out of it."""
     work = tmp_path / "origin"
     work.mkdir()
-
-    def git(*words: str) -> str:
-        env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"]
-        return subprocess.run(["git", *identity, *words], cwd=work, env=env, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "-q")
-    (work / "infra").mkdir()
-    (work / "infra" / "a.txt").write_text("first\n")
     (work / "out").symlink_to("/etc")
-    git("add", ".")
-    git("commit", "-q", "-m", "first")
-    (tmp_path / "first").write_text(git("rev-parse", "HEAD"))
-    (work / "infra" / "a.txt").write_text("second\n")
-    git("commit", "-q", "-a", "-m", "second")
+    make_history(work, tmp_path)
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     ssh = bin_ / "ssh"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from .conftest import Agent
+from .history import make_history
 from .server import Server
 from .sockets import make_certificate
 
@@ -86,21 +87,7 @@ def origin(tmp_path: Path) -> Iterator[GitServer]:
     work = root / "net.git"
     work.mkdir(parents=True)
     found = GitServer(root)
-
-    def git(*words: str) -> str:
-        env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"]
-        return subprocess.run(["git", *identity, *words], cwd=work, env=env, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "-q")
-    (work / "infra").mkdir()
-    (work / "infra" / "a.txt").write_text("first\n")
-    git("add", ".")
-    git("commit", "-q", "-m", "first")
-    (tmp_path / "first").write_text(git("rev-parse", "HEAD"))
-    (work / "infra" / "a.txt").write_text("second\n")
-    git("commit", "-q", "-a", "-m", "second")
-    (tmp_path / "second").write_text(git("rev-parse", "HEAD"))
+    make_history(work, tmp_path)
     yield found
     found.shutdown()
     found.server_close()
