@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from claims.scaling.scaler import scale_pools
 from claims.scaling.snapshot import SCALING
@@ -18,6 +18,7 @@ from project.kernel.operations import perform_due
 from slots.controllers import look_at_pool
 from slots.services import add_members
 from tests.conformance.worlds import ALL, fresh
+from tests.scaling.binding import scale_beside_a_bind
 from tests.scaling.test_scaler import config, make, names, old, work
 from tests.slots.actors import Actor, Gate
 from tests.slots.kit import give_back, hold, is_consistent
@@ -117,20 +118,7 @@ def test_a_person_and_a_scaler_together_stay_within_the_most(monkeypatch: pytest
 def test_a_claim_that_is_faster_keeps_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """let_go closes the slots, which waits for a bind under way, and asks whether they are empty afterwards."""
     pool = idle(1)
-    gate = Gate()
-
-    def bind_and_wait() -> Any:
-        with transaction.atomic():
-            held = hold(pool)
-            gate.stop_here()
-        return held
-
-    binder = gate.stops(bind_and_wait)
-    scaler = Actor(lambda: scale_pools([pool.pk])).begin()
-    assert scaler.until_blocked_or_done() == "blocked"
-    gate.open()
-    claim, _, generation = binder.result()
-    decision = scaler.result()[pool.pk]
+    (claim, _, generation), decision = scale_beside_a_bind(pool)
     assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (0, "hold", ["taken meanwhile"])
     assert (names(pool), is_consistent()) == (["lab-1"], True)
     give_back(claim, generation)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -25,6 +25,7 @@ from slots.models import Slot
 from slots.restarting import restart_member
 from slots.services import add_members
 from tests.conformance.worlds import ALL
+from tests.scaling.binding import scale_beside_a_bind
 from tests.scaling.worlds import Foundry, MoldProvider
 from tests.slots.actors import Actor, Gate
 from tests.slots.kit import give_back, hold, is_consistent
@@ -291,20 +292,7 @@ def test_a_claim_that_is_faster_keeps_its_member(which: str, monkeypatch: pytest
         Member.objects.filter(name="lab-2").update(is_cordoned=True)
         with connection.cursor() as cursor:
             cursor.execute("UPDATE slots_slot SET is_open = false FROM pools_member m WHERE m.id = member_id AND m.name = 'lab-2'")
-    gate = Gate()
-
-    def bind_and_wait() -> Any:
-        with transaction.atomic():
-            held = hold(pool)
-            gate.stop_here()
-        return held
-
-    binder = gate.stops(bind_and_wait)
-    scaler = Actor(lambda: scale_pools([pool.pk])).begin()
-    assert scaler.until_blocked_or_done() == "blocked"
-    gate.open()
-    claim, slot, generation = binder.result()
-    decision = scaler.result()[pool.pk]
+    (claim, slot, generation), decision = scale_beside_a_bind(pool)
     assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (0, "hold", ["taken meanwhile"])
     assert Slot.objects.get(pk=slot).member.name == "lab-1"
     assert Member.objects.get(name="lab-1").incarnation == 1
