@@ -4,27 +4,18 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
-from pools.grants import give_grant
-from pools.models import Member, Pool
+from pools.models import Member
 from project.kernel.models import Event
 from project.pages.installation import list_troubles
 from slots.services import remove_member
 from tests.claims.kit import make_pool
 from tests.deciding.kit import again, agents, applying, begin, member, planned, sql, task
 from tests.draining.kit import drain, finalize, find, pass_deadline
+from tests.pages.visits import browser_as
 
 pytestmark = pytest.mark.usefixtures("tables")
-
-
-def browser_as(role: str, pool: Pool) -> Client:
-    user = User.objects.create_user(f"{role}-{pool.pk}")
-    give_grant(role=role, user=user, pool=pool)
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def text_of(answer: Any) -> str:

@@ -5,7 +5,6 @@ from io import StringIO
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.test import Client
 
 from pools.grants import give_grant
 from pools.models import Member, Pool
@@ -16,6 +15,7 @@ from project.pages.installation import list_troubles
 from slots.member_tokens import BadMemberToken, identify_member
 from slots.services import note_down
 from tests.api.conftest import Caller
+from tests.pages.visits import browser_as
 
 pytestmark = pytest.mark.django_db
 
@@ -35,14 +35,6 @@ def caller_as(role: str, pool: Pool) -> Caller:
     user = User.objects.create_user(role)
     give_grant(role=role, user=user, pool=pool)
     return Caller(create_token(user=user, name="test")[1])
-
-
-def browser_as(role: str, pool: Pool) -> Client:
-    user = User.objects.create_user(f"{role}-person-{pool.pk}")
-    give_grant(role=role, user=user, pool=pool)
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def test_a_call_makes_one_with_the_lines_that_start_the_agent(pool: Pool) -> None:

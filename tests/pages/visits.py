@@ -6,6 +6,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
+from pools.grants import give_grant
+from pools.models import Pool
+
 DIALOG = {"HX-Request": "true"}
 
 
@@ -13,6 +16,12 @@ def browser_of(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def browser_as(role: str, pool: Pool) -> Client:
+    user = User.objects.create_user(f"{role}-{pool.pk}")
+    give_grant(role=role, user=user, pool=pool)
+    return browser_of(user)
 
 
 def get(client: Client, path: str, status: int = 200, **headers: str) -> str:
