@@ -4,17 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from claims.explaining import forget_explanations
-from claims.routes import forget_routes
 from pools.models import Pool
 from pools.services import create_pool
+from tests.claims.fixtures import nothing_remembered
 from tests.model import kit
 
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
-    forget_routes()
-    forget_explanations()
+__all__ = ["nothing_remembered"]  # fixtures
 
 
 @pytest.fixture

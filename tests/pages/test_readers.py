@@ -7,7 +7,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.requests import parse_claim
-from claims.routes import forget_routes
 from claims.services import create_claim
 from pools.access import Identity, load_identity
 from pools.grants import give_grant
@@ -18,11 +17,6 @@ from project.kernel.regions import open_region
 import_module("project.urls")  # registers the regions
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
-    forget_routes()
 
 
 def make(name: str) -> Pool:
