@@ -1,8 +1,6 @@
 """What is left over is removed, and nothing else: whoever knows less than the cluster ends nothing that may be at work."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -17,20 +15,6 @@ from slots.finalization import settle_deleting
 from slots.outside import forget_member
 from tests.conformance.harness import KubeHarness
 from tests.kube.test_watching import look, look_again, ready
-
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[KubeHarness]:
-    bench = KubeHarness("fake_kube")
-    with bench.world_of_its_own(request, settings):
-        yield bench
-
-
-@pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    watcher = Watcher()
-    yield watcher
-    watcher.close()
 
 
 def is_going(bench: KubeHarness, name: str) -> bool:

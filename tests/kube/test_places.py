@@ -29,13 +29,6 @@ from tests.slots.kit import hold
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[KubeHarness]:
-    bench = KubeHarness("fake_kube")
-    with bench.world_of_its_own(request, settings):
-        yield bench
-
-
-@pytest.fixture
 def elsewhere(bench: KubeHarness) -> Iterator[FakeKube]:
     """Another cluster, with a namespace of the same name in which nothing is."""
     other = FakeKube()
@@ -44,13 +37,6 @@ def elsewhere(bench: KubeHarness) -> Iterator[FakeKube]:
         yield other
     finally:
         other.close()
-
-
-@pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    watcher = Watcher()
-    yield watcher
-    watcher.close()
 
 
 def lead_to(other: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:

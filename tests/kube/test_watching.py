@@ -35,23 +35,14 @@ WITHIN = 20.0
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[KubeHarness]:
-    bench = KubeHarness("fake_kube")
-    with bench.world_of_its_own(request, settings):
-        yield bench
-        assert is_consistent()
+def bench(bench: KubeHarness) -> Iterator[KubeHarness]:
+    yield bench
+    assert is_consistent()
 
 
 @pytest.fixture
 def space(bench: KubeHarness) -> Space:
     return bench.space
-
-
-@pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    watcher = Watcher()
-    yield watcher
-    watcher.close()
 
 
 def make(bench: KubeHarness, name: str = "lab", **more: Any) -> Pool:
