@@ -1,8 +1,6 @@
 """A pool of pods in a real browser: its fields where pods are chosen, a refusal at its field, and what is wrong on its page."""
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +13,12 @@ from project.kernel.operations import Misconfigured
 from slots.outside import clear_provider_error, note_provider_error
 from tests.conformance.harness import KubeHarness
 from tests.pages.kit import chief
+from tests.pages.shots import shoot_all
 from tests.pages.test_browser import faults, open_live
 
 pytestmark = pytest.mark.browser
 
 SignIn = Callable[[Any, User], None]
-SHOTS = os.environ.get("BERTH_SHOTS", "")  # a folder: pictures of what is tried, to look at
-
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[KubeHarness]:
-    bench = KubeHarness("fake_kube")
-    with bench.world_of_its_own(request, settings):
-        yield bench
 
 
 @pytest.fixture
@@ -36,17 +27,6 @@ def window(browser: Any, site: str) -> Iterator[Any]:
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US")
     yield context.new_page()
     context.close()
-
-
-def shoot(page: Any, name: str) -> None:
-    if not SHOTS:
-        return
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        for width, height in ((1440, 900), (390, 844)):
-            page.set_viewport_size({"width": width, "height": height})
-            page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=True)
-    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_field(window: Any, sign_in: SignIn) -> None:
@@ -62,13 +42,13 @@ def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_
     image.fill("registry.example/agent:1")
     page.fill("[name='provider.context']", "prod-eu")
     page.fill("[name='provider.url']", "http://berth.example/")
-    shoot(page, "form")
+    shoot_all(page, "form")
     page.get_by_role("button", name="Make the pool").click()
     page.get_by_text("There is no kubeconfig at").first.wait_for()
     assert page.locator("[name='provider.context'][aria-invalid=true]").count() == 1
     assert page.locator("[name='provider.template.image']").input_value() == "registry.example/agent:1"
     assert faults(page) == []
-    shoot(page, "refused")
+    shoot_all(page, "refused")
     assert not Pool.objects.exists()
 
 
@@ -83,7 +63,7 @@ def test_what_its_provider_answers_is_on_its_page_until_it_is_mended(page: Any, 
     note_provider_error(pool, Misconfigured("There is no namespace agents of context prod. Make the namespace, with its role."))
     page.get_by_text("Make the namespace, with its role").wait_for()
     assert faults(page) == []
-    shoot(page, "trouble")
+    shoot_all(page, "trouble")
     pool.refresh_from_db()
     clear_provider_error(pool)
     page.get_by_text("Make the namespace, with its role").wait_for(state="detached")

@@ -1,12 +1,26 @@
 """Pages are tested on real commits: what a socket hears comes out of the log."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from django.contrib.auth.models import User
 
-from claims.explaining import forget_explanations
-from claims.routes import forget_routes
+from tests.claims.fixtures import nothing_remembered
+from tests.pages.kit import person
+
+__all__ = ["nothing_remembered"]  # fixtures
 
 
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
-    forget_routes()
-    forget_explanations()
+@pytest.fixture
+def ana(transactional_db: None) -> User:
+    """An admin of all pools."""
+    return person("ana", "admin")
+
+
+@pytest.fixture
+def other(browser: Any, site: str) -> Iterator[Any]:
+    """A second window, of somebody else."""
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    yield context.new_page()
+    context.close()

@@ -33,14 +33,6 @@ def ana(site: str) -> User:
     return chief()
 
 
-@pytest.fixture
-def other(browser: Any, site: str) -> Iterator[Any]:
-    """A second window, of somebody else."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    yield context.new_page()
-    context.close()
-
-
 def open_live(page: Any, path: str) -> None:
     page.goto(path)
     page.locator(LIVE).wait_for()

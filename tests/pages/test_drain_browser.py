@@ -1,8 +1,6 @@
 """A drain in a real browser: asked for with its preview, seen live by others, taken back, forced; and what axe finds."""
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,30 +12,12 @@ from slots.finalization import settle_drains
 from tests.deciding.kit import agents, applying, begin, planned, task
 from tests.draining.kit import find, sql
 from tests.pages.kit import chief, person
+from tests.pages.shots import shoot_all
 from tests.pages.test_browser import LIVE, confirm, faults, open_live
 
 pytestmark = pytest.mark.browser
 
 SignIn = Callable[[Any, User], None]
-SHOTS = os.environ.get("BERTH_SHOTS", "")  # a folder: pictures of what is tried, to look at
-
-
-@pytest.fixture
-def other(browser: Any, site: str) -> Iterator[Any]:
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    yield context.new_page()
-    context.close()
-
-
-def shoot(page: Any, name: str) -> None:
-    if not SHOTS:
-        return
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        for width, height in ((1440, 900), (390, 844)):
-            page.set_viewport_size({"width": width, "height": height})
-            page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=width == 390)
-    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def busy() -> dict[str, Any]:
@@ -60,7 +40,7 @@ def test_a_drain_is_asked_for_seen_by_others_and_taken_back(page: Any, other: An
     dialog.wait_for()
     for claim in claims.values():
         assert dialog.get_by_role("link", name=str(claim.id)).is_visible()
-    shoot(page, "drain-dialog")
+    shoot_all(page, "drain-dialog", is_whole=False)
     dialog.locator("[name=within]").fill("30m")
     confirm(page, "Drain", reason="kernel patch")
     row = other.locator("table[aria-label='Draining members'] tr", has_text="tf-0")
@@ -68,11 +48,11 @@ def test_a_drain_is_asked_for_seen_by_others_and_taken_back(page: Any, other: An
     assert "1 of 4 slots" in row.inner_text()
     other.locator("#member-panel", has_text="kernel patch").wait_for()
     open_live(page, "/pools/tf/?member=tf-0")
-    shoot(page, "members-draining")
+    shoot_all(page, "members-draining", is_whole=False)
     found = faults(page)
     open_live(page, f"/claims/{claims['waits'].id}/")
     page.locator("#decide", has_text="tf-0 drains").wait_for()
-    shoot(page, "decide-draining")
+    shoot_all(page, "decide-draining", is_whole=False)
     found += faults(page)
     open_live(page, "/pools/tf/?member=tf-0")
     page.get_by_role("link", name="Undrain…").click()
@@ -90,7 +70,7 @@ def test_force_needs_the_name_and_ends_what_it_showed(page: Any, sign_in: SignIn
     dialog = page.locator("#dialog[open]")
     dialog.wait_for()
     assert dialog.get_by_text("lost, workspace locked").is_visible()
-    shoot(page, "force-dialog")
+    shoot_all(page, "force-dialog", is_whole=False)
     found = faults(page)
     confirm(page, "Force drain", reason="it burns", typed="tf-0")
     page.locator("table[aria-label='Draining members'] tr", has_text="not clean yet").wait_for()
@@ -100,10 +80,10 @@ def test_force_needs_the_name_and_ends_what_it_showed(page: Any, sign_in: SignIn
     put_out_overdue()
     settle_drains()
     open_live(page, "/")
-    shoot(page, "overview-hanging")
+    shoot_all(page, "overview-hanging", is_whole=False)
     assert found + faults(page) == []
     open_live(page, "/pools/tf/?member=tf-0")
-    shoot(page, "members-past")
+    shoot_all(page, "members-past", is_whole=False)
     assert faults(page) == []
 
 
@@ -117,5 +97,5 @@ def test_of_many_members_those_that_drain_stand_above_the_zones(page: Any, sign_
     open_live(page, "/pools/tf/?member=tf-0")
     assert page.locator("table[aria-label='Draining members'] tr", has_text="2 of 3 slots").is_visible()
     assert page.locator(LIVE).is_visible()
-    shoot(page, "dense-draining")
+    shoot_all(page, "dense-draining", is_whole=False)
     assert faults(page) == []

@@ -1,7 +1,7 @@
 """Plans in a real browser: a decision seen in two windows, two people at once, long logs and large plans that stay fluent."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,14 +16,6 @@ from tests.pages.test_browser import LIVE, confirm, faults, open_live
 pytestmark = pytest.mark.browser
 
 SignIn = Callable[[Any, User], None]
-
-
-@pytest.fixture
-def other(browser: Any, site: str) -> Iterator[Any]:
-    """A second window, of somebody else."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    yield context.new_page()
-    context.close()
 
 
 def decider(name: str = "lind") -> User:

@@ -4,7 +4,7 @@ import gzip
 import io
 import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,6 @@ resource "terraform_data" "one" {
   provisioner "local-exec" { command = "echo applied ${var.text} >> %(proof)s" }
 }
 """
-
-
-@pytest.fixture
-def other(browser: Any, site: str) -> Iterator[Any]:
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    yield context.new_page()
-    context.close()
 
 
 def begin_agent(pool: Pool, site: str, folder: Path, start_agent: StartAgent) -> Agent:

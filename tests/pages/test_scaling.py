@@ -1,9 +1,7 @@
 """The tab about scaling, in a real browser: cards, charts, orders, a dry run; both themes, and nothing for axe to find."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +12,13 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from claims.scaling.scaler import scale_pools
-from pools.grants import give_grant
 from pools.models import Decision, Member, Pool, Sample
 from pools.services import create_pool, update_pool
 from slots.services import settle_member
 from tests.claims.kit import ask, serve
+from tests.pages.shots import shoot
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHOTS = os.environ.get("BERTH_TEST_SHOTS", "")  # a folder: the page is kept as pictures
 
 
 def config(**scaling: Any) -> dict[str, Any]:
@@ -66,18 +63,6 @@ def fill() -> Pool:
     first = Decision.objects.filter(pool=pool, delta__gt=0).earliest("id")
     Decision.objects.filter(pk=first.pk).update(at=now - timedelta(hours=3), last_at=now - timedelta(hours=3))
     return pool
-
-
-@pytest.fixture
-def ana(transactional_db: None) -> User:
-    user = User.objects.create_user("ana")
-    give_grant(role="admin", user=user)
-    return user
-
-
-def shoot(page: Any, name: str) -> None:
-    if SHOTS:
-        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

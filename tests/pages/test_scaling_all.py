@@ -1,9 +1,7 @@
 """Scaling over all pools and the calendar of freezes, in a real browser; both themes, two widths, and nothing for axe to find."""
 
-import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,9 +19,9 @@ from pools.scaling.schedule import DAYS
 from pools.services import create_pool, update_pool
 from slots.services import settle_member
 from tests.claims.kit import ask, serve
+from tests.pages.shots import shoot
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHOTS = os.environ.get("BERTH_TEST_SHOTS", "")  # a folder: the page is kept as pictures
 
 
 def config(name: str, *, low: int = 1, high: int = 4, env: str = "", roll: str = "idle", **scaling: Any) -> dict[str, Any]:
@@ -76,18 +74,6 @@ def fill() -> dict[str, Pool]:
         step(found[name])
     Pool.objects.filter(pk=found["old"].pk).update(roll_stopped_at=timezone.now(), roll_stop_reason="old-3 is not ready after 15 min")
     return found
-
-
-@pytest.fixture
-def ana(transactional_db: None) -> User:
-    user = User.objects.create_user("ana")
-    give_grant(role="admin", user=user)
-    return user
-
-
-def shoot(page: Any, name: str) -> None:
-    if SHOTS:
-        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
