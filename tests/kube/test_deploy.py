@@ -242,7 +242,7 @@ def rules_of(world: KubeWorld, namespace: str, user: str) -> set[tuple[str, str]
     return {(verb, resource) for verb, resource in found if not resource.startswith("selfsubject")}
 
 
-FORBIDDEN = [
+FORBIDDEN: list[tuple[str, str, Any]] = [
     ("GET", "/api/v1/pods", None),
     ("GET", "/api/v1/nodes", None),
     ("GET", "/api/v1/namespaces", None),
