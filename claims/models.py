@@ -228,3 +228,17 @@ class LogChunk(models.Model):
     lines = models.IntegerField()
     size = models.IntegerField()  # bytes of text
     at = models.DateTimeField(db_default=Now())
+
+
+class Lift(models.Model):
+    """A freeze that a person has lifted ahead, once: the window of its pool that begins at this moment."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="lifts", db_index=False)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    by = models.CharField(max_length=80)
+    reason = models.TextField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "starts_at"], name="lift_once")]

@@ -110,11 +110,21 @@ class ScalingGrow(OrderEndpoint):
 
 
 class ScalingUnfreeze(OrderEndpoint):
-    @describe("Lift a freeze", {200: shapes.OrdersAnswer}, body=NeededReasonBody, problems=(409,), name="unfreeze_pool", tag=TAG)
+    @describe("Lift a freeze", {200: shapes.OrdersAnswer}, body=shapes.UnfreezeBody, problems=(409,), name="unfreeze_pool", tag=TAG)
     def post(self, request: Request, pool_name: str) -> Response:
-        """Once, until the window that is open now ends."""
+        """Once: until the window that is open now ends, or the one that begins at `starts_at`, open or to come (see `scaling/freezes/`)."""
         pool = self.pool(pool_name)
-        return Response(show_orders(overrides.lift_freeze(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
+        body = read_body(request, shapes.UnfreezeBody)
+        return Response(show_orders(overrides.lift_freeze(pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"])))
+
+
+class ScalingRefreeze(OrderEndpoint):
+    @describe("Freeze after all", {200: shapes.OrdersAnswer}, body=shapes.RefreezeBody, problems=(409,), name="refreeze_pool", tag=TAG)
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Takes back that the window that begins at `starts_at` is lifted."""
+        pool = self.pool(pool_name)
+        body = read_body(request, shapes.RefreezeBody)
+        return Response(show_orders(overrides.refreeze_pool(pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"])))
 
 
 class ScalingReplay(Endpoint):
@@ -155,20 +165,22 @@ class ScalingFreezes(Endpoint):
         now = timezone.now()
         days = read_integer(request, "days", low=1, high=366) or 21
         found = list_windows(list_pools(self.identity.visible_pools()), now, now + timedelta(days=days))
-        rows = [(each.pool, freeze) for each in found for freeze in each.freezes]
-        rows.sort(key=lambda row: (row[1].start, row[0].name))
+        rows = [(each, freeze) for each in found for freeze in each.freezes]
+        rows.sort(key=lambda row: (row[1].start, row[0].pool.name))
         return Response(
             {
                 "results": [
                     {
-                        "pool": pool.name,
+                        "pool": each.pool.name,
                         "window": freeze.window.words,
                         "zone": freeze.window.zone,
                         "starts_at": freeze.start,
                         "ends_at": freeze.end,
-                        "is_lifted": pool.unfrozen_until is not None and freeze.start <= now < min(freeze.end, pool.unfrozen_until),
+                        "is_lifted": each.is_lifted(freeze, now),
+                        "lifted_by": None if (lift := each.lifts.get(freeze.start)) is None else lift.by,
+                        "lift_reason": None if lift is None else lift.reason,
                     }
-                    for pool, freeze in rows
+                    for each, freeze in rows
                 ]
             }
         )

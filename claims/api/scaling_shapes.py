@@ -5,8 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from claims.services.overrides import MOST_AT_ONCE
-from project.kernel.api import StrictSerializer
-from slots.api_shapes import MEMBER_STATES, NeededReasonBody, PauseBody
+from project.kernel.api import AwareDateTimeField, StrictSerializer
+from slots.api_shapes import MEMBER_STATES, NeededReasonBody, PauseBody, ReasonBody
 
 Shape = serializers.Serializer[Any]
 
@@ -19,6 +19,16 @@ class PinBody(PauseBody):
 
 class GrowBody(NeededReasonBody):
     count = serializers.IntegerField(min_value=1, max_value=MOST_AT_ONCE, required=False, default=1)
+
+
+class UnfreezeBody(NeededReasonBody):
+    starts_at = AwareDateTimeField(
+        required=False, allow_null=True, default=None, help_text="When the window begins; it may be to come. Left out: what is open now."
+    )
+
+
+class RefreezeBody(ReasonBody):
+    starts_at = AwareDateTimeField(help_text="When the window begins that is lifted.")
 
 
 class CheckAnswer(Shape):
@@ -106,6 +116,8 @@ class FreezeAnswer(Shape):
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     is_lifted = serializers.BooleanField(help_text="This once.")
+    lifted_by = serializers.CharField(allow_null=True, help_text="Of one that was named; null: it was not.")
+    lift_reason = serializers.CharField(allow_null=True)
 
 
 class FreezesAnswer(Shape):

@@ -13,6 +13,7 @@ urlpatterns = [
     path("pools/<name:pool_name>/scaling/resume/", scaling.ScalingResume.as_view(), name="api-scaling-resume"),
     path("pools/<name:pool_name>/scaling/grow/", scaling.ScalingGrow.as_view(), name="api-scaling-grow"),
     path("pools/<name:pool_name>/scaling/unfreeze/", scaling.ScalingUnfreeze.as_view(), name="api-scaling-unfreeze"),
+    path("pools/<name:pool_name>/scaling/refreeze/", scaling.ScalingRefreeze.as_view(), name="api-scaling-refreeze"),
     path("scaling/", scaling.ScalingAll.as_view(), name="api-scaling-all"),
     path("scaling/freezes/", scaling.ScalingFreezes.as_view(), name="api-scaling-freezes"),
     path("pools/<name:pool_name>/scaling/replay/", scaling.ScalingReplay.as_view(), name="api-scaling-replay"),

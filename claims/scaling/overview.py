@@ -4,12 +4,14 @@ Read from what the scaler wrote down, never thought anew: a thousand pools cost 
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from claims.models import Lift
 from claims.scaling.board import Card, card_of
+from claims.scaling.lifts import list_lifts
 from claims.scaling.snapshot import SCALING
 from pools.models import Decision as Row
 from pools.models import Pool
@@ -41,6 +43,7 @@ class PoolLine:
     shrunk: int
     outdated: int
     now: datetime
+    lifts: Sequence[Lift] = ()  # of freezes that are open or to come
 
     @property
     def low(self) -> int:
@@ -73,7 +76,19 @@ class PoolLine:
 
     @property
     def is_lifted(self) -> bool:
-        return self.pool.unfrozen_until is not None and self.pool.unfrozen_until > self.now
+        return self.lifted_until is not None
+
+    @property
+    def lifted_until(self) -> datetime | None:
+        """Of what is open now: until when it would last."""
+        ends = [lift.ends_at for lift in self.lifts if lift.starts_at <= self.now < lift.ends_at]
+        if self.pool.unfrozen_until is not None and self.pool.unfrozen_until > self.now:
+            ends.append(self.pool.unfrozen_until)
+        return max(ends, default=None)
+
+    @property
+    def lifted_ahead(self) -> Sequence[Lift]:
+        return [lift for lift in self.lifts if lift.starts_at > self.now]
 
     @property
     def is_blocked(self) -> bool:
@@ -114,11 +129,11 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
     ids = [pool.pk for pool in shown]
     latest = {row.pool: _card(row) for row in SCALING.rows("latest_decisions", pools=ids)}
     changes = {row.pool: row for row in SCALING.rows("count_changes", pools=ids, seconds=HOUR)}
-    members = count_members(ids)
+    members, lifts = count_members(ids), list_lifts(ids)
     lines = [
         PoolLine(
             pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool), _count(changes.get(pool.pk), "grown"),
-            _count(changes.get(pool.pk), "shrunk"), outdated.get(pool.pk, 0), now,
+            _count(changes.get(pool.pk), "shrunk"), outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),
         )
         for pool in shown
     ]  # fmt: skip
@@ -158,17 +173,24 @@ class PoolWindows:
     pool: Pool
     freezes: Sequence[Occurrence]
     limits: Sequence[Occurrence]  # of the schedule
+    lifts: Mapping[datetime, Lift] = field(default_factory=dict)  # by when the freeze begins
+
+    def is_lifted(self, freeze: Occurrence, now: datetime) -> bool:
+        """This once: ahead, or as long as it is open."""
+        until = self.pool.unfrozen_until
+        return freeze.start in self.lifts or (until is not None and freeze.start <= now < min(freeze.end, until))
 
 
 def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list[PoolWindows]:
     """Of pools that have any, by name."""
-    found = []
-    for pool in pools:
+    found, all_of_them = [], list(pools)
+    lifts = list_lifts(pool.pk for pool in all_of_them)
+    for pool in all_of_them:
         scaling = spec_of(pool).scaling
         if scaling is None or not (scaling.freeze or scaling.schedule):
             continue
         freezes, limits = (list_occurrences(windows, first, last) for windows in (scaling.freeze, scaling.schedule))
-        found.append(PoolWindows(pool, freezes, limits))
+        found.append(PoolWindows(pool, freezes, limits, {lift.starts_at: lift for lift in lifts.get(pool.pk, ())}))
     return sorted(found, key=lambda each: each.pool.name)
 
 

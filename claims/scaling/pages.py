@@ -1,16 +1,19 @@
 """Pages that ask before somebody orders the scaler: what would happen now, to whom, until when, and why."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import HttpResponse
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from claims.scaling.board import RollBoard, ScalingBoard, read_board, read_roll
+from claims.scaling.lifts import lift_of, list_freezes, list_lifts
 from claims.services import overrides, rolling
 from pools.durations import format_duration, parse_duration
 from pools.models import Pool
 from pools.pages import frame, pool_for, signed_in
+from pools.scaling import Occurrence
 from pools.scaling.victims import choose
 from project.kernel import words
 from project.kernel.dialogs import Affected, Done, Field, Given, Question, ask
@@ -185,8 +188,12 @@ def grow(request: Any, name: str) -> HttpResponse:
 
 @signed_in
 def unfreeze(request: Any, name: str) -> HttpResponse:
+    """What is open now, or `?starts=` names: a window that is to come."""
     pool, board = scaled(request, name)
     assert board.subject is not None
+    starts_at = read_starts(request)
+    if starts_at is not None:
+        return unfreeze_named(request, pool, board, starts_at)
     waiting = board.subject.snapshot.claims
     question = Question(
         title=f"Lift the freeze of {pool.name}",
@@ -206,6 +213,73 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         return Done(f"The freeze of {pool.name} is lifted, once.")
 
     return ask(request, question, perform, frame(request, "overview"))
+
+
+def unfreeze_named(request: Any, pool: Pool, board: ScalingBoard, starts_at: datetime) -> HttpResponse:
+    named = find_freeze(board, starts_at)
+    is_lifted = lift_of(list_lifts([pool.pk]), pool.pk, starts_at) is not None
+    question = Question(
+        title=f"Lift a freeze of {pool.name}",
+        verb="Lift it",
+        href=request.get_full_path(),
+        intro="Once, from its begin to its end: slots are handed out and members come and go as at any time. The next one freezes as ever.",
+        facts=freeze_facts(named),
+        is_dangerous=True,
+        note="Can be taken back.",
+        nothing="It is lifted already." if is_lifted else "" if named else f"No freeze of {pool.name} begins then.",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
+        return Done(f"This freeze of {pool.name} is lifted, once.")
+
+    return ask(request, question, perform, frame(request, "scaling"))
+
+
+@signed_in
+def refreeze(request: Any, name: str) -> HttpResponse:
+    """Of the window that `?starts=` names."""
+    pool, board = scaled(request, name)
+    starts_at = read_starts(request) or timezone.now()
+    named, lift = find_freeze(board, starts_at), lift_of(list_lifts([pool.pk]), pool.pk, starts_at)
+    is_lifted = lift is not None or (named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until))
+    question = Question(
+        title=f"Freeze {pool.name} after all",
+        verb="Freeze",
+        href=request.get_full_path(),
+        intro="As its window says: nothing is handed out and idle members go, from its begin to its end. "
+        "Who works or waits for a person stays.",
+        facts=[*freeze_facts(named), *([("Lifted by", f"{lift.by} “{lift.reason}”")] if lift is not None else [])],
+        reason="optional",
+        nothing="" if is_lifted else "It is not lifted.",
+    )
+
+    def perform(given: Given) -> Done:
+        overrides.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
+        return Done(f"This freeze of {pool.name} is lifted no more.")
+
+    return ask(request, question, perform, frame(request, "scaling"))
+
+
+def read_starts(request: Any) -> datetime | None:
+    """What can't be read names no window."""
+    text = request.GET.get("starts", "")
+    if not text:
+        return None
+    found = parse_datetime(text) if len(text) < 40 else None
+    return found if found is not None and found.tzinfo is not None else datetime.min.replace(tzinfo=UTC)
+
+
+def find_freeze(board: ScalingBoard, starts_at: datetime) -> Occurrence | None:
+    assert board.subject is not None
+    freezes = list_freezes(board.subject.spec.scaling, board.subject.row.moment)
+    return next((each for each in freezes if each.start == starts_at), None)
+
+
+def freeze_facts(named: Occurrence | None) -> list[tuple[str, str]]:
+    if named is None:
+        return []
+    return [("Window", named.window.words), ("From", words.exact(named.start)), ("To", words.exact(named.end))]
 
 
 def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:

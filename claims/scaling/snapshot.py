@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from claims.scaling.lifts import lifted_starts
 from pools.layout import default_kind, lanes_for, pair_for, slots_of
 from pools.providers.base import known_providers
 from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
@@ -39,7 +40,7 @@ class Subject:
     row: Any
     spec: PoolSpec
     snapshot: Snapshot
-    frozen_until: datetime | None  # by its windows, lifted or not
+    frozen_until: datetime | None  # by its windows, those left out that were lifted ahead
 
     @property
     def id(self) -> int:
@@ -168,6 +169,8 @@ def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
     scaling = spec.scaling
     low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
     freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
+    if scaling is not None and freeze is not None and (lifted := lifted_starts(row.id)):
+        freeze = find_open(scaling.freeze, row.moment, lifted)
     frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
     pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)
     paused = row.paused or row.scaling_paused or ""

@@ -12,4 +12,5 @@ urlpatterns = [
     path("pools/<str:name>/scaling/pause-roll/", pages.pause_roll, name="scaling-pause-roll"),
     path("pools/<str:name>/scaling/resume-roll/", pages.resume_roll, name="scaling-resume-roll"),
     path("pools/<str:name>/scaling/unfreeze/", pages.unfreeze, name="scaling-unfreeze"),
+    path("pools/<str:name>/scaling/refreeze/", pages.refreeze, name="scaling-refreeze"),
 ]

@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
+from claims.models import Lift
+from claims.scaling.lifts import lifted_starts, list_freezes, name_starts
 from claims.scaling.scaler import carry_out, follow_freeze, write_down
 from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
 from pools.scaling import Decision, force
+from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
@@ -67,17 +70,55 @@ def resume_scaling(*, pool_id: int, reason: str = "") -> Pool:
     return pool
 
 
-def lift_freeze(*, pool_id: int, reason: str) -> Pool:
-    """Once: until the window that is open now ends. The next one freezes as ever."""
+def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None) -> Pool:
+    """Once: until the window that is open now ends, or the one that begins then, open or to come. The next one freezes as ever."""
     note = require_reason(reason)
     with transaction.atomic():
         subject, pool = _lock(pool_id)
+        if starts_at is not None:
+            _lift_named(subject, pool, starts_at, note)
+            return pool
         if not subject.snapshot.limits.frozen or subject.frozen_until is None:
             raise Conflict(f"Pool {pool.name} is not frozen.", code="not_frozen", way_out="Nothing is to be done.")
         change_orders(pool, "unfreeze", "frozen", pool.state, note, {"until": subject.frozen_until}, unfrozen_until=subject.frozen_until)
         follow_freeze(look_at_locked(pool_id))
         pool.refresh_from_db()
     return pool
+
+
+def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Pool:
+    """Takes back that this freeze is lifted, before it begins or while it is open."""
+    with transaction.atomic():
+        subject, pool = _lock(pool_id)
+        freezes = list_freezes(subject.spec.scaling, subject.row.moment)
+        is_lifted_now = subject.row.is_unfrozen and any(each.start == starts_at <= subject.row.moment for each in freezes)
+        gone, _ = Lift.objects.filter(pool=pool, starts_at=starts_at, ends_at__gt=subject.row.moment).delete()
+        if not gone and not is_lifted_now:
+            lifted = name_starts(sorted(lifted_starts(pool_id)))
+            way_out = f"Lifted ahead: {lifted}." if lifted else "None is lifted ahead."
+            raise Invalid(fields=[FieldError("starts_at", "The freeze that begins then is not lifted.", way_out)])
+        columns = {"unfrozen_until": None} if is_lifted_now else {}
+        change_orders(pool, "refreeze", "lifted", "frozen", reason.strip(), {"starts_at": starts_at}, **columns)
+        follow_freeze(look_at_locked(pool_id))
+        pool.refresh_from_db()
+    return pool
+
+
+def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) -> None:
+    freezes = list_freezes(subject.spec.scaling, subject.row.moment)
+    named = [each for each in freezes if each.start == starts_at]
+    if not named:
+        to_come = name_starts(each.start for each in freezes)
+        way_out = f"To come: {to_come}." if to_come else "It has none in the year to come."
+        raise Invalid(fields=[FieldError("starts_at", f"No freeze of {pool.name} begins then.", way_out)])
+    if starts_at in lifted_starts(pool.pk) or (subject.row.is_unfrozen and starts_at <= subject.row.moment):
+        raise Conflict(f"This freeze of {pool.name} is lifted already.", code="lifted", way_out="Nothing is to be done.")
+    ends_at = max(each.end for each in named)
+    Lift.objects.filter(pool=pool, ends_at__lte=subject.row.moment).delete()  # what they were for is in the log
+    Lift.objects.create(pool=pool, starts_at=starts_at, ends_at=ends_at, by=current_actor(), reason=note)
+    change_orders(pool, "lift_ahead", "frozen", "lifted", note, {"starts_at": starts_at, "until": ends_at})
+    follow_freeze(look_at_locked(pool.pk))
+    pool.refresh_from_db()
 
 
 def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> Decision:

@@ -4,7 +4,7 @@ A window belongs to the day on which it starts, also when it ends on the next on
 as if it had not been skipped, one that it shows twice means the first; so windows that meet leave no gap and do not overlap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -28,13 +28,13 @@ class Window:
         return f"{self.name + ': ' if self.name else ''}{days}{self.start:%H:%M}–{self.end:%H:%M} {self.zone}"
 
 
-def until(window: Window, now: datetime) -> datetime | None:
-    """When the window that is open at this moment ends; None: it is not open."""
+def open_at(window: Window, now: datetime) -> tuple[datetime, datetime] | None:
+    """From when to when the window is open that is open at this moment; None: it is not."""
     today = now.astimezone(ZoneInfo(window.zone)).date()
     for day in (today, today - timedelta(days=1)):
         found = on_day(window, day)
         if found is not None and found[0] <= now < found[1]:
-            return found[1]
+            return found
     return None
 
 
@@ -70,9 +70,9 @@ def list_occurrences(windows: Sequence[Window], first: datetime, last: datetime)
     return sorted(found, key=lambda each: (each.start, each.end))
 
 
-def find_open(windows: Sequence[Window], now: datetime) -> tuple[Window, datetime] | None:
-    """The first in the list that is open, with its end."""
+def find_open(windows: Sequence[Window], now: datetime, lifted: Collection[datetime] = ()) -> tuple[Window, datetime] | None:
+    """The first in the list that is open, with its end; those left out that began at one of these moments."""
     for window in windows:
-        if (end := until(window, now)) is not None:
-            return window, end
+        if (found := open_at(window, now)) is not None and found[0] not in lifted:
+            return window, found[1]
     return None

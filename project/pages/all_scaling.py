@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.http import HttpResponse
@@ -14,6 +15,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from claims.models import Lift
 from claims.scaling.overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
 from pools.access import Identity
 from pools.models import Pool
@@ -192,6 +194,7 @@ class Coming:
     ends: str
     is_open: bool
     is_lifted: bool
+    lift: Lift | None  # who has lifted it, of one that was named
     action: Action | None
 
 
@@ -225,7 +228,7 @@ def draw_week(start: datetime, end: datetime, zone: ZoneInfo, windows: list[Pool
                 if occurrence.start < end and occurrence.end > start:
                     x = place(occurrence.start)
                     is_open = occurrence.start <= now < occurrence.end
-                    is_lifted = css == "frozen" and is_open and is_lifted_now(each.pool, now)
+                    is_lifted = css == "frozen" and each.is_lifted(occurrence, now)
                     bars.append(Bar(occurrence, css, x, round(place(occurrence.end) - x, 3), is_open, is_lifted))
         rows.append(CalendarRow(each.pool, bars))
     first = start.date()
@@ -236,14 +239,17 @@ def draw_week(start: datetime, end: datetime, zone: ZoneInfo, windows: list[Pool
 
 
 def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -> Iterator[Coming]:
-    found = [(each.pool, occurrence) for each in windows for occurrence in each.freezes if occurrence.end > now]
-    for pool, occurrence in sorted(found, key=lambda pair: (pair[1].start, pair[0].name)):
+    found = [(each, occurrence) for each in windows for occurrence in each.freezes if occurrence.end > now]
+    for each, occurrence in sorted(found, key=lambda pair: (pair[1].start, pair[0].pool.name)):
+        pool, is_lifted = each.pool, each.is_lifted(occurrence, now)
         own, is_open = ZoneInfo(occurrence.window.zone), occurrence.start <= now
-        lift = None
-        if is_open and pool.frozen_until is not None:
-            href = reverse("scaling-unfreeze", args=[pool.name])
-            lift = Action("Lift once…", href, why=why_not(identity, "scale", pool.pk), is_dangerous=True)
-        is_lifted = is_open and is_lifted_now(pool, now)
+        named = "" if is_open and not is_lifted else "?" + urlencode({"starts": occurrence.start.isoformat()})
+        href = reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name]) + named
+        why = why_not(identity, "scale", pool.pk)
+        action: Action | None = Action("Take back…", href, why=why)
+        if not is_lifted:  # None: it is open, and the scaler has not come to it yet
+            is_to_act = not is_open or pool.frozen_until is not None
+            action = Action("Lift once…", href, why=why, is_dangerous=True) if is_to_act else None
         yield Coming(
             pool,
             occurrence,
@@ -251,12 +257,9 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
             f"{occurrence.end.astimezone(own):{MOMENT}}",
             is_open,
             is_lifted,
-            lift,
+            each.lifts.get(occurrence.start),
+            action,
         )
-
-
-def is_lifted_now(pool: Pool, now: datetime) -> bool:
-    return pool.unfrozen_until is not None and pool.unfrozen_until > now
 
 
 of_all("scaling.facts", "regions/scaling_facts.html", facts, 2.0)

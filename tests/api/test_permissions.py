@@ -99,6 +99,7 @@ ROWS = {
     "POST pools/<name:pool_name>/scaling/resume/": Row(OPERATOR),
     "POST pools/<name:pool_name>/scaling/grow/": Row(OPERATOR, WHY),
     "POST pools/<name:pool_name>/scaling/unfreeze/": Row(OPERATOR, WHY),
+    "POST pools/<name:pool_name>/scaling/refreeze/": Row(OPERATOR, lambda world: {"starts_at": soon(), **WHY}),
     "POST pools/<name:pool_name>/scaling/replay/": Row(VIEWER, {"days": 1}),
     "GET scaling/": Row(ANYBODY),
     "GET scaling/freezes/": Row(ANYBODY),

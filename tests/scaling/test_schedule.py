@@ -5,13 +5,18 @@ from datetime import UTC, datetime, time
 import pytest
 
 from pools.scaling import Window, find_open
-from pools.scaling.schedule import until
+from pools.scaling.schedule import open_at
 
 BERLIN = "Europe/Berlin"
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def until(window: Window, now: datetime) -> datetime | None:
+    found = open_at(window, now)
+    return None if found is None else found[1]
 
 
 def window(start: str, end: str, *days: str, zone: str = BERLIN) -> Window:
