@@ -54,6 +54,7 @@ class Kubelet:
         self.stopped = threading.Event()
         self.lost: set[str] = set()  # names of pods whose node hears and tells nothing
         self.held = threading.Event()  # nothing is started while it is set
+        self.refused: dict[str, str] = {}  # images that can't be had, and why
         self.started: list[str] = []  # names of pods, each time one was started
         self.killed: list[str] = []  # names of pods whose processes did not end within their grace
         self.errors: list[BaseException] = []
@@ -167,6 +168,10 @@ class Kubelet:
                 self.space.bind(name, self.node)
         except (Unanswered, AssertionError):
             return  # gone meanwhile, or its Secret is not there yet: looked at again with what comes next
+        if (why := self.refused.get(pod["spec"]["containers"][0]["image"])) is not None:
+            if not pod["status"].get("containerStatuses"):
+                self.refuse(pod, why)
+            return
         with self.lock:
             if uid in self.running or self.stopped.is_set():
                 return
@@ -179,6 +184,15 @@ class Kubelet:
         number = running.number
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         self.tell(running, "Running", state, podIP=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
+
+    def refuse(self, pod: Thing, why: str) -> None:
+        """It has a node, and waits there for its image."""
+        container = pod["spec"]["containers"][0]
+        waits = {"name": container["name"], "ready": False, "restartCount": 0, "image": container["image"], "imageID": ""}
+        waits["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": why}}
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"phase": "Pending", "containerStatuses": [waits]}}
+        path = f"{self.space.path}/pods/{pod['metadata']['name']}/status"
+        self.until_heard(lambda: self.space.world.ask("PATCH", path, body, content=STRATEGIC)[0])
 
     def read_secrets(self, pod: Thing) -> dict[str, Thing]:
         found = {}
