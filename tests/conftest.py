@@ -47,6 +47,7 @@ def web_process(django_db_setup: None) -> Iterator[str]:
     """The real web process on the tests' database; its address."""
     at = urlsplit(os.environ["DATABASE_URL"])
     environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
+    environment |= dict.fromkeys(("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig"))  # whoever has one meanwhile
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
