@@ -122,15 +122,20 @@ def _count(name: str) -> int:
     return queue.count if queue else 0
 
 
-@region("claim")
-def open_claim(identity: Identity, argument: str) -> Opened | None:
+def find_claim(identity: Identity, argument: str) -> ClaimView | None:
     if not (argument.isdecimal() and len(argument) < 19):
         return None
     try:
         claim = view_claim(int(argument))
     except NotFound:
         return None
-    if not may_see(identity, claim):
+    return claim if may_see(identity, claim) else None
+
+
+@region("claim")
+def open_claim(identity: Identity, argument: str) -> Opened | None:
+    claim = find_claim(identity, argument)
+    if claim is None:
         return None
     _, scope = scope_of(identity)
     subjects: set[Subject] = {("claim", claim.id)}

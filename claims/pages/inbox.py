@@ -13,9 +13,9 @@ from django.utils import timezone
 from claims.answers import ClaimView
 from claims.boards import count_waiting, in_pools
 from claims.models import Plan
-from claims.pages.claims import scope_of
+from claims.pages.claims import find_claim, scope_of
 from claims.pages.plans import Entry, entries_of, tree_of
-from claims.pages.tasks import find_claim, must_read, source_words, why_not_approve
+from claims.pages.tasks import must_read, source_words, why_not_approve
 from claims.runs.planjson import NotAPlan
 from claims.runs.plans import Pending, count_pending, list_pending
 from claims.selectors import view_claims

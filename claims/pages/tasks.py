@@ -11,11 +11,10 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from claims.answers import ClaimView
-from claims.api.rules import may_see
 from claims.display import claim_class, claim_word
 from claims.history import Filter, list_lines
 from claims.models import Approval, Claim, Plan, Run, Task
-from claims.pages.claims import left_percent, scope_of
+from claims.pages.claims import find_claim, left_percent, scope_of
 from claims.pages.listing import may_touch, probably, wanted_words
 from claims.pages.plans import plan_context
 from claims.runs.plans import PENDING, PlanView, view_plan
@@ -26,7 +25,6 @@ from claims.services.draining import drains_of
 from pools.access import ADMIN, APPROVER, Identity
 from pools.models import Grant, Member, Pool
 from project.kernel import words
-from project.kernel.errors import NotFound
 from project.kernel.regions import Opened, Subject, region
 
 LINES = 12
@@ -114,16 +112,6 @@ def of_task(name: str, template: str, context: Callable[[Identity, ClaimView], d
         return Opened(f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every)
 
     region(name)(opener)
-
-
-def find_claim(identity: Identity, argument: str) -> ClaimView | None:
-    if not (argument.isdecimal() and len(argument) < 19):
-        return None
-    try:
-        claim = view_claim(int(argument))
-    except NotFound:
-        return None
-    return claim if may_see(identity, claim) else None
 
 
 def behind(identity: Identity, claim: ClaimView) -> list[int]:
