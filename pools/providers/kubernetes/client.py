@@ -24,13 +24,15 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 
 from pools.providers.kubernetes.breaker import Breaker
-from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, explain, unreachable
+from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, explain, too_slow, unreachable
+from pools.providers.kubernetes.limits import Clock, limit_pools, within
 from pools.providers.kubernetes.names import Object, name_of, uid_of
 from pools.providers.kubernetes.plugins import forget_failure, raise_failure
 from pools.providers.kubernetes.stream import Stream
 from project.kernel.operations import Misconfigured, NotFoundOutside, ProviderError, Unauthorised
 
 CONNECT, READ = 3.0, 10.0  # seconds
+TOTAL = 60.0  # for all of an answer: a server that sends a byte now and then is none that answers
 PAGE = 500
 RESTARTS = 3  # of a list whose pages expired under it
 CONNECTIONS = 16  # kept open
@@ -220,9 +222,34 @@ class Api:
     def _exchange(
         self, method: str, path: str, call: Call, query: Mapping[str, Any], body: Any, content: str, timeout: tuple[float, float]
     ) -> Any:
+        """All of the answer, or the beginning of a watch, within the time that a call has."""
+        where = f"{self.connection.client.configuration.host}, {self.connection.words}"
+        with within(TOTAL) as clock:
+            try:
+                response = self._converse(method, path, query, body, content, timeout, where, clock)
+            except ProviderError as error:
+                if not clock.is_over:
+                    raise
+                raise too_slow(where, TOTAL) from error
+            if clock.is_over:  # what came may be half of it
+                raise too_slow(where, TOTAL)
+        if not 200 <= response.status <= 299:
+            raise explain(response.status, _read_status(response), call, _retry_after(response))
+        return response
+
+    def _converse(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        body: Any,
+        content: str,
+        timeout: tuple[float, float],
+        where: str,
+        clock: Clock,
+    ) -> Any:
         client = self.connection.client
         headers = {"Accept": "application/json", "User-Agent": "berth"} | ({"Content-Type": content} if body is not None else {})
-        where = f"{client.configuration.host}, {self.connection.words}"
         for is_last in (method != "GET", True):
             try:
                 words = client.param_serialize(
@@ -236,12 +263,10 @@ class Api:
             except ConfigException as error:
                 raise Misconfigured(f"Our credentials for {self.connection.words} can't be used: {error}. Mend the kubeconfig.") from error
             except urllib3.exceptions.ProtocolError as error:
-                if is_last:  # a lasting connection may have been closed by now: that says nothing yet
+                if is_last or clock.is_over:  # a lasting connection may have been closed by now: that says nothing yet
                     raise unreachable(where, _describe(error)) from error
             except GONE as error:
                 raise _explain_silence(where, error, timeout[1]) from error
-        if not 200 <= response.status <= 299:
-            raise explain(response.status, _read_status(response), call, _retry_after(response))
         return response
 
 
@@ -315,7 +340,9 @@ def _connect(context: str) -> Connection:
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = _stamp(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
-    return Connection(ApiClient(configuration), namespace, _words(context), Breaker(), stamp, _digest(configuration))
+    client = ApiClient(configuration)
+    limit_pools(client.rest_client.pool_manager)
+    return Connection(client, namespace, _words(context), Breaker(), stamp, _digest(configuration))
 
 
 def _digest(configuration: Any) -> str:

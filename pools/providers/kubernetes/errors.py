@@ -121,6 +121,11 @@ def unreachable(where: str, error: str, *, timeout: float | None = None) -> Prov
     return ProviderError(f"The cluster is not reachable ({where}): {error}. It is asked again by itself.")
 
 
+def too_slow(where: str, seconds: float) -> ProviderError:
+    words = f"The cluster's answer is not complete after {seconds:g} s ({where}). It is asked again by itself;"
+    return ProviderError(f"{words} see what slows it down on the way.")
+
+
 def message_of(body: Mapping[str, Any]) -> str:
     text = " ".join(str(body.get("message") or body.get("reason") or "it does not say why.").split())
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -12,6 +12,7 @@ from typing import Any
 from kubernetes.config import kube_config as untyped
 from kubernetes.config.exec_provider import ExecProvider
 
+from pools.providers.kubernetes.oidc import refresh
 from project.kernel.operations import Misconfigured, ProviderError
 
 PATIENCE = 10.0  # seconds
@@ -97,4 +98,5 @@ def raise_failure() -> None:
         raise error
 
 
-KUBE_CONFIG.ExecProvider = Plugin  # the only place where the library lets one stand in
+KUBE_CONFIG.ExecProvider = Plugin  # the only places where the library lets one stand in
+KUBE_CONFIG.KubeConfigLoader._refresh_oidc = refresh
