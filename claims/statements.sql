@@ -80,8 +80,9 @@ EXISTS (
       WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND l.lane = ANY (sh.lanes)
         AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
 
--- _willing: the pool takes no pause. A pool of very many slots closes them in pieces; nobody is bound to those that are open still.
-(SELECT paused_until IS NULL AND frozen_until IS NULL FROM pools_pool WHERE id = %(pool)s)
+-- _willing: the pool takes no pause and is not deleted. One of very many slots closes them in pieces; nobody is bound to those that are
+-- open still.
+(SELECT state = 'active' AND paused_until IS NULL AND frozen_until IS NULL FROM pools_pool WHERE id = %(pool)s)
 
 -- _drain: until when a slot drains that its claim has left: as long as its pool says, never 0.
 CASE WHEN p.queue <> '' THEN now() + coalesce((p.spec #>> '{drain,limit}')::interval, %(drain)s::interval) END
@@ -239,7 +240,7 @@ c AS (
   WHERE id = %(claim)s AND state = 'waiting' AND size = cardinality(%(slots)s::bigint[])
     AND NOT EXISTS (
       SELECT FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id
-      WHERE s.id = ANY (%(slots)s::bigint[]) AND (p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
+      WHERE s.id = ANY (%(slots)s::bigint[]) AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
   RETURNING id, generation),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = x.n - 1, generation = c.generation, drain_until = NULL, due_at = NULL,
@@ -502,7 +503,7 @@ c AS (
   WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound'
     AND NOT EXISTS (
       SELECT FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id
-      WHERE s.id = ANY (%(targets)s::bigint[]) AND (p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
+      WHERE s.id = ANY (%(targets)s::bigint[]) AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
   RETURNING id, generation),
 old AS (
   UPDATE slots_slot SET state = CASE WHEN member_id = %(lost_member)s THEN 'retired' WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,

@@ -29,6 +29,7 @@ from project.kernel.sql import Statements
 from slots.states import OCCUPIED
 
 S = Statements(Path(__file__).with_name("statements.sql"))
+PIECE = 2_000  # slots that go in one transaction, where they are very many
 LARGEST_RANK = 2**31 - 1
 STAYS: dict[str, Any] = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": ""}
 
@@ -193,9 +194,13 @@ def let_go(pool: Pool, member: Member) -> str:
     """A member that leaves and is empty goes: closed, found empty, `deleting`, in one transaction. Answers its state."""
     if member.state not in ("creating", "ready", "offline"):
         return member.state
+    if pool.state == "deleting" and pool.unaligned_at is not None:
+        return member.state  # its slots are being closed, in pieces
     S.rows("close_member", member=member.pk)
     if not S.value("is_member_empty", member=member.pk):
         return member.state
+    if pool.state == "deleting" and len(S.rows("retire_some", PIECE, member=member.pk)) == PIECE:
+        return member.state  # the next piece in a transaction of its own
     move_member(member, "deleting", "delete", reason=member.note, due_at=None)
     if pool.queue:
         ask_for_sync(pool, member)

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from pools.fields import Faults
 from pools.models import Member, Pool
 from pools.policy import diff_values
-from pools.selectors import LIVE, list_members_of, lock_member, lock_pool, member_spec_of, spec_of
+from pools.selectors import list_members_of, lock_member, lock_pool, member_spec_of, spec_of
 from pools.services import raise_revision
 from pools.spec import MemberSpec, read_member, read_members
 from project.kernel.actor import current_actor
@@ -23,6 +23,7 @@ from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.requiring import moment, require_future, require_reason
+from slots import aligning
 from slots.aligning import align_pool as align_pool
 from slots.declaring import explain_overlap, list_member_faults
 from slots.liveness import beat_member as beat_member
@@ -215,7 +216,8 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
 
 
 def close_pool(*, pool_id: int, reason: str) -> Pool:
-    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever calls looks after the claims."""
+    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever calls looks after the claims. Of very many
+    slots those that this transaction does not come to are closed by the finalizer."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.state in ("deleting", "gone"):
@@ -224,11 +226,14 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         Pool.objects.filter(pk=pool.pk).update(state="deleting", changed_at=Now())
         pool.refresh_from_db()
         record("delete", pool_id=pool.pk, before=before, after="deleting", reason=reason)
-        for member in list_members_of(pool.pk):
-            mark_leaving(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk), reason)
+        is_large = S.value("has_slots", aligning.AT_ONCE + 1, pool=pool.pk)
         # Whoever is there is ended by whoever calls; what does not come clean then is waited for as long as a slot may drain, not for ever.
-        there = Member.objects.filter(LIVE, pool=pool).exclude(state="deleting")
-        there.update(drain_until=Now(), drain_since=Now(), drain_by=current_actor())
+        S.rows("leave_all", pool=pool.pk, reason=reason, actor=current_actor())
+        if is_large:
+            align_pool(pool)  # in pieces: nobody is bound from here on, and the finalizer closes the rest
+        else:
+            for member in list_members_of(pool.pk):
+                let_go(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk))
         hint("pools")
     return pool
 

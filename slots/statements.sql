@@ -104,6 +104,29 @@ WHERE slots_slot.id = r.id AND slots_slot.rank <> r.rank
 UPDATE slots_slot SET state = 'retired', is_open = false, drain_until = NULL, due_at = NULL, changed_at = now()
 WHERE member_id = %(member)s AND state = 'idle'
 
+-- retire_some: so many of them, of a member that is empty and closed and goes with its pool.
+WITH s AS MATERIALIZED (
+  SELECT id FROM slots_slot WHERE member_id = %(member)s AND state = 'idle' AND NOT is_open ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
+UPDATE slots_slot SET state = 'retired', drain_until = NULL, due_at = NULL, changed_at = now() FROM s WHERE slots_slot.id = s.id
+RETURNING slots_slot.id
+
+-- leave_all: the pool of these members is deleted: they leave, with a deadline that is now; each with its event.
+WITH o AS MATERIALIZED (
+  SELECT id, state, is_leaving FROM pools_member WHERE pool_id = %(pool)s AND state IN ('creating', 'ready', 'offline')
+  ORDER BY id FOR NO KEY UPDATE),
+m AS (
+  UPDATE pools_member SET is_leaving = true, note = CASE WHEN o.is_leaving THEN note ELSE %(reason)s END, drain_until = now(),
+    drain_since = now(), drain_by = %(actor)s, changed_at = now()
+  FROM o WHERE pools_member.id = o.id),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, before, after, actor, reason)
+  SELECT 'remove', %(pool)s, id, state, 'leaving', %(actor)s, %(reason)s FROM o WHERE NOT is_leaving)
+SELECT id FROM o
+
+-- has_slots: whether a pool has so many slots, found by looking at no more than that.
+SELECT count(*) = {n} FROM (
+  SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id WHERE m.pool_id = %(pool)s AND m.state <> 'gone' LIMIT {n}) x
+
 -- holders: who keeps a member, or drains on it.
 SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id

@@ -80,7 +80,7 @@ WAYS: dict[str, tuple[Callable[[], str], str]] = {
 GATES = {
     "q.is_willing AND": "",
     f"AND {CLAIMS.fragments['_willing']}": "",
-    "AND (p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL)": "AND false",
+    "AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL)": "AND false",
 }
 
 
