@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from claims.answers import ClaimView
@@ -28,6 +29,7 @@ def make_task_pool(name: str = "tf", members: int = 2, slots: Any = ("any", "pla
     listed = [{"name": f"{name}-{n:02d}"} for n in range(1, members + 1)]
     config = {"name": name, "provider": "agents", "slots": list(slots), "members": {"max": max(members, 4), "list": listed}}
     pool = create_pool(config | more)
+    Pool.objects.filter(pk=pool.pk).update(state="active", observed_at=Now())  # as once its provider was looked at
     for member in Member.objects.filter(pool=pool):
         beat_member(member_id=member.pk, incarnation=member.incarnation)
     Member.objects.filter(pool=pool).update(state="ready")
