@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Plan, Shape, Source, Task, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace
 from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
 from pools.admin import PoolFilter
 from pools.models import Pool
@@ -219,6 +219,15 @@ class LeaseAdmin(ReadAdmin):
     @admin.display(description="claim")
     def claim_link(self, lease: Lease) -> SafeString | str:
         return link("claims.claim", lease.claim_id)
+
+
+@admin.register(Lift)
+class LiftAdmin(ReadAdmin):
+    list_display = ("id", "pool", "starts_at", "ends_at", "by", "reason", "at")
+    list_filter = (PoolFilter,)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "pool": "pool__name", "by": "by"}
+    bare_words = ("pool",)
 
 
 @admin.register(Plan)

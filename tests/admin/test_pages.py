@@ -1,6 +1,6 @@
 """Every list and every page of a row opens, with a number of queries that does not grow with the rows."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Plan, Shape, Source, Task, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace
 from claims.requests import ClaimRequest
 from claims.services import create_claim, create_claims
 from pools.grants import give_grant
@@ -49,6 +49,7 @@ def fill(n: int) -> None:
     plan = Plan.objects.create(claim=claim, generation=claim.generation, digest=b"\x00\x01", summary={"add": 1})
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)
     Lease.objects.create(claim=claim, generation=claim.generation)
+    Lift.objects.create(pool=pool, starts_at=AT, ends_at=AT + timedelta(hours=8), by="ana", reason="a launch")
     source = Source.objects.create(digest=bytes([n]) * 32, file=f"sources/{n}", size=1, files=1, made_by="ana")
     Task.objects.create(claim=claim, executor="command", body={"commands": {"plan": "<b>plan</b>"}}, source=source)
     Heartbeat.objects.create(member=member, incarnation=1, load={"cpu": 0.4})
