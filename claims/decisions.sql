@@ -1,11 +1,13 @@
 -- Statements about tasks, their plans and what people decide about them. What changes claims and slots together stands in statements.sql.
 
 -- start_run: before anything is executed: that this row is there says that it may have run. No row: it was started before, the claim is of
--- another generation by now, or this member does not hold it. The holder has answered for it, too.
+-- another generation by now, or this member does not hold it, or its pool is being deleted: whoever is ended there should not have begun.
+-- The holder has answered for it, too.
 WITH held AS MATERIALIZED (
   SELECT c.id, c.generation, c.step, s.id AS slot_id, s.pool_id, s.member_id, m.name AS member
   FROM claims_claim c JOIN slots_slot s ON s.claim_id = c.id AND s.ordinal = 0 JOIN pools_member m ON m.id = s.member_id
   WHERE c.id = %(claim)s AND c.generation = %(generation)s AND c.state = 'bound' AND c.step <> '' AND s.member_id = %(member)s
+    AND NOT EXISTS (SELECT FROM pools_pool WHERE id = s.pool_id AND state = 'deleting')
   FOR NO KEY UPDATE OF c),
 r AS (
   INSERT INTO claims_run (claim_id, generation, step, member_id, member, place, boot)
@@ -70,6 +72,9 @@ RETURNING id
 
 -- is_frozen: a pool in which nothing begins just now.
 SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND frozen_until IS NOT NULL)
+
+-- is_deleting: a pool in which nothing begins any more.
+SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND state = 'deleting')
 
 -- add_approval: one word of each person. No row: it was said before.
 INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)

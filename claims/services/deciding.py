@@ -113,6 +113,9 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
         if not approval.own and by == claim.requested_by:
             text = f"{by} asked for claim {claim_id}, and in its pool one’s own yes does not count."
             raise Refused(text, code="own_plan", way_out="Ask somebody else who may approve there.")
+        if DECISIONS.value("is_deleting", pool=claim.pool_id):
+            text = f"The pool of claim {claim_id} is being deleted: it ends with it."
+            raise Conflict(text, code="pool_deleting", way_out="Ask for it anew, in another pool.")
         if workspace is not None and workspace.is_locked:
             text = f"Workspace {workspace.name} is locked by {workspace.locked_by}: {workspace.lock_reason}. Nothing of it starts."
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
