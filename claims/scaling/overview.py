@@ -178,7 +178,7 @@ class PoolWindows:
     def is_lifted(self, freeze: Occurrence, now: datetime) -> bool:
         """This once: ahead, or as long as it is open."""
         until = self.pool.unfrozen_until
-        return freeze.start in self.lifts or (until is not None and freeze.start <= now < min(freeze.end, until))
+        return freeze.start in self.lifts or (until is not None and freeze.start <= now < freeze.end <= until)  # not one that lasts longer
 
 
 def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list[PoolWindows]:

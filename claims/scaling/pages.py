@@ -266,7 +266,10 @@ def read_starts(request: Any) -> datetime | None:
     text = request.GET.get("starts", "")
     if not text:
         return None
-    found = parse_datetime(text) if len(text) < 40 else None
+    try:
+        found = parse_datetime(text) if len(text) < 40 else None
+    except ValueError:  # a date that no calendar has
+        found = None
     return found if found is not None and found.tzinfo is not None else datetime.min.replace(tzinfo=UTC)
 
 

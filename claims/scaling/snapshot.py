@@ -169,7 +169,7 @@ def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
     scaling = spec.scaling
     low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
     freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
-    if scaling is not None and freeze is not None and (lifted := lifted_starts(row.id)):
+    if scaling is not None and freeze is not None and (lifted := lifted_starts(row.id, row.moment)):
         freeze = find_open(scaling.freeze, row.moment, lifted)
     frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
     pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)

@@ -94,7 +94,7 @@ def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Poo
         is_lifted_now = subject.row.is_unfrozen and any(each.start == starts_at <= subject.row.moment for each in freezes)
         gone, _ = Lift.objects.filter(pool=pool, starts_at=starts_at, ends_at__gt=subject.row.moment).delete()
         if not gone and not is_lifted_now:
-            lifted = name_starts(sorted(lifted_starts(pool_id)))
+            lifted = name_starts(sorted(lifted_starts(pool_id, subject.row.moment)))
             way_out = f"Lifted ahead: {lifted}." if lifted else "None is lifted ahead."
             raise Invalid(fields=[FieldError("starts_at", "The freeze that begins then is not lifted.", way_out)])
         columns = {"unfrozen_until": None} if is_lifted_now else {}
@@ -111,9 +111,11 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
         to_come = name_starts(each.start for each in freezes)
         way_out = f"To come: {to_come}." if to_come else "It has none in the year to come."
         raise Invalid(fields=[FieldError("starts_at", f"No freeze of {pool.name} begins then.", way_out)])
-    if starts_at in lifted_starts(pool.pk) or (subject.row.is_unfrozen and starts_at <= subject.row.moment):
-        raise Conflict(f"This freeze of {pool.name} is lifted already.", code="lifted", way_out="Nothing is to be done.")
     ends_at = max(each.end for each in named)
+    until = pool.unfrozen_until if subject.row.is_unfrozen and starts_at <= subject.row.moment else None
+    is_lifted_now = until is not None and ends_at <= until  # one that lasts longer freezes after that
+    if is_lifted_now or starts_at in lifted_starts(pool.pk, subject.row.moment):
+        raise Conflict(f"This freeze of {pool.name} is lifted already.", code="lifted", way_out="Nothing is to be done.")
     Lift.objects.filter(pool=pool, ends_at__lte=subject.row.moment).delete()  # what they were for is in the log
     Lift.objects.create(pool=pool, starts_at=starts_at, ends_at=ends_at, by=current_actor(), reason=note)
     change_orders(pool, "lift_ahead", "frozen", "lifted", note, {"starts_at": starts_at, "until": ends_at})

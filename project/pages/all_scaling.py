@@ -243,12 +243,13 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
     for each, occurrence in sorted(found, key=lambda pair: (pair[1].start, pair[0].pool.name)):
         pool, is_lifted = each.pool, each.is_lifted(occurrence, now)
         own, is_open = ZoneInfo(occurrence.window.zone), occurrence.start <= now
-        named = "" if is_open and not is_lifted else "?" + urlencode({"starts": occurrence.start.isoformat()})
+        is_frozen = is_open and pool.frozen_until is not None
+        named = "" if is_frozen and not is_lifted else "?" + urlencode({"starts": occurrence.start.isoformat()})
         href = reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name]) + named
         why = why_not(identity, "scale", pool.pk)
         action: Action | None = Action("Take back…", href, why=why)
         if not is_lifted:  # None: it is open, and the scaler has not come to it yet
-            is_to_act = not is_open or pool.frozen_until is not None
+            is_to_act = not is_open or is_frozen or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
             action = Action("Lift once…", href, why=why, is_dangerous=True) if is_to_act else None
         yield Coming(
             pool,
