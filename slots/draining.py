@@ -20,7 +20,7 @@ from project.kernel.errors import Conflict
 from project.kernel.hints import hint
 from project.kernel.requiring import moment, require_future, require_reason
 from project.kernel.sql import Statements
-from slots.rows import STAYS, S, align_slots, change_member, kept, let_go, refuse_unless_there
+from slots.rows import STAYS, S, align_slots, change_member, kept, kept_state, let_go, refuse_unless_there
 from slots.services import Removal, view_holders
 
 DRAINING = Statements(Path(__file__).with_name("draining.sql"))
@@ -74,8 +74,7 @@ def undrain_member(*, member_id: int, reason: str = "") -> Member:
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
         refuse_unless_there(member)
         if is_draining(member):
-            after = "cordoned" if member.cordon_by else member.state
-            change_member(member, "undrain", before="draining", after=after, reason=reason.strip(), **kept(member))
+            change_member(member, "undrain", before="draining", after=kept_state(member), reason=reason.strip(), **kept(member))
             raise_revision(pool)
             hint("pools")
         align_slots(pool, member)
@@ -137,6 +136,9 @@ def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool
 
 
 def _start(pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool) -> None:
+    if member.is_cordoned and not member.cordon_by and not is_draining(member):  # by the release before, which kept no more of it
+        Member.objects.filter(pk=member.pk).update(cordon_by="system", cordon_note=member.note)
+        member.refresh_from_db()
     change_member(
         member,
         "force_drain" if force else "drain",
@@ -160,7 +162,10 @@ def _rest_if_empty(member: Member) -> bool:
     """Under its lock, its slots closed: it stays, and somebody opens it again."""
     if not S.value("is_member_empty", member=member.pk):
         return False
-    ordered = {"cordon_by": member.drain_by or current_actor(), "cordon_note": member.note}
+    # Somebody cordoned it apart from this: that order is not replaced by the drain's.
+    ordered = (
+        {"note": member.cordon_note} if member.cordon_by else {"cordon_by": member.drain_by or current_actor(), "cordon_note": member.note}
+    )
     change_member(member, "drained", before="draining", after="cordoned", reason=member.note, **STAYS, **ordered)
     hint("pools")
     return True

@@ -6,7 +6,18 @@ from pools.services import follow_configuration, raise_revision
 from pools.spec import Liveness, MemberSpec, PoolSpec
 from project.kernel.errors import FieldError, Invalid
 from slots.declaring import explain_overlap, list_overlaps
-from slots.rows import add_member_rows, change_member, in_seconds, kept, list_holders_of, make_slots, mark_leaving, move_member, rank_slots
+from slots.rows import (
+    add_member_rows,
+    change_member,
+    in_seconds,
+    kept,
+    kept_state,
+    list_holders_of,
+    make_slots,
+    mark_leaving,
+    move_member,
+    rank_slots,
+)
 from slots.services import align_pool, apply_member_spec
 
 WHERE = "members.list"
@@ -76,7 +87,7 @@ def _make_members(pool: Pool, spec: PoolSpec, declared: tuple[MemberSpec, ...]) 
         if existing is None:
             continue
         if existing.is_leaving:
-            change_member(existing, "keep", before="leaving", after=existing.state, **kept(existing))
+            change_member(existing, "keep", before="leaving", after=kept_state(existing), **kept(existing))
             changed = True
         apply_member_spec(pool, existing, member_spec_of(existing, layout_of(pool)), each, where=WHERE)
     new = [each for each in declared if each.name not in there]

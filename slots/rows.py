@@ -44,6 +44,11 @@ def kept(member: Member) -> dict[str, Any]:
     return STAYS | {"is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
 
 
+def kept_state(member: Member) -> str:
+    """What an event says that such a member is then."""
+    return "cordoned" if member.cordon_by else member.state
+
+
 def refuse_unless_there(member: Member) -> None:
     if member.state in ("deleting", "gone"):
         raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")

@@ -38,6 +38,7 @@ from slots.rows import (
     change_member,
     end_member,
     kept,
+    kept_state,
     let_go,
     list_holders_of,
     make_slots,
@@ -128,7 +129,7 @@ def cordon_member(*, member_id: int, reason: str) -> Member:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
-        if not member.cordon_by:
+        if not (member.is_cordoned and member.cordon_by):  # one of the two alone was left by the release before
             ordered = {"is_cordoned": True, "cordon_by": current_actor(), "cordon_note": note}
             shown = member.note if member.is_leaving or member.drain_until is not None else note
             change_member(member, "cordon", before=member.state, after="cordoned", reason=note, note=shown, **ordered)
@@ -143,7 +144,7 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
         refuse_unless_there(member)
         if member.drain_until is not None and not member.is_leaving:
             raise Conflict(f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.", code="draining", way_out="Undrain it.")
-        if member.is_cordoned:
+        if member.is_cordoned or member.cordon_by:
             note = member.note if member.is_leaving else ""
             opened = {"is_cordoned": False, "cordon_by": "", "cordon_note": "", "note": note}
             change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), **opened)
@@ -171,7 +172,7 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
             raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
         refuse_unless_there(member)
         if member.is_leaving:
-            change_member(member, "keep", before="leaving", after=member.state, reason=reason.strip(), **kept(member))
+            change_member(member, "keep", before="leaving", after=kept_state(member), reason=reason.strip(), **kept(member))
             raise_revision(pool)
         align_slots(pool, member)
     return member

@@ -63,7 +63,7 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
         affected_more=more,
         facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
         note="Can be taken back.",
-        nothing="It is cordoned already." if board.cordon_by else "",
+        nothing="It is cordoned already." if board.is_cordoned and board.cordon_by else "",
     )
 
     def perform(given: Given) -> Done:
@@ -135,7 +135,7 @@ def keep(request: Any, member_id: int) -> HttpResponse:
         title=f"Keep {board.name}",
         verb="Keep",
         href=request.path,
-        intro="Takes the removal back: it stays and takes new claims again.",
+        intro="Takes the removal back: it stays" + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
         facts=[("It leaves because", f"“{board.note}”" if board.note else "no reason was kept")],
         reason="optional",
         nothing="" if board.is_leaving else "It does not leave.",
