@@ -939,6 +939,9 @@ SELECT count(*)::int FROM (
     LATERAL (SELECT id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' OFFSET 0) c
   WHERE p.id = %(pool)s
   UNION
+  SELECT c.id FROM (SELECT id, shape_id FROM claims_claim WHERE state = 'blocked' OFFSET 0) c, LATERAL (
+    SELECT FROM claims_shape sh JOIN pools_pool p ON sh.pools @> ARRAY[p.name] WHERE sh.id = c.shape_id AND p.id = %(pool)s OFFSET 0) sh
+  UNION
   SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
 
 -- lock_claim: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.

@@ -218,7 +218,7 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
 
 def close_pool(*, pool_id: int, reason: str) -> Pool:
     """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever calls looks after the claims. Of very many
-    slots those that this transaction does not come to are closed by the finalizer."""
+    slots or members those that this transaction does not come to are closed by the finalizer."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.state in ("deleting", "gone"):
@@ -227,7 +227,7 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         Pool.objects.filter(pk=pool.pk).update(state="deleting", changed_at=Now())
         pool.refresh_from_db()
         record("delete", pool_id=pool.pk, before=before, after="deleting", reason=reason)
-        is_large = S.value("has_slots", aligning.AT_ONCE + 1, pool=pool.pk)
+        is_large = S.value("has_slots", aligning.AT_ONCE + 1, pool=pool.pk) or S.value("has_members", aligning.MEMBERS + 1, pool=pool.pk)
         # Whoever is there is ended by whoever calls; what does not come clean then is waited for as long as a slot may drain, not for ever.
         S.rows("leave_all", pool=pool.pk, reason=reason, actor=current_actor())
         if is_large:

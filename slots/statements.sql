@@ -127,6 +127,9 @@ SELECT id FROM o
 SELECT count(*) = {n} FROM (
   SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id WHERE m.pool_id = %(pool)s AND m.state <> 'gone' LIMIT {n}) x
 
+-- has_members: the same of members: each takes a dozen statements to go.
+SELECT count(*) = {n} FROM (SELECT FROM pools_member WHERE pool_id = %(pool)s AND state <> 'gone' LIMIT {n}) x
+
 -- holders: who keeps a member, or drains on it.
 SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id

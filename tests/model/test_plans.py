@@ -34,6 +34,7 @@ WALKS = {
     ("claims/statements.sql", "lines"): "hops from line to line",
     ("claims/statements.sql", "queue_blocked"): "for a page: what is blocked, in its order",
     ("claims/statements.sql", "live_of_pool"): "a pool is deleted: what is blocked may wait for it beside another",
+    ("claims/statements.sql", "count_live"): "the same, counted",
     ("claims/decisions.sql", "applies_in_line"): "only what is approved and waits, in its order",
     ("claims/decisions.sql", "seekers"): "only what looks for a slot again, in its order",
     ("claims/scaling/scaling.sql", "wanted_lines"): "hops from line to line",

@@ -1,0 +1,39 @@
+"""A pool of very many members is deleted in pieces, too; and one that a blocked claim needs besides others is not deleted without it."""
+
+import pytest
+
+from claims.services import create_claim, delete_pool
+from claims.services.deleting import finish_deleting
+from pools.models import Member, Pool
+from project.kernel.errors import Conflict
+from slots import aligning
+from slots.aligning import align_the_rest
+from slots.finalization import end_pools, settle_leaving_members
+from tests.claims.kit import again, ask, make_pool, sql, wish
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aligning, "MEMBERS", 3)
+    make_pool(members=8)
+    delete_pool("lab")
+    assert set(Member.objects.values_list("state", "is_leaving")) == {("ready", True)}
+    align_the_rest()
+    settle_leaving_members()
+    end_pools()
+    assert (Pool.objects.get(name="lab").state, set(Member.objects.values_list("state", flat=True))) == ("gone", {"gone"})
+
+
+def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
+    make_pool("a")
+    pool = make_pool("b")
+    ask("a")  # its only slot
+    claim = create_claim(wish(pools=["a", "b"]))
+    sql("UPDATE claims_claim SET state = 'blocked', due_at = now() + interval '60 s' WHERE id = %s AND state = 'waiting'", claim.id)
+    with pytest.raises(Conflict, match="has 1 claim"):
+        delete_pool("b")
+    assert again(claim).state == "blocked"
+    delete_pool("b", cascade=True)
+    finish_deleting(pool.pk)
+    assert again(claim).outcome == "cancelled"
