@@ -10,6 +10,7 @@ from claims.services.releasing import Ending, end_unheld
 from claims.statements import CLAIMS, repeat
 from pools.models import Pool
 from pools.selectors import get_pool, get_pool_by_id
+from project.kernel.chores import each
 from project.kernel.errors import Conflict
 from slots.services import close_pool
 
@@ -50,8 +51,7 @@ def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
     left = most
     while left > 0:
         rows = CLAIMS.rows("live_of_pool", min(CHUNK, left), pool=pool_id)
-        for row in rows:
-            repeat(partial(_end, row.id, why))
+        each([row.id for row in rows], lambda claim_id: repeat(partial(_end, claim_id, why)))
         left -= len(rows)
         if not rows:
             return False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from claims.services import create_claim, delete_pool
+from claims.services import create_claim, delete_pool, deleting
 from claims.services.deleting import finish_deleting
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict
@@ -37,3 +37,22 @@ def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
     delete_pool("b", cascade=True)
     finish_deleting(pool.pk)
     assert again(claim).outcome == "cancelled"
+
+
+def test_one_that_cannot_be_ended_holds_up_nobody_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(members=3)
+    first, *others = [ask() for _ in range(3)]
+    end = deleting._end
+
+    def fail(claim_id: int, why: str) -> None:
+        if claim_id == first.id:
+            raise RuntimeError("a bug")
+        end(claim_id, why)
+
+    monkeypatch.setattr(deleting, "_end", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        delete_pool("lab", cascade=True)
+    assert [again(claim).outcome for claim in (first, *others)] == ["", "cancelled", "cancelled"]
+    monkeypatch.undo()
+    finish_deleting(pool.pk)
+    assert again(first).outcome == "cancelled"
