@@ -100,7 +100,9 @@ class Watcher(Controller):
     def _begin(self) -> bool:
         """True: something was looked at here."""
         told, self._unmet = self._told.ids, frozenset()
-        for pool in self._list_due(told):
+        moment = time.monotonic()
+        paced = {pool_id for pool_id in told if self._rests.get(pool_id, 0.0) > moment}
+        for pool in self._list_due(told - paced, paced):
             try:
                 place = provider_class(pool.provider).place_of(spec_of(pool).options)
             except ProviderError as error:
@@ -111,13 +113,14 @@ class Watcher(Controller):
                 return True  # others are looked up again: it may have taken long
             if len(self._asked) < MOST_ASKED and Counter(asked.place for asked in self._asked.values())[place] < PER_PLACE:
                 self._ask(pool, place)
-        self._unmet = told  # those of them that were due are begun, or have their turn in the next step
+        # Those of them that were due are begun, or have their turn in the next step. Who was paced then was not looked for: its pause may
+        # be over by now, and it is still to come.
+        self._unmet = told - paced
         return False
 
-    def _list_due(self, told: frozenset[int]) -> list[Pool]:
-        now, moment = _now(), time.monotonic()
+    def _list_due(self, told: frozenset[int], paced: set[int]) -> list[Pool]:
+        now = _now()
         waiting = {pool_id for pool_id, until in self._not_before.items() if until > now and pool_id not in told}
-        paced = {pool_id for pool_id in told if self._rests.get(pool_id, 0.0) > moment}
         due = Pool.objects.filter(LIVE).filter(_is_due(now) | Q(pk__in=told)).exclude(pk__in=waiting | paced | set(self._asked))
         return list(due.order_by(F("observed_at").asc(nulls_first=True), "id")[:MOST_ASKED])
 
@@ -156,10 +159,8 @@ class Watcher(Controller):
 
     def _rest(self) -> bool:
         """True: somebody was told of and has to wait for a moment. Who is told of and has gone is forgotten."""
-        moment = time.monotonic()
         for pool_id in self._unmet & self._told.ids:  # not those that were told of since
-            if self._rests.get(pool_id, 0.0) <= moment:
-                self._told.take(pool_id)
+            self._told.take(pool_id)
         if not self._told.ids or self.wake_up is None:
             return False
         time.sleep(PACE / 5)
