@@ -919,30 +919,23 @@ SELECT workspace_id AS id, count(*)::int AS live, (count(*) FILTER (WHERE state 
 FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (state = 'ended') GROUP BY workspace_id
 
 -- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one. Once it is gone its name is another's.
-SELECT id FROM (
-  SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
-  UNION
-  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name] JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
-  WHERE p.id = %(pool)s AND p.state <> 'gone'
-  UNION
-  SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN pools_pool p ON sh.pools @> ARRAY[p.name]
-  WHERE c.state = 'blocked' AND p.id = %(pool)s AND p.state <> 'gone'
-  UNION
-  SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
-ORDER BY id LIMIT {n}
+SELECT id FROM ({_live}) x ORDER BY id LIMIT {n}
 
 -- count_live: how many they are.
-SELECT count(*)::int FROM (
-  SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
-  UNION
-  SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name],
-    LATERAL (SELECT id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' OFFSET 0) c
-  WHERE p.id = %(pool)s
-  UNION
-  SELECT c.id FROM (SELECT id, shape_id FROM claims_claim WHERE state = 'blocked' OFFSET 0) c, LATERAL (
-    SELECT FROM claims_shape sh JOIN pools_pool p ON sh.pools @> ARRAY[p.name] WHERE sh.id = c.shape_id AND p.id = %(pool)s OFFSET 0) sh
-  UNION
-  SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')) x
+SELECT count(*)::int FROM ({_live}) x
+
+-- _live: each once.
+SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
+UNION
+SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name],
+  LATERAL (SELECT id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' OFFSET 0) c
+WHERE p.id = %(pool)s AND p.state <> 'gone'
+UNION
+SELECT c.id FROM (SELECT id, shape_id FROM claims_claim WHERE state = 'blocked' OFFSET 0) c, LATERAL (
+  SELECT FROM claims_shape sh JOIN pools_pool p ON sh.pools @> ARRAY[p.name]
+  WHERE sh.id = c.shape_id AND p.id = %(pool)s AND p.state <> 'gone' OFFSET 0) sh
+UNION
+SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')
 
 -- lock_claim: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
 SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec, requested_by, attempts,
