@@ -29,13 +29,17 @@ def refresh(_: Any, provider: Any) -> None:
             found = _ask(told, where)
         except GONE as error:
             if clock.is_over:
-                raise ProviderError(f"{where} does not answer within {PATIENCE:g} s. It is asked again by itself.") from error
+                raise too_slow(where) from error
             words = " ".join(str(getattr(error, "reason", "") or error).split())[:LONGEST]
             raise ProviderError(f"{where} is not reachable: {words}. It is asked again by itself.") from error
         if clock.is_over:  # half an answer
-            raise ProviderError(f"{where} does not answer within {PATIENCE:g} s. It is asked again by itself.")
+            raise too_slow(where)
     told["id-token"] = str(found["id_token"])
     told["refresh-token"] = str(found.get("refresh_token") or told["refresh-token"])
+
+
+def too_slow(where: str) -> ProviderError:
+    return ProviderError(f"{where} does not answer within {PATIENCE:g} s. It is asked again by itself.")
 
 
 def _ask(told: Mapping[str, Any], where: str) -> Mapping[str, Any]:
