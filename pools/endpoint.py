@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 from django.http import QueryDict
-from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotAuthenticated
@@ -22,6 +21,7 @@ from project.kernel.api import BIGINT
 from project.kernel.errors import FieldError, Invalid
 from project.kernel.events import Position
 from project.kernel.problems import CONTENT_TYPE
+from project.kernel.requiring import parse_moment
 from project.kernel.schema import Problem, ProblemSchema
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -205,10 +205,7 @@ def read_moment(request: Request, name: str) -> datetime | None:
     if text is None:
         return None
     way_out = "Write 2026-03-29T14:00:00+01:00 (with + as %2B), or end it with Z."
-    try:
-        moment = parse_datetime(text)
-    except ValueError:
-        moment = None
+    moment = parse_moment(text)
     if moment is None:
         raise Invalid(fields=[FieldError(name, "This is not a moment in ISO 8601.", way_out)])
     if moment.tzinfo is None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from claims.scaling.board import RollBoard, ScalingBoard, read_board, read_roll
 from claims.scaling.lifts import lift_of, list_freezes, list_lifts
@@ -18,6 +17,7 @@ from pools.scaling.victims import choose
 from project.kernel import words
 from project.kernel.dialogs import Affected, Done, Field, Given, Question, ask
 from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.requiring import parse_moment
 
 LONGEST = 366 * 86400.0
 SHOWN = 20
@@ -266,10 +266,7 @@ def read_starts(request: Any) -> datetime | None:
     text = request.GET.get("starts", "")
     if not text:
         return None
-    try:
-        found = parse_datetime(text) if len(text) < 40 else None
-    except ValueError:  # a date that no calendar has
-        found = None
+    found = parse_moment(text) if len(text) < 40 else None
     return found if found is not None and found.tzinfo is not None else datetime.min.replace(tzinfo=UTC)
 
 

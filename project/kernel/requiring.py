@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django.db import connection
+from django.utils.dateparse import parse_datetime
 
 from project.kernel.errors import FieldError, Invalid
 
@@ -27,6 +28,14 @@ def require_future(until: datetime, longest: timedelta, words: str, way_out: str
         raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
     if until > now + longest:
         raise Invalid(fields=[FieldError("until", f"This is more than {words} away.", way_out)])
+
+
+def parse_moment(text: str) -> datetime | None:
+    """What somebody wrote in ISO 8601, with or without an offset. None: it is no moment, or a date that no calendar has."""
+    try:
+        return parse_datetime(text)
+    except ValueError:
+        return None
 
 
 def moment() -> datetime:

@@ -7,7 +7,6 @@ from urllib.parse import parse_qs, urlencode
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from claims.history import Filter, list_lines
 from claims.pages.claims import scope_of
@@ -17,6 +16,7 @@ from pools.models import Member, Pool
 from pools.pages import page, signed_in
 from pools.selectors import list_pools
 from project.kernel.regions import Opened, region
+from project.kernel.requiring import parse_moment
 
 LINES = 50
 DAY = timedelta(days=1)
@@ -75,10 +75,7 @@ def read_moment(text: str, now: datetime) -> datetime | None:
         return None
     if text == "now":
         return now
-    try:
-        moment = parse_datetime(text.replace(" ", "+"))
-    except ValueError:
-        return None
+    moment = parse_moment(text.replace(" ", "+"))
     if moment is None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
