@@ -14,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.backends.base.operations import BaseDatabaseOperations
 from django.test import Client
 
 from project.kernel import hints
@@ -40,6 +41,18 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """The thread that sends hints keeps a connection to the database that is about to be dropped."""
     yield
     hints.disconnect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def insistent() -> Iterator[None]:
+    """A test's tables are emptied while the web process may still answer a page that nobody waits for any more. TRUNCATE locks them in one
+    order, a page reads them in another: of that deadlock the page is the victim, not the test that has ended.
+    """
+    empty = BaseDatabaseOperations.execute_sql_flush
+    patience = [f"SET LOCAL {name}" for name in ("deadlock_timeout = '10min'", "lock_timeout = '1min'", "statement_timeout = 0")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseDatabaseOperations, "execute_sql_flush", lambda self, statements: empty(self, [*patience, *statements]))
+        yield
 
 
 @pytest.fixture(scope="session")
