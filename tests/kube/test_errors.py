@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pools.providers.kubernetes.client import Breaker
+from pools.providers.kubernetes.breaker import Breaker
 from pools.providers.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, NamespaceGone, explain, fields_of
 from project.kernel.operations import (
     Misconfigured,

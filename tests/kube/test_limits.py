@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pools.providers.kubernetes import client, oidc
+from pools.providers.kubernetes import calling, client, oidc
 from project.kernel.operations import Misconfigured, ProviderError
 from tests.agent.sockets import make_certificate
 from tests.local.kit import load
@@ -165,7 +165,7 @@ def api() -> client.Api:
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("answer", SLOW, ids=lambda answer: answer.__name__)
 def test_an_answer_that_does_not_end_is_given_up(begin: Begin, monkeypatch: pytest.MonkeyPatch, answer: Answer, is_secure: bool) -> None:
-    monkeypatch.setattr(client, "TOTAL", LIMIT)
+    monkeypatch.setattr(calling, "TOTAL", LIMIT)
     begin(answer, is_secure=is_secure)
     begun = time.monotonic()
     with pytest.raises(ProviderError, match="not complete after 0.5 s") as caught:
@@ -176,7 +176,7 @@ def test_an_answer_that_does_not_end_is_given_up(begin: Begin, monkeypatch: pyte
 
 
 def test_what_changes_something_is_given_up_too_and_asked_once(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TOTAL", LIMIT)
+    monkeypatch.setattr(calling, "TOTAL", LIMIT)
     slow = begin(in_its_body)
     with pytest.raises(ProviderError, match="not complete after 0.5 s"):
         api().create_pod({"metadata": {"name": "p"}})
@@ -185,7 +185,7 @@ def test_what_changes_something_is_given_up_too_and_asked_once(begin: Begin, mon
 
 def test_a_call_that_is_over_does_no_harm_to_the_next_on_its_connection(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call has a time of its own: many short ones may take longer together."""
-    monkeypatch.setattr(client, "TOTAL", LIMIT * load())
+    monkeypatch.setattr(calling, "TOTAL", LIMIT * load())
     slow = begin(at_once)
     found, until = api(), time.monotonic() + 2 * LIMIT * load()
     calls = 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pools.providers.base import MemberReport, MemberSnapshot, Seen
-from pools.providers.kubernetes import client, manifests, syncing
+from pools.providers.kubernetes import calling, client, manifests, syncing
 from project.kernel.operations import (
     ConflictError,
     Misconfigured,
@@ -289,7 +289,7 @@ def test_a_quota_that_is_used_up_is_said_as_such(bench: Bench) -> None:
 
 def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     member, _ = bench.run()
-    monkeypatch.setitem(client.Api._send.__kwdefaults__, "timeout", (3.0, 0.5))
+    monkeypatch.setattr(calling, "READ", 0.5)
     bench.space.world.hang("list", times=2)
     assert "does not answer" in refused(lambda: bench.see(member))
     bench.space.world.heal()

@@ -126,6 +126,11 @@ def too_slow(where: str, seconds: float) -> ProviderError:
     return ProviderError(f"{words} see what slows it down on the way.")
 
 
+def describe(error: BaseException) -> str:
+    text = str(getattr(error, "reason", "") or error) or type(error).__name__
+    return " ".join(text.split())[:200].rstrip(".")
+
+
 def message_of(body: Mapping[str, Any]) -> str:
     text = " ".join(str(body.get("message") or body.get("reason") or "it does not say why.").split())
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

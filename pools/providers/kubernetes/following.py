@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pools.providers.base import Follower, Tell
-from pools.providers.kubernetes.client import GONE, Api, Stream, api_for
+from pools.providers.kubernetes.calling import GONE
+from pools.providers.kubernetes.client import Api, api_for
 from pools.providers.kubernetes.errors import Call, Expired, explain
 from pools.providers.kubernetes.names import POOL, Object, number_in, select_all
+from pools.providers.kubernetes.stream import Stream
 from project.kernel.operations import ProviderError
 from project.kernel.policy import Backoff, delay_after
 
