@@ -18,6 +18,7 @@ from .journal import Journal
 from .made import name_platform
 from .poller import Poller
 from .processes import children, collect_orphans, end_all, list_marked, started_at
+from .rescue import rescue_state
 from .runner import NOT_HERE, Context, Run
 from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
@@ -74,6 +75,7 @@ class Agent:
                 self._report(record)
             elif record.phase != REPORTED:
                 record.status = record.fate
+                record.extra["rescued"] = rescue_state(context.state.folder, record)
                 self.lost.append(record)
                 self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
         self._try(self._sweep)

@@ -49,15 +49,18 @@ class Reporter:
 
     def report_lost(self) -> None:
         """Its end is known to the server; the log that exists is kept."""
-        self._ship_log()
+        kept = self.record.extra.get("rescued")
+        self._ship_log(f"Berth: its state was not saved, the agent keeps it as {kept}" if kept else "")
         if not self.context.quit_now.is_set():
             self._clear()
 
-    def _ship_log(self) -> None:
+    def _ship_log(self, last_words: str = "") -> None:
         """What an earlier start of the agent, or the thread beside the run, has not sent."""
         if not self.spool_folder.is_dir():
             return
         spool = Spool.again(self.spool_folder)
+        if last_words:
+            spool.say(last_words)
         spool.end()
         saying = self.context.journal.saying(self.record.name)
         shipper = Shipper(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import shutil
-import stat
 
 from .client import Client
-from .errors import TaskFailed
+from .errors import Stopped, TaskFailed
 from .folders import digest_file
 from .job import Job
 from .made import Made, find_errors, name_platform, plain
+from .rescue import mark_state, rescue_state
 from .shown import Shown, keep_shown, most_raw
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
@@ -25,10 +23,8 @@ VARIABLES = "berth.auto.tfvars.json"
 LOCK_TIMEOUT = "-lock-timeout=20s"
 NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
-LOCKED = ("Error acquiring the state lock", "state lock", "Error locking state")
+LOCKED = ("Error acquiring the state lock", "Error locking state")  # a backend that is slow says "Acquiring state lock" each time
 UNSAVED = ("Failed to save state", "Error saving state", "Failed to persist state", "errored.tfstate")
-RESCUED = "errored.tfstate"  # where the program leaves a state that its backend did not take
-LARGEST_STATE = 256_000_000
 CRASHED = (
     "panic: ",
     "Plugin did not respond",
@@ -84,10 +80,29 @@ def apply(job: Job, client: Client) -> Made:
         prepare(job, binary, origin)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     check_facts(saved, facts)
-    code = job.run([binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")], "apply", ENVIRONMENT)
+    code = run_apply(job, [binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")])
     if code != 0:
         raise failure(job, "apply", code)
     return Made("applied", code, digest=saved.digest, summary=read_applied(job.tail), facts=facts)
+
+
+def run_apply(job: Job, argv: list[str]) -> int:
+    """One that is told to end, or runs out of time, may do so because its backend does not take the state."""
+    mark_state(job)
+    try:
+        return job.run(argv, "apply", ENVIRONMENT)
+    except Stopped as error:
+        raise Stopped(f"{error}{where_rescued(job)}") from error
+    except TaskFailed as error:
+        where = where_rescued(job)
+        if where and job.stop.event.is_set():
+            raise Stopped(f"{job.stop.reason}{where}") from error
+        raise TaskFailed(error.code, f"{error.reason.rstrip('.')}{where}." if where else error.reason, error.exit_code) from error
+
+
+def where_rescued(job: Job) -> str:
+    kept = rescue_state(job.state.folder, job.record)
+    return f"; its state was not saved, the agent keeps it as {kept}" if kept else ""
 
 
 def prepare(job: Job, binary: str, origin: Origin) -> None:
@@ -142,34 +157,17 @@ def ask_version(job: Job, binary: str) -> dict[str, str]:
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     text, said = plain(job.tail), job.clean(find_errors(job.tail))
-    if any(sign in text for sign in LOCKED) and "Error" in text:
-        return TaskFailed("state_locked", f"Somebody else holds the lock of the state: {said}", code)
+    if stage == "apply" and any(sign in text for sign in UNSAVED):
+        kept = rescue_state(job.state.folder, job.record)
+        where = f"; the agent keeps it as {kept}" if kept else ""
+        return TaskFailed("state_not_saved", f"It was applied, and its state could not be saved{where}: {said}", code)
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
-    if stage == "apply" and any(sign in text for sign in UNSAVED):
-        return TaskFailed("state_not_saved", f"It was applied, and its state could not be saved{rescue_state(job)}: {said}", code)
+    if any(sign in text for sign in LOCKED):
+        return TaskFailed("state_locked", f"Somebody else holds the lock of the state: {said}", code)
     if "no space left on device" in text.lower():
         return TaskFailed("disk_full", f"The disk is full: {said}", code)
     return TaskFailed("init_failed" if stage == "init" else "exit_code", f"{stage} ended with exit code {code}: {said}", code)
-
-
-def rescue_state(job: Job) -> str:
-    """The only copy of what is true now: it must not go with its folder. The task may have planted a link there: only a plain file of one
-    name is read."""
-    kept = job.state.folder / "rescued" / f"{job.record.claim}-{job.record.generation}.tfstate"
-    with contextlib.suppress(OSError):
-        source = os.open(job.cwd / RESCUED, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(source, "rb") as data:
-            about = os.fstat(source)
-            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1 or about.st_size > LARGEST_STATE:
-                return ""
-            kept.parent.mkdir(mode=0o700, exist_ok=True)
-            with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
-                shutil.copyfileobj(data, copy)
-                copy.flush()
-                os.fsync(copy.fileno())
-        return f"; the agent keeps it as {kept}"
-    return ""
 
 
 def read_applied(tail: bytes) -> dict[str, int]:

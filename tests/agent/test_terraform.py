@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Agent
+from .conftest import Agent, until
 from .server import Server
 from .test_tofu import pack
 
@@ -28,8 +28,8 @@ CRASHED = "printf 'panic: runtime error\\n\\033[31mError: \\033[0mPlugin did not
 
 
 class Fake:
-    def __init__(self, server: Server, folder: Path) -> None:
-        self.server, self.folder, self.calls_file = server, folder, folder / "calls"
+    def __init__(self, server: Server, folder: Path, agent: Agent) -> None:
+        self.server, self.folder, self.calls_file, self.agent = server, folder, folder / "calls", agent
         self.program = folder / "terraform"
 
     def behave(self, **parts: str) -> None:
@@ -50,8 +50,8 @@ class Fake:
 def fake(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> Fake:
     folder = tmp_path / "bin"
     folder.mkdir()
-    start_agent(env={"PATH": f"{folder}:{os.environ['PATH']}", "TF_CLI_ARGS": "-destroy", "TF_LOG": "TRACE"})
-    fake = Fake(server, folder)
+    agent = start_agent(env={"PATH": f"{folder}:{os.environ['PATH']}", "TF_CLI_ARGS": "-destroy", "TF_LOG": "TRACE"})
+    fake = Fake(server, folder, agent)
     fake.behave()
     return fake
 
@@ -114,6 +114,66 @@ def test_how_an_apply_fails(part: str, code: str, fake: Fake) -> None:
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan)
     assert (result["outcome"], result["code"]) == ("failed", code)
+
+
+SLOW_LOCK = "echo 'Acquiring state lock. This may take a few moments...'; "  # printed wherever a backend takes its time with the lock
+STILL_LOCKED = "echo 'Releasing state lock. This may take a few moments...'; echo 'Error: Error releasing the state lock'; exit 1"
+UNSAVED = "echo state > errored.tfstate; echo 'Error: Failed to save state'; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ("echo 'Error: no such image'; exit 1", "exit_code"),
+        (CRASHED, "provider_crash"),
+        (UNSAVED, "state_not_saved"),
+        (STILL_LOCKED, "exit_code"),
+        (LOCKED, "state_locked"),
+    ],
+)
+def test_a_backend_that_is_slow_to_lock_hides_no_other_reason(part: str, code: str, fake: Fake) -> None:
+    planned = fake.run()
+    fake.behave(apply=SLOW_LOCK + part)
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan)
+    assert (result["outcome"], result["code"]) == ("failed", code), result
+    assert ("lock" in result["reason"]) == (part in (LOCKED, STILL_LOCKED))
+
+
+def rescued(folder: Path) -> list[str]:
+    return [file.read_text().strip() for file in (folder / "state/rescued").glob("1-11*.tfstate")]
+
+
+def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(fake: Fake, server: Server, tmp_path: Path) -> None:
+    planned = fake.run()
+    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' TERM; while true; do sleep 0.1; done")
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan, timeout_s=2)
+    assert (result["outcome"], result["code"]) == ("failed", "timeout")
+    assert rescued(tmp_path) == ["of the apply"] and "rescued" in result["reason"]
+    assert "rescued" in server.log(1, 11)
+
+
+def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fake: Fake, server: Server, tmp_path: Path) -> None:
+    planned = fake.run()
+    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' TERM; echo applying; while true; do sleep 0.1; done")
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
+    server.wait(lambda: "applying" in server.log(1, 11))
+    fake.agent.kill()
+    fake.agent.start()
+    server.wait(lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"]))
+    until(lambda: "rescued" in server.log(1, 11))
+    assert rescued(tmp_path) == ["of the apply"]
+
+
+def test_a_state_that_was_there_before_is_none_that_was_not_saved(fake: Fake, server: Server, tmp_path: Path) -> None:
+    fake.behave(apply="exit 1")
+    planned = fake.run(source=server.archive(pack({"errored.tfstate": "of somebody\n"})))
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan, source=server.archive(pack({"errored.tfstate": "of somebody\n"})))
+    assert (result["outcome"], result["code"]) == ("failed", "exit_code")
+    assert rescued(tmp_path) == []
 
 
 @pytest.mark.parametrize("binary", ["no-such", "../terraform", "a b", "-x", "/no/such"])

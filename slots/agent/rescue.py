@@ -1,0 +1,59 @@
+"""The state that a backend did not take: the program leaves it in its folder, which goes. It is the only copy of what is true now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .folders import PLAIN, entered
+from .state import Record
+
+if TYPE_CHECKING:
+    from .job import Job
+
+RESCUED = "errored.tfstate"
+LARGEST = 256_000_000
+
+
+def mark_state(job: Job) -> None:
+    """Before the apply: where it would lie, and whether one lies there already. Written down with the process that begins."""
+    source = os.path.realpath(job.folder.source)
+    inside = os.path.relpath(os.path.realpath(job.cwd), source)
+    job.record.extra["state"] = [source, inside, stamp_of(Path(source), inside)]
+
+
+def rescue_state(state: Path, record: Record) -> str:
+    """Where it is kept from here on; empty: there is none. The task may have planted a link there: only a plain file of one name counts."""
+    source, inside, before = record.extra.get("state") or ("", "", "")
+    if not source or stamp_of(Path(source), inside) in ("", before):
+        return ""
+    kept = state / "rescued" / f"{record.name}.tfstate"
+    with contextlib.suppress(OSError), entered(Path(source), inside) as folder:
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            copy(folder, kept)
+        except OSError:  # a full disk has room for a name
+            os.replace(RESCUED, kept, src_dir_fd=folder)
+        return str(kept)
+    return ""
+
+
+def copy(folder: int, kept: Path) -> None:
+    with open(os.open(RESCUED, PLAIN, dir_fd=folder), "rb") as data:
+        with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as into:
+            shutil.copyfileobj(data, into)
+            into.flush()
+            os.fsync(into.fileno())
+
+
+def stamp_of(source: Path, inside: str) -> str:
+    """Which file it is; empty: there is none that could be one."""
+    with contextlib.suppress(OSError), entered(source, inside) as folder:
+        found = os.stat(RESCUED, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= LARGEST:
+            return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
+    return ""
