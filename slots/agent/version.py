@@ -32,6 +32,7 @@ MODULES = (
         "processes",
         "redaction",
         "reporting",
+        "rescue",
         "runner",
         "shipping",
         "shown",
