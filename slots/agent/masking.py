@@ -3,36 +3,72 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
+import re
 import urllib.parse
-from typing import Iterable
+from typing import Iterable, Iterator
 
 MASK = b"***"
 SHORTEST_LINE = 6  # of a secret with several lines, each line this long is a secret, too
 SHORTEST_ENCODED = 6  # shorter ones, encoded, would be found everywhere
+WIDTHS = (64, 76)  # of lines of base64: openssl's, and base64's own
+LONGEST_BROKEN = 8_000  # each line is looked for: not those of a larger one
+PERCENT = re.compile("%..")
 
 
 def spell(values: Iterable[str]) -> list[bytes]:
-    """Each secret as it may be printed: as it is, line by line, and in the usual encodings."""
+    """Each secret as it may be printed: as it is, line by line, and as programs write it for others."""
     found: set[bytes] = set()
     for value in values:
-        raw = value.encode("utf-8", "surrogateescape")
-        found.add(raw)
         stripped = value.strip()
-        found.add(stripped.encode("utf-8", "surrogateescape"))
-        lines = value.splitlines()
+        plain = {value.strip("\r\n"), stripped}  # the line break after it is nothing to hide
+        found.update(map(as_bytes, plain))
+        lines = stripped.splitlines()
         if len(lines) > 1:
-            found.update(line.strip().encode("utf-8", "surrogateescape") for line in lines if len(line.strip()) >= SHORTEST_LINE)
+            found.update(as_bytes(line.strip()) for line in lines if len(line.strip()) >= SHORTEST_LINE)
         if len(stripped) >= SHORTEST_ENCODED:
-            for text in {value, stripped}:
-                data = text.encode("utf-8", "surrogateescape")
-                found.add(base64.b64encode(data))
-                found.add(base64.urlsafe_b64encode(data))
-                found.add(urllib.parse.quote_from_bytes(data, safe="").encode())
-                found.add(json.dumps(text)[1:-1].encode("utf-8", "surrogateescape"))
-                found.add(json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape"))
+            for text in plain:
+                found.update(map(as_bytes, list_quoted(text)))
+            for text in {value, *plain}:
+                found.update(list_encoded(as_bytes(text)))
     found.discard(b"")
     return sorted(found, key=lambda secret: (-len(secret), secret))
+
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def list_quoted(text: str) -> Iterator[str]:
+    """In JSON (also as Go writes it, and inside of another JSON text), in HTML, between a shell's quotes."""
+    yield json.dumps(text)[1:-1]
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    yield written
+    yield written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    yield json.dumps(written, ensure_ascii=False)[1:-1]
+    yield html.escape(text)
+    yield html.escape(text, quote=False)
+    yield text.replace("'", "'\\''")
+    yield text.replace("'", "'\"'\"'")
+
+
+def list_encoded(data: bytes) -> Iterator[bytes]:
+    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also broken into lines; in URLs; in hex."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(data)
+        for shift, skipped in enumerate((0, 2, 3)):  # the characters in which the bytes before have a part
+            yield encode(b"\0" * shift + data)[skipped : (shift + len(data)) * 8 // 6]
+    whole = base64.b64encode(data)[: len(data) * 8 // 6]
+    for width in WIDTHS if len(data) <= LONGEST_BROKEN else ():
+        if len(whole) > width:
+            yield from (line for at in range(0, len(whole), width) if len(line := whole[at : at + width]) >= SHORTEST_LINE)
+    for safe in ("", "/", "!'()*"):
+        for text in (urllib.parse.quote_from_bytes(data, safe), urllib.parse.quote_from_bytes(data, f"{safe} ").replace(" ", "+")):
+            yield text.encode()
+            yield PERCENT.sub(lambda code: code[0].lower(), text).encode()
+    yield data.hex().encode()
+    yield data.hex().upper().encode()
 
 
 class Masker:

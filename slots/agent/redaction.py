@@ -146,9 +146,11 @@ def sensitive_variables(plan: dict[str, Any]) -> set[str]:
 
 
 def list_texts(value: Any) -> list[str]:
-    """All texts in it. What a provider makes of a sensitive variable, it need not mark."""
+    """All texts and numbers in it. What a provider makes of a sensitive variable, it need not mark."""
     if isinstance(value, str):
         return [value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [str(value)]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for one in inner for text in list_texts(one)]
 

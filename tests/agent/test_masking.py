@@ -2,6 +2,9 @@
 
 import base64
 import itertools
+import json
+import re
+import urllib.parse
 
 import pytest
 from hypothesis import given
@@ -65,6 +68,53 @@ def test_usual_spellings(printed: str) -> None:
     masked = mask_text(printed, spell(["tr0ub4dor&3"]))
     assert "tr0ub4dor" not in masked
     assert "***" in masked
+
+
+def wrapped(text: str, width: int) -> str:
+    return "\n".join(text[at : at + width] for at in range(0, len(text), width))
+
+
+KEY = "tr0ub4dor&3/<correct>"
+LONG = "".join(f"{number:03}correct-horse" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        base64.b64encode(f"{KEY}\n".encode()).decode(),  # echo "$KEY" | base64
+        base64.b64encode(f"git:{KEY}".encode()).decode(),  # Authorization: Basic ...
+        base64.b64encode(f"user1:{KEY}:more".encode()).decode(),
+        base64.urlsafe_b64encode(f"ab{KEY}c".encode()).decode(),
+        urllib.parse.quote(KEY),  # with its slashes
+        urllib.parse.quote_plus(KEY),
+        re.sub("%..", lambda found: found[0].lower(), urllib.parse.quote(KEY, safe="")),
+        json.dumps({"key": KEY}).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # as Go writes it
+        KEY.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
+        KEY.encode().hex(),
+        KEY.encode().hex().upper(),
+    ],
+)
+def test_spellings_in_which_programs_pass_a_secret_on(printed: str) -> None:
+    masked = mask_text(f"curl -H '{printed}' x", spell([KEY]))
+    assert "***" in masked and masked.startswith("curl -H '") and masked.endswith("' x")
+    assert len(masked) < len(printed) / 2 + 20, masked
+
+
+@pytest.mark.parametrize("width", [64, 76])
+def test_a_long_secret_in_base64_is_masked_though_its_lines_are_broken(width: int) -> None:
+    printed = wrapped(base64.b64encode(LONG.encode()).decode(), width)
+    masked = mask_text(printed, spell([LONG]))
+    assert not any(line in masked for line in printed.splitlines() if len(line) == width)
+
+
+def test_a_quote_in_a_secret_as_shells_write_it() -> None:
+    secrets = spell(["it's-secret"])
+    for printed in ("+ echo 'it'\\''s-secret'", "+ echo 'it'\"'\"'s-secret'"):
+        assert "secret" not in mask_text(printed, secrets)
+
+
+def test_line_breaks_stay_where_a_secret_ends_with_one() -> None:
+    assert mask_text("a swordfish\nb\n", spell(["swordfish\n"])) == "a ***\nb\n"
 
 
 def test_a_key_of_several_lines_is_masked_line_by_line() -> None:

@@ -137,3 +137,13 @@ def test_what_a_provider_made_of_a_sensitive_variable_is_masked_though_nothing_m
         "actions": ["update"], "before": {"output": "first ***", "on": True}, "after": {"region": "eu-central-1"},
     }  # fmt: skip
     assert kept["variables"]["short"] == {"value": SENSITIVE}
+
+
+def test_a_sensitive_number_is_masked_where_it_comes_back_as_a_number_or_in_a_text() -> None:
+    made = plan()
+    made["variables"] = {"account": {"value": 471147114711}, "count": {"value": 3}}
+    made["configuration"] = {"root_module": {"variables": {"account": {"sensitive": True}, "count": {"sensitive": True}}}}
+    change = {"actions": ["update"], "before": {"id": 471147114711, "arn": "arn:471147114711:x", "n": 3}, "after": {"n": 4}}
+    made["resource_changes"] = [{"address": "terraform_data.a", "change": change}]
+    kept = redact_plan(made, [])
+    assert kept["resource_changes"][0]["change"]["before"] == {"id": "***", "arn": "arn:***:x", "n": 3}
