@@ -47,7 +47,7 @@ def near(name: object, known: Collection[str], what: str = "Known") -> str:
 def read_mapping(value: Any, where: str, known: Collection[str], faults: Faults, required: Iterable[str] = ()) -> Mapping[str, Any]:
     """A mapping with none but these fields. What is unknown is named, and left out of the answer."""
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; it has fields of its own.", f"Known fields: {', '.join(sorted(known))}.")
+        faults.add(where, f"This is {kind_of(value)}, not an object with fields.", f"Known fields: {', '.join(sorted(known))}.")
         return {}
     unknown = [name for name in value if name not in known]
     for name in unknown[:MOST_UNKNOWN]:

@@ -16,7 +16,7 @@ from pools.access import Identity
 from pools.authentication import identify, recall_bearer
 from pools.endpoint import Endpoint, refuse_unknown_query
 from project.kernel.actor import acting_as
-from project.kernel.api import read_json
+from project.kernel.api import read_json, refuse_encoded
 from project.kernel.errors import BerthError, TooLarge
 from project.kernel.later import Later, threads_of, was_tried
 from project.kernel.problems import CONTENT_TYPE, describe
@@ -58,12 +58,14 @@ class Call:
         body = self.request.body
         if not body:
             return {}
+        refuse_encoded(self.request.META)
         if self.request.content_type != JSON:
             raise UnsupportedMediaType(self.request.content_type or "")
         return read_json(body)
 
     def read_raw(self, limit: int, what: str, types: Collection[str] = ()) -> bytes:
         """The body as it is. Django's own limit is for forms and JSON; this one is the caller's."""
+        refuse_encoded(self.request.META)
         if types and self.request.content_type not in types:
             raise UnsupportedMediaType(self.request.content_type or "")
         data = self.request.read(limit + 1)

@@ -144,7 +144,7 @@ def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; it has fields of its own.")
+        faults.add(where, f"This is {kind_of(value)}, not an object with fields.")
         return {}
     return value
 

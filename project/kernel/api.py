@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from datetime import datetime
 from typing import IO, Any
@@ -14,7 +15,7 @@ from rest_framework.exceptions import ErrorDetail, ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from .problems import PreconditionFailed, PreconditionRequired, problem_handler
+from .problems import EncodedBody, PreconditionFailed, PreconditionRequired, problem_handler
 
 __all__ = ["problem_handler"]
 
@@ -30,15 +31,26 @@ class JSONInput(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+        if parser_context is not None:
+            refuse_encoded(parser_context["request"].META)
         return read_json(stream.read())
 
 
+def refuse_encoded(meta: Mapping[str, Any]) -> None:
+    if meta.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in ("", "identity"):
+        raise EncodedBody
+
+
 def read_json(body: bytes) -> Any:
+    if body.startswith(BOM_UTF8):  # some write it at the head of whatever they send
+        body = body[len(BOM_UTF8) :]
     try:
         value = _decoder().decode(body.decode())
+    except UnicodeDecodeError as error:
+        raise ParseError(f"The body is not UTF-8: the byte at {error.start} is none of it.")
     except RecursionError:
         raise ParseError("The body is nested too deep.")
-    except ValueError as error:  # also what is not UTF-8
+    except ValueError as error:
         raise ParseError(f"The body is not JSON: {error}")
     # Only an escape can bring what no text may hold, and a body is not nested deeper than it has brackets.
     if b"\\u" in body or body.count(b"[") + body.count(b"{") >= DEEPEST:

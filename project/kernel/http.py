@@ -39,6 +39,7 @@ Send = Callable[[Message], Awaitable[None]]
 CHUNK = 64 * 1024
 LARGE_AT_ONCE = 4  # large bodies that are read at the same time; the others wait in their sockets
 LARGE = 1_000_000  # bytes of a body that is only read of somebody who is known, where a guard says so
+PASSED, PASSED_FOR = 64_000_000, 5.0  # bytes and seconds of a refused body that are taken in and dropped
 SHORT = 16 * 1024  # bytes that are read and checked while others wait for the event loop
 
 logger = logging.getLogger(__name__)
@@ -66,13 +67,15 @@ class Http(ASGIHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         limit, guard = self.limit(scope)
         if guard and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
-            await refuse_unread(send, refused, list_headers(refused))
+            await refuse_unread(send, refused, list_headers(refused), unread_of(scope, receive))
             return
         try:
+            if length_of(scope) > limit:
+                raise TooLarge
             async with self.turns if is_large(scope) else contextlib.nullcontext():
                 body = await read(receive, limit)
         except TooLarge:
-            await refuse_large(send)
+            await refuse_large(send, limit, unread_of(scope, receive))
             return
         except Gone:
             return
@@ -187,10 +190,9 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
         await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
-async def refuse_large(send: Send) -> None:
-    """The rest is not read; the connection ends."""
-    body = problem(413, "too_large", "This body is larger than what is accepted here.")
-    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())])
+async def refuse_large(send: Send, limit: int, unread: Receive | None) -> None:
+    body = problem(413, "too_large", f"This body is larger than the {limit} bytes that are accepted here.", limit=limit)
+    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())], unread)
 
 
 def say_stopping() -> HttpResponse:
@@ -207,9 +209,35 @@ def say_stopping() -> HttpResponse:
     return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
 
 
-async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]]) -> None:
+async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]], unread: Receive | None = None) -> None:
+    """The connection ends after it. Most programs read no answer before they have sent their body, and would only see the connection
+    break: so what still comes is passed over, for a while."""
     await send({"type": "http.response.start", "status": response.status_code, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": response.content})
+    if unread is not None:
+        await send({"type": "http.response.body", "body": response.content, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PASSED_FOR):
+                await pass_over(unread, PASSED)
+    await send({"type": "http.response.body", "body": b"" if unread is not None else response.content})
+
+
+async def pass_over(receive: Receive, most: int) -> None:
+    while most > 0:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+        most -= len(message.get("body", b""))
+
+
+def unread_of(scope: Scope, receive: Receive) -> Receive | None:
+    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now never will."""
+    return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
+
+
+def length_of(scope: Scope) -> int:
+    """Of its body, as far as it is said."""
+    length = dict(scope["headers"]).get(b"content-length", b"")
+    return int(length) if length.isdigit() and len(length) < 20 else 0
 
 
 def is_short(scope: Scope, body: bytes) -> bool:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from django.conf import settings
 from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 
+from .problems import redirect_call
 from .sessions import is_over, note_seen
 
 Answer = Callable[[HttpRequest], HttpResponse]
@@ -30,6 +33,17 @@ class SecurityHeaders:
             for cookie in response.cookies.values():
                 cookie["secure"] = True
         return response
+
+
+class Addresses(CommonMiddleware):
+    """A call whose address lacks the slash at its end is sent on as it is. Django's own redirect makes a GET of a POST: whoever follows it
+    would get the list, with 200, and believe that something was made."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+        if request.method not in ("GET", "HEAD") and request.path_info.startswith("/api/") and self.should_redirect_with_slash(request):
+            request.get_host()  # refused before it stands in an answer
+            return redirect_call(request.get_full_path(force_append_slash=True))
+        return super().process_request(request)
 
 
 class SessionLimits:

@@ -1,5 +1,6 @@
 """Every refusal over HTTP in one shape: RFC 9457 problem details, with the field, the reason and the way out."""
 
+import json
 import logging
 import sys
 import uuid
@@ -11,7 +12,8 @@ from typing import Any
 from django.core import exceptions as django_errors
 from django.db import DataError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponsePermanentRedirect, JsonResponse
+from django.urls import Resolver404
 from django.views import defaults
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -49,6 +51,15 @@ WAYS_OUT = {
     500: "Sending it again may work. If not, tell whoever runs this server, with the id.",
     503: "Send it again after a second.",
 }
+
+
+class EncodedBody(drf.APIException):
+    """A compressed body could be made of anything, and grow without end."""
+
+    status_code = 415
+    default_code = "encoded_body"
+    default_detail = "The body is encoded (Content-Encoding), and is read here as it is only."
+    way_out = "Send it uncompressed, without the header Content-Encoding."
 
 
 class PreconditionFailed(berth.BerthError):
@@ -124,7 +135,10 @@ def is_for_programs(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _respond(exception) if is_for_programs(request) else defaults.bad_request(request, exception)
+    if is_for_programs(request):
+        return _respond(exception)
+    page = "400-host.html" if isinstance(exception, django_errors.DisallowedHost) else "400.html"
+    return defaults.bad_request(request, exception, page)
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
@@ -132,7 +146,19 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _respond(Http404()) if is_for_programs(request) else defaults.page_not_found(request, exception)
+    if not is_for_programs(request):
+        return defaults.page_not_found(request, exception)
+    if isinstance(exception, Resolver404):
+        way_out = "The addresses are at /api/docs/; each ends with a slash."
+        return _respond(berth.NotFound("There is nothing under this address.", way_out=way_out))
+    return _respond(Http404())
+
+
+def redirect_call(location: str) -> HttpResponse:
+    """308: the same call, body and all, at the other address. Who follows nothing is told what is wrong."""
+    detail = "This address ends with a slash; nothing was done."
+    body = problem(308, "slash_missing", detail, f"Send the same call to {location}.")
+    return HttpResponsePermanentRedirect(location, preserve_request=True, content=json.dumps(body), content_type=CONTENT_TYPE)
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
@@ -166,6 +192,12 @@ def _translate(error: BaseException) -> BaseException:
             return berth.Invalid(fields=list(list_faults(error.message_dict if hasattr(error, "error_dict") else error.messages)))
         case django_errors.RequestDataTooBig():
             return drf.APIException(detail="The body is larger than what is accepted here.", code="too_large")
+        case django_errors.DisallowedHost():
+            return berth.Invalid(
+                "This server does not answer to the name under which it was asked.",
+                code="unknown_host",
+                way_out="Ask it by a name it knows; whoever runs it names more of them in BERTH_HOSTS.",
+            )
         case django_errors.SuspiciousOperation() | django_errors.BadRequest():
             return berth.Invalid("The request cannot be read: it is not put together as HTTP wants it.", code="bad_request")
         case UnicodeEncodeError():
@@ -215,6 +247,8 @@ def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, st
         case drf.Throttled():
             code = "too_many"
             headers["Retry-After"] = str(max(1, round(getattr(error, "wait", None) or 1)))
+        case EncodedBody():
+            headers["Accept-Encoding"] = "identity"
         case drf.UnsupportedMediaType():
             detail = "The body is of a type that is not read here."
         case drf.ParseError():

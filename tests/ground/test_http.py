@@ -92,6 +92,30 @@ async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) 
     assert status == 413 and b"too_large" in body
 
 
+@pytest.mark.parametrize("expects", [False, True])
+async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool) -> None:
+    """A program that sends to the end before it reads would see the connection break. One that asked first has sent nothing."""
+    parts, size, sent = 40, 100_000, list[dict[str, Any]]()
+    taken: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        taken.append(len(sent))
+        return {"type": "http.request", "body": b"x" * size, "more_body": len(taken) < parts}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-length", str(parts * size).encode()),
+        *([(b"expect", b"100-continue")] if expects else []),
+    ]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
+    await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
+    assert sent[0]["status"] == 413 and b"1000000 bytes" in sent[1]["body"]
+    assert (len(taken), not sent[-1].get("more_body")) == (0 if expects else parts, True)
+
+
 class Slow:
     """A body that comes as far as it is let."""
 
@@ -121,6 +145,7 @@ class Slow:
 @pytest.mark.parametrize("is_said", [True, False])
 async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_said: bool) -> None:
     """Or a few callers with all that they may send fill the memory. Whose size is not said counts as large."""
+    http.bodies = [(fits, 2 * handler.LARGE, guard) for fits, _, guard in http.bodies]
     large = [Slow(handler.LARGE + 1, is_said) for _ in range(handler.LARGE_AT_ONCE + 1)]
     tasks = []
     for slow in large:

@@ -51,6 +51,7 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
     "django validation": (django_errors.ValidationError({"name": ["too long"]}), 400, "invalid"),
     "django validation list": (django_errors.ValidationError(["too long", "too short"]), 400, "invalid"),
     "suspicious": (django_errors.SuspiciousOperation("x"), 400, "bad_request"),
+    "unknown host": (django_errors.DisallowedHost("x"), 400, "unknown_host"),
     "too big": (django_errors.RequestDataTooBig("x"), 413, "too_large"),
     "drf validation": (drf.ValidationError({"a": ["x"]}), 400, "invalid"),
     "drf not found": (drf.NotFound(), 404, "not_found"),
@@ -247,7 +248,40 @@ def test_a_method_that_is_not_there_is_405_and_names_those_that_are(client):
 
 
 def test_an_address_that_is_not_there_is_404(client):
-    check_problem(client.get("/api/v1/nothing/"), 404, "not_found")
+    body = check_problem(client.get("/api/v1/nothing/"), 404, "not_found")
+    assert "/api/docs/" in body["way_out"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_call_without_the_last_slash_is_sent_on_as_it_is(client, method):
+    """301 would make a GET of it: whoever follows that gets a list, and believes that something was made."""
+    answer = client.generic(method, "/api/v1/raise/x?a=1", b"{}", content_type="application/json")
+    body = check_problem(answer, 308, "slash_missing")
+    assert (answer["Location"], "/api/v1/raise/x/?a=1" in body["way_out"]) == ("/api/v1/raise/x/?a=1", True)
+
+
+def test_a_call_that_follows_gets_its_answer(client):
+    answer = client.post("/api/v1/raise/x", '{"a": 1}', content_type="application/json", follow=True)
+    assert (answer.status_code, answer.json()) == (200, {"a": 1})
+
+
+def test_an_address_that_is_not_there_with_a_slash_either_is_404(client):
+    check_problem(client.post("/api/v1/nothing", "{}", content_type="application/json"), 404, "not_found")
+
+
+def test_a_name_that_is_not_ours_is_told_as_that(client, settings):
+    settings.ALLOWED_HOSTS = ["berth.example"]
+    body = check_problem(client.get("/api/v1/raise/x/", headers={"Host": "evil.example"}), 400, "unknown_host")
+    assert "BERTH_HOSTS" in body["way_out"]
+    page = client.get("/plain/x/", headers={"Host": "evil.example", "Accept": "text/html"})
+    assert (page.status_code, b"BERTH_HOSTS" in page.content) == (400, True)
+
+
+def test_a_body_that_is_compressed_is_415_and_says_so(client):
+    send = {"data": b"\x1f\x8b", "content_type": "application/json", "headers": {"Content-Encoding": "gzip"}}
+    answer = client.post("/api/v1/raise/x/", **send)
+    assert "uncompressed" in check_problem(answer, 415, "encoded_body")["way_out"]
+    assert answer["Accept-Encoding"] == "identity"
 
 
 def test_another_media_type_is_415(client):
@@ -262,7 +296,7 @@ def test_a_media_type_we_do_not_give_is_406(client):
     ("body", "said"),
     [
         (b"{", "not JSON"),
-        (b"\xff", "not JSON"),
+        (b"\xff", "not UTF-8"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "-Infinity"),
         (b'{"a": 1, "a": 2}', "'a' twice"),
@@ -282,6 +316,10 @@ def test_a_body_that_is_not_json_as_it_should_be_is_refused(client, body, said):
 @pytest.mark.parametrize("value", [0, "ü 🚢", [], {"a": {"b": [1.5, True, None]}}, 10**15])
 def test_any_other_json_comes_through(client, value):
     assert client.post("/api/v1/raise/x/", json.dumps(value), content_type="application/json").json() == value
+
+
+def test_a_byte_order_mark_is_passed_over(client):
+    assert client.generic("POST", "/api/v1/raise/x/", b"\xef\xbb\xbf[1]", content_type="application/json").json() == [1]
 
 
 def post(client: Client, value: Any) -> Any:

@@ -5,6 +5,7 @@ It imports no Django: what needs the database's schema is `manage.py prepare`, a
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ APART = ["allocate", "finalize", "scale", "watch", "relay"]  # with BERTH_APART=
 WORKER = ["-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "project.celery", "worker"]
 WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "--hostname", "worker@berth"]
 WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
+LOOPBACK = ("127.0.0.1", "::1", "localhost")  # as in project.settings.local
 PATIENCE = 20.0  # seconds that the others leave to web
 SHORT = 150_000_000  # bytes of free disk
 AGENT_PATIENCE = 1.0  # seconds for agents that are still there when all else has ended
@@ -37,7 +40,7 @@ class Up:
         self.home = Home(env.home())
         self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
         self.port = os.environ.get("BERTH_PORT") or "8000"
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.address, self.address)  # noqa: S104
+        shown = ANYWHERE.get(self.address, self.address)
         self.url = f"http://{f'[{shown}]' if ':' in shown and '[' not in shown else shown}:{self.port}/"
         self.environment = {**os.environ, **SMALL, "BERTH_HOME": str(self.home.path)}
         self.environment.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
@@ -149,6 +152,9 @@ class Up:
         file = self.home.path / "admin-password"
         shown = self.home.path / "admin-password-shown"
         self.supervisor.say(f"ready after {self.elapsed()}")
+        if self.address not in LOOPBACK:
+            names = [socket.gethostname(), *([] if self.address in ANYWHERE else [self.address]), *env.list_words("BERTH_HOSTS")]
+            self.supervisor.say(f"from elsewhere it answers to {', '.join(names)}; BERTH_HOSTS names more, with commas between")
         if not file.exists():
             self.supervisor.say(f"open {self.url}")
         elif shown.exists():
