@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from pools.providers.kubernetes import client
 from slots.controllers import Watcher
 from tests.conformance.harness import KubeHarness
+from tests.kube.slow import Answer, Begin, Slow
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +37,29 @@ def watcher() -> Iterator[Watcher]:
     watcher = Watcher()
     yield watcher
     watcher.close()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    """A server, and a kubeconfig that leads there."""
+    begun = list[Slow]()
+
+    def begin(answer: Answer, *, is_secure: bool = False, user: Any = None, name: str = "127.0.0.1", more: Any = None) -> Slow:
+        slow = Slow(tmp_path, answer, is_secure=is_secure)
+        begun.append(slow)
+        trusts = {"certificate-authority": slow.authority} if is_secure else {}
+        text = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "slow",
+            "clusters": [{"name": "c", "cluster": {"server": slow.url.replace("127.0.0.1", name)} | trusts | (more or {})}],
+            "users": [{"name": "u", "user": (user(slow) if user else {"token": "t"})}],
+            "contexts": [{"name": "slow", "context": {"cluster": "c", "user": "u"}}],
+        }  # fmt: skip
+        (tmp_path / "config").write_text(yaml.safe_dump(text))
+        monkeypatch.setenv("BERTH_KUBECONFIG", str(tmp_path / "config"))
+        client.forget()
+        return slow
+
+    yield begin
+    client.forget()
+    for slow in begun:
+        slow.close()

@@ -12,9 +12,9 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 
+from pools.providers.kubernetes.clocks import Clock, within
 from pools.providers.kubernetes.doors import forget
 from pools.providers.kubernetes.errors import Call, describe, explain, too_slow, unreachable
-from pools.providers.kubernetes.limits import Clock, within
 from pools.providers.kubernetes.signing import Connection
 from project.kernel.operations import Misconfigured, ProviderError, Unauthorised
 

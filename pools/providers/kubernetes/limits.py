@@ -1,61 +1,15 @@
-"""How long a call may take as a whole. The timeouts of a socket begin anew with each byte that comes: a server that sends one now and then
-would hold its caller for ever. Here what a call goes through is shut when its time is over, and whoever reads there finds the end."""
+"""Connections that heed a clock. The timeouts of a socket begin anew with each byte that comes: a server that sends one now and then would
+hold its caller for ever. And the system's own look-up of a name has none at all."""
 
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-_of_thread = threading.local()
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameResolutionError
 
-
-class Clock:
-    """Of one call."""
-
-    def __init__(self, seconds: float) -> None:
-        self.is_over = False
-        self._is_done = False
-        self._socket: Any = None
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self._ring)
-        self._timer.daemon = True
-
-    def start(self) -> None:
-        self._timer.start()
-
-    def end(self) -> None:
-        """From now on its connection may be another call's."""
-        with self._lock:
-            self._is_done = True
-        self._timer.cancel()
-
-    def hold(self, found: Any) -> None:
-        with self._lock:
-            self._socket = found
-            if self.is_over:
-                raise TimeoutError("its time is over")
-
-    def _ring(self) -> None:
-        with self._lock:
-            if self._is_done:
-                return
-            self.is_over = True
-            if self._socket is not None:
-                shut(self._socket)
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[Clock]:
-    """Every connection that this thread uses in here, if its pool is limited, ends after so long."""
-    outer, clock = getattr(_of_thread, "clock", None), Clock(seconds)
-    _of_thread.clock = clock
-    clock.start()
-    try:
-        yield clock
-    finally:
-        clock.end()
-        _of_thread.clock = outer
+from pools.providers.kubernetes import lookups
+from pools.providers.kubernetes.clocks import clock_here
 
 
 def limit_pools(manager: Any) -> None:
@@ -65,7 +19,9 @@ def limit_pools(manager: Any) -> None:
 
 def _limited(kind: Any) -> Any:
     connection = kind.ConnectionCls
-    heeding = type(f"Heeding{connection.__name__}", (_Heeding, connection), {})
+    resolves = connection._new_conn is HTTPConnection._new_conn  # one for SOCKS connects in a way of its own
+    bases = (_Heeding, *((_Resolving,) if resolves else ()), connection)
+    heeding = type(f"Heeding{connection.__name__}", bases, {})
     return type(f"Limited{kind.__name__}", (kind,), {"ConnectionCls": heeding})
 
 
@@ -74,7 +30,7 @@ class _Heeding:
 
     def _new_conn(self) -> Any:
         found = super()._new_conn()  # type: ignore[misc]
-        _hold(found)  # what a proxy says comes before TLS, which has a limit of its own
+        _hold(found)  # what a proxy says, and the handshake of TLS, are to come
         return found
 
     def connect(self) -> None:
@@ -87,14 +43,43 @@ class _Heeding:
         super().request(*arguments, **more)  # type: ignore[misc]
 
 
+class _Resolving:
+    host: str
+    port: int
+    _dns_host: str
+
+    def _new_conn(self) -> Any:
+        """To one of its addresses, one after the other. The certificate is still that of the name."""
+        name, addresses = self._dns_host, self._find()
+        try:
+            for address in addresses[:-1]:
+                self._dns_host = address
+                with suppress(ConnectTimeoutError):
+                    return super()._new_conn()  # type: ignore[misc]
+                _check_time()
+            self._dns_host = addresses[-1]
+            return super()._new_conn()  # type: ignore[misc]
+        finally:
+            self._dns_host = name
+
+    def _find(self) -> list[str]:
+        clock = clock_here()
+        seconds = lookups.PATIENCE if clock is None else min(lookups.PATIENCE, clock.left)
+        try:
+            return lookups.look_up(self._dns_host, self.port, seconds)
+        except socket.gaierror as error:
+            connection: Any = self
+            raise NameResolutionError(self.host, connection, error) from error
+        except UnicodeError as error:
+            raise LocationParseError(f"'{self.host}', label empty or too long") from error
+
+
 def _hold(found: Any) -> None:
-    clock: Clock | None = getattr(_of_thread, "clock", None)
-    if clock is not None:
+    if (clock := clock_here()) is not None:
         clock.hold(found)
 
 
-def shut(found: Any) -> None:
-    """While another thread reads there, so past TLS: its own way to say so is for the thread that reads."""
-    inner = getattr(found, "socket", found)
-    with suppress(OSError):
-        socket.socket.shutdown(inner, socket.SHUT_RDWR)
+def _check_time() -> None:
+    clock = clock_here()
+    if clock is not None and clock.is_over:
+        raise TimeoutError("its time is over")

@@ -9,7 +9,8 @@ from typing import Any
 
 import urllib3
 
-from pools.providers.kubernetes.limits import limit_pools, within
+from pools.providers.kubernetes.clocks import within
+from pools.providers.kubernetes.limits import limit_pools
 from project.kernel.operations import Misconfigured, ProviderError
 
 PATIENCE = 10.0  # seconds for all of it

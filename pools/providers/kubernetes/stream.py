@@ -1,11 +1,10 @@
 """A watch, line by line."""
 
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
+from pools.providers.kubernetes.clocks import Handle
 from pools.providers.kubernetes.names import Object
 
 LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of it
@@ -16,6 +15,8 @@ class Stream:
 
     def __init__(self, response: Any) -> None:
         self._response = response
+        sock = getattr(getattr(response, "connection", None), "sock", None)
+        self._handle = None if sock is None else Handle(sock)
 
     def __iter__(self) -> Iterator[Object]:
         buffer = bytearray()
@@ -31,11 +32,11 @@ class Stream:
 
     def break_off(self) -> None:
         """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
-        found = getattr(getattr(self._response, "connection", None), "sock", None)
-        if found is not None:
-            with suppress(OSError):
-                found.shutdown(socket.SHUT_RDWR)
+        if self._handle is not None:
+            self._handle.shut()
 
     def close(self) -> None:
         """By the thread that reads. What was not read to its end is not used again."""
         self._response.close()
+        if self._handle is not None:
+            self._handle.close()
