@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from claims.runs.asked import why_not_path
 from project.kernel.errors import Refused
@@ -23,6 +23,9 @@ HIGHEST_RATIO = 200
 MOST_FILES = 20_000
 MOST_PACKED = 32 * MB
 GZIP, ZIP = b"\x1f\x8b", b"PK"
+ZIP_ENTRY = b"PK\x01\x02"  # each name in a zip's list begins so
+ABOUT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+LONGEST_WORDS = MB  # what a tar says about one file before it: read as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def repack(data: bytes) -> Archive:
 
 def _repack_tar(data: bytes, most: int) -> Archive:
     into = Packed()
-    with gzip.open(io.BytesIO(data)) as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|") as tar:  # type: ignore[call-overload]
+    with gzip.open(io.BytesIO(data)) as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=Entry) as tar:  # type: ignore[call-overload]
         for member in tar:
             if (path := clean(member.name)) is None:
                 continue
@@ -81,11 +84,10 @@ def _repack_tar(data: bytes, most: int) -> Archive:
 def _repack_zip(data: bytes, most: int) -> Archive:
     into = Packed()
     left = most
+    if data.count(ZIP_ENTRY) > 2 * MOST_FILES:  # before they are read: each name takes ten times its room in memory
+        raise too_many()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        infos = archive.infolist()
-        if len(infos) > 2 * MOST_FILES:
-            raise too_many()
-        for info in infos:
+        for info in archive.infolist():
             if (path := clean(info.filename)) is None:
                 continue
             mode = info.external_attr >> 16
@@ -102,6 +104,15 @@ def _repack_zip(data: bytes, most: int) -> Archive:
             with archive.open(info) as content:
                 into.add_file(path, content, info.file_size, is_program=bool(mode & 0o100))
     return into.close()
+
+
+class Entry(tarfile.TarInfo):
+    """Long names and other words about a file come as files of their own, and are read into memory."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:
+        if self.type in ABOUT and self.size > LONGEST_WORDS:
+            raise refused("The archive says too long things about a file.")
+        return super()._proc_member(tar)  # type: ignore[misc]  # where tarfile tells the kinds apart
 
 
 class Bounded:

@@ -149,6 +149,27 @@ def test_bombs_are_refused(pack: Callable[..., bytes], monkeypatch: pytest.Monke
         repack(bomb)
 
 
+def test_a_zip_of_very_many_names_is_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name takes half a kilobyte of memory, and 45 bytes in the file."""
+    monkeypatch.setattr(archives, "MOST_FILES", 2)
+    data = zip_of(*[(f"f{n}", b"") for n in range(5)])
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(Refused, match="more than 2 files"):
+        repack(data)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE])
+def test_a_tar_whose_words_about_a_file_are_larger_than_any_file_is_refused(kind: bytes) -> None:
+    """They are read into memory as a whole, several times over."""
+    size = 2_000_000
+    info = tarfile.TarInfo("words")
+    info.type, info.size = kind, size
+    body = b"%d comment=" % size
+    words = info.tobuf(tarfile.USTAR_FORMAT) + (body + b"x" * (size - len(body) - 1) + b"\n").ljust(-(-size // 512) * 512, b"\0")
+    with pytest.raises(Refused, match="too long"):
+        repack(gzip.compress(words + gzip.decompress(tar_of(("main.tf", b"a")))))
+
+
 def test_a_zip_that_lies_about_sizes_is_refused() -> None:
     honest = zip_of(("f", b"\0" * 10_000))
     size = (10_000).to_bytes(4, "little")
