@@ -16,11 +16,15 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.backends.base.operations import BaseDatabaseOperations
 from django.test import Client
+from hypothesis import HealthCheck
+from hypothesis import settings as trials
 
 from project.kernel import hints
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+trials.register_profile("berth", trials.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test is timed
+trials.load_profile("berth")
 QUIET = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 

@@ -36,7 +36,7 @@ def is_right(match: Match, pools: list[list[set[int]]], size: int) -> bool:
     return placed and len(match.numbers) == len(set(match.numbers)) == size
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(POOLS, st.integers(1, 4))
 def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
     common = set.intersection(*[set.union(*pool) for pool in pools])
@@ -45,7 +45,7 @@ def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
     assert match is None or (is_right(match, pools, size) and match.numbers == sorted(common)[:size])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(POOLS, st.integers(2, 4))
 def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
     is_there = any(len(set.intersection(*chosen)) >= size for chosen in product(*pools))
@@ -54,7 +54,7 @@ def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
     assert match is None or (is_right(match, pools, size) and all(len(set(members)) == 1 for members in match.members))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(POOLS, st.integers(2, 4), st.integers(1, 2))
 def test_in_a_row(pools: list[list[set[int]]], size: int, step: int) -> None:
     starts = [n for n in range(10) if all(any({n + i * step for i in range(size)} <= member for member in pool) for pool in pools)]

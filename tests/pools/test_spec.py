@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pools.durations import format_duration, parse_duration
@@ -183,7 +183,6 @@ names = st.sampled_from(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(names, json))
 def test_whatever_is_sent_gets_an_answer(config: dict[str, Any]) -> None:
     spec, faults = read_pool(config, PROVIDERS)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pools.scaling import Decision, Fixed, Limits, Line, OnDemand, Pace, Pin, Policy, Snapshot, Utilisation, Warm, decide
@@ -10,7 +10,6 @@ from pools.scaling.model import Member
 from tests.scaling.kit import NOW
 
 LANES = ("plan", "any")
-SLOW = [HealthCheck.too_slow]  # a busy machine says nothing about the policies
 
 
 @st.composite
@@ -77,7 +76,7 @@ def victims_of(s: Snapshot, decision: Decision) -> list[Member]:
     return [m for m in s.members if m.id in ids]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=250)
 @given(snapshots(), policies)
 def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
@@ -88,7 +87,7 @@ def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(s: 
     assert decision.delta >= 0 or s.is_fresh
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=250)
 @given(snapshots(), policies)
 def test_it_never_leaves_its_limits(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
@@ -114,7 +113,7 @@ def after(s: Snapshot, decision: Decision) -> Snapshot:
     return replace(s, members=tuple(settled), free=free, since_up=None, since_down=None, seen=0.0)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=500)
 @given(snapshots(with_orders=False), policies, st.integers(0, 2), st.just(()) | st.just((Line(("any",), 2, 2),)))
 def test_the_same_demand_is_not_answered_up_and_down_in_turn(s: Snapshot, policy: Policy, low: int, lines: tuple[Line, ...]) -> None:
     there = tuple(m for m in s.members if m.state != "creating" and not m.is_going and not m.is_lost)
@@ -124,7 +123,7 @@ def test_the_same_demand_is_not_answered_up_and_down_in_turn(s: Snapshot, policy
     assert first.delta * second.delta >= 0, (first, second)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100)
 @given(snapshots(), policies)
 def test_the_same_snapshot_is_always_answered_the_same(s: Snapshot, policy: Policy) -> None:
     turned = replace(s, members=s.members[::-1], lines=s.lines[::-1])
