@@ -67,7 +67,7 @@ class Http(ASGIHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         limit, guard = self.limit(scope)
         if guard and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
-            await refuse_unread(send, refused, list_headers(refused), unread_of(scope, receive))
+            await refuse_unread(send, refused, list_headers(refused))
             return
         try:
             if length_of(scope) > limit:
@@ -211,7 +211,7 @@ def say_stopping() -> HttpResponse:
 
 async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]], unread: Receive | None = None) -> None:
     """The connection ends after it. Most programs read no answer before they have sent their body, and would only see the connection
-    break: so what still comes is passed over, for a while."""
+    break: so what still comes is passed over (unread), for a while. Of strangers nothing large is taken at all."""
     await send({"type": "http.response.start", "status": response.status_code, "headers": [*headers, (b"connection", b"close")]})
     if unread is not None:
         await send({"type": "http.response.body", "body": response.content, "more_body": True})

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib.auth import logout
-from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 
 from .problems import redirect_call
@@ -39,7 +38,7 @@ class Addresses(CommonMiddleware):
     """A call whose address lacks the slash at its end is sent on as it is. Django's own redirect makes a GET of a POST: whoever follows it
     would get the list, with 200, and believe that something was made."""
 
-    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         if request.method not in ("GET", "HEAD") and request.path_info.startswith("/api/") and self.should_redirect_with_slash(request):
             request.get_host()  # refused before it stands in an answer
             return redirect_call(request.get_full_path(force_append_slash=True))

@@ -154,7 +154,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
     return _respond(Http404())
 
 
-def redirect_call(location: str) -> HttpResponse:
+def redirect_call(location: str) -> HttpResponsePermanentRedirect:
     """308: the same call, body and all, at the other address. Who follows nothing is told what is wrong."""
     detail = "This address ends with a slash; nothing was done."
     body = problem(308, "slash_missing", detail, f"Send the same call to {location}.")
