@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from project.kernel.words import rfc3339
+
 
 @dataclass(slots=True)
 class HeldSlot:
@@ -146,4 +148,4 @@ def set_deadlines(claim: ClaimView, expires_at: datetime | None = None) -> None:
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+    return None if moment is None else rfc3339(moment)

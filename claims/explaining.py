@@ -18,6 +18,7 @@ from claims.scaling.snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
 from claims.words import Places, Scene, moment, say, say_blocked
 from pools.scaling import Limits
+from project.kernel.words import rfc3339
 
 SAMPLE = 1000  # holders read for an estimate
 RECENT = 200  # hold times read for an estimate
@@ -303,7 +304,7 @@ def _facts_of(scene: Scene) -> dict[str, Any]:
     if scene.undecided:
         facts |= {"undecided": list(scene.undecided), "kept_s": round(scene.kept, 1)}
     if scene.paused_until is not None:
-        facts["paused_until"] = scene.paused_until.isoformat()
+        facts["paused_until"] = rfc3339(scene.paused_until)
     return facts
 
 

@@ -20,6 +20,7 @@ from project.kernel.api import read_json, refuse_encoded
 from project.kernel.errors import BerthError, TooLarge
 from project.kernel.later import Later, threads_of, was_tried
 from project.kernel.problems import CONTENT_TYPE, describe
+from project.kernel.words import rfc3339
 
 JSON = "application/json"
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
@@ -150,7 +151,7 @@ def write_json(body: Any) -> str:
 
 def _write_other(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat()
+        return rfc3339(value)
     if isinstance(value, set | frozenset | tuple):
         return list(value)
     raise TypeError(f"no JSON for {type(value).__name__}")

@@ -13,6 +13,7 @@ from claims.models import Approval, Claim, Plan
 from pools.models import Member, Pool
 from pools.selectors import spec_of
 from project.kernel.guards import reporting
+from project.kernel.words import rfc3339
 
 PENDING = ("reserved", "parked")
 MOST_LISTED = 1000
@@ -27,7 +28,7 @@ class ApprovalView:
     at: datetime
 
     def as_dict(self) -> dict[str, Any]:
-        return {"by": self.by_user, "is_yes": self.is_yes, "comment": self.comment, "via": self.via, "at": self.at.isoformat()}
+        return {"by": self.by_user, "is_yes": self.is_yes, "comment": self.comment, "via": self.via, "at": rfc3339(self.at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class PlanView:
             "claim": self.claim_id,
             "digest": self.digest,
             "generation": self.generation,
-            "made_at": self.made_at.isoformat(),
+            "made_at": rfc3339(self.made_at),
             "is_stale": self.is_stale,
             "member": self.member,
             "summary": dict(self.summary),
@@ -100,8 +101,8 @@ class Pending:
             "workspace": self.workspace,
             "owner": self.owner,
             "requested_by": self.requested_by,
-            "reserved_since": None if self.reserved_since is None else self.reserved_since.isoformat(),
-            "expires_at": self.expires_at.isoformat(),
+            "reserved_since": None if self.reserved_since is None else rfc3339(self.reserved_since),
+            "expires_at": rfc3339(self.expires_at),
             "member": self.member,
             "is_parked": self.is_parked,
             "held_for_s": None if self.held_for is None else round(self.held_for, 1),

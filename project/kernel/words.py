@@ -78,6 +78,11 @@ def exact(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def rfc3339(moment: datetime) -> str:
+    """As programs get it, in one form whichever resource tells it."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def iso(moment: datetime) -> str:
     """With the fraction: the page counts from it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
