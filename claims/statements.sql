@@ -25,9 +25,9 @@ o AS (
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, generation FROM pair
 
--- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on.
-state = 'bound', bound_at = now(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
-    due_at = now() + make_interval(secs => (spec->>'due_in')::float8)
+-- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on. Its transaction may be older than the claim.
+state = 'bound', bound_at = statement_timestamp(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
+    due_at = statement_timestamp() + make_interval(secs => (spec->>'due_in')::float8)
 
 -- _create_one: a simple claim, its slot and its event; what it becomes and where.
 WITH q AS MATERIALIZED (
@@ -45,8 +45,8 @@ c AS (
     state, generation, bound_at, due_at)
   SELECT %(shape)s, q.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(workspace)s, %(is_serial)s, %(step)s,
     CASE WHEN f.id IS NULL THEN %(state)s ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
-    CASE WHEN f.id IS NOT NULL THEN now() END,
-    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() END,
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
   FROM q LEFT JOIN free f ON true
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 s AS (
@@ -138,8 +138,8 @@ c AS (
   INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, step, state, generation, bound_at, due_at)
   SELECT asked.id, %(shape)s, q.id, asked.owner, %(requested_by)s, asked.key, asked.digest, %(rank)s, asked.spec, %(step)s,
     CASE WHEN f.id IS NULL THEN 'waiting' ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
-    CASE WHEN f.id IS NOT NULL THEN now() END,
-    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (asked.spec->>'due_in')::float8) END
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() END,
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() + make_interval(secs => (asked.spec->>'due_in')::float8) END
   FROM q, asked LEFT JOIN free f USING (n) ORDER BY n
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 made AS MATERIALIZED (
@@ -191,8 +191,8 @@ c AS (
   INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, step, state, generation, bound_at, due_at)
   SELECT a.id, a.shape, a.pool, a.owner, a.requested_by, a.key, a.digest, a.rank, a.spec::jsonb, a.step,
     CASE WHEN f.id IS NULL THEN 'waiting' ELSE 'bound' END, CASE WHEN f.id IS NULL THEN 0 ELSE nextval('generation') END,
-    CASE WHEN f.id IS NOT NULL THEN now() END,
-    CASE WHEN f.id IS NOT NULL THEN now() + make_interval(secs => (a.spec::jsonb->>'due_in')::float8) END
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() END,
+    CASE WHEN f.id IS NOT NULL THEN statement_timestamp() + make_interval(secs => (a.spec::jsonb->>'due_in')::float8) END
   FROM asked a LEFT JOIN free f USING (of, k) ORDER BY a.n
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
 made AS MATERIALIZED (

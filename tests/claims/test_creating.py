@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from claims.models import Claim
@@ -41,6 +42,29 @@ def test_bound_at_once_with_all_one_needs_to_know() -> None:
     assert verbs(claim) == ["create"]
     event = Event.objects.get(claim_id=claim.id)
     assert (event.slot_id, event.generation, event.after) == (claim.slots[0].id, claim.generation, "bound")
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["in one statement", "in several"])
+def test_nobody_is_bound_before_they_were_there(size: int) -> None:
+    make_pool(slots=2)
+    claim = ask(size=size)
+    assert claim.bound_at is not None
+    assert claim.created_at <= again(claim).bound_at == claim.bound_at
+
+
+def test_nor_by_a_step_that_began_before() -> None:
+    """The allocator's transaction may be older than the claim that it finds."""
+    make_pool(slots=1)
+    first = ask()
+    waits = ask()
+    with transaction.atomic():
+        began = sql("SELECT now()")[0][0]
+        sql("UPDATE claims_claim SET created_at = statement_timestamp() WHERE id = %s", waits.id)
+        let_go(first)
+        serve()
+    bound = again(waits)
+    assert bound.bound_at is not None and bound.created_at is not None
+    assert began < bound.created_at <= bound.bound_at
 
 
 def test_it_waits_when_all_is_taken_and_says_why() -> None:
