@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from claims.answers import ClaimView
 from claims.api import shapes
 from claims.api.claims import TAG, show_claim, status_of
-from claims.api.rules import no_such_claim, require_on_claims, require_run, require_to_create
+from claims.api.rules import no_such_claim, require_on_claims, require_to_create
 from claims.requests import ClaimRequest, read_claim
 from claims.services import create_claims, release_claims
 from pools.access import Identity
@@ -60,7 +60,6 @@ def read_item(item: Any, identity: Identity) -> ClaimRequest | BerthError:
         return Invalid(fields=faults)
     try:
         require_to_create(identity, request)
-        require_run(request)
     except BerthError as error:
         return error
     return request

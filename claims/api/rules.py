@@ -6,10 +6,9 @@ from typing import Any
 
 from claims.answers import ClaimView
 from claims.requests import ClaimRequest
-from claims.routes import find_pools, find_route
-from claims.services.working import is_run_missing, refuse_without_run
+from claims.routes import find_pools
 from pools.access import OPERATOR, Identity, require, require_named
-from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 from project.kernel.sql import Statements
 
 SQL = Statements(Path(__file__).with_name("statements.sql"))
@@ -22,19 +21,6 @@ def require_all(identity: Identity, action: str, pool_id: int | None, names: Seq
     else:
         require(identity, action, _Ref(pool_id, names[0]))
         require_named(identity, action, names[1:])
-
-
-def require_run(request: ClaimRequest) -> None:
-    """In a pool with agents a task says what is to be run."""
-    if not request.task or request.run is not None:
-        return
-    try:
-        if is_run_missing(request, find_route(request)):
-            refuse_without_run(request, find_route(request, fresh=True))
-    except Invalid:
-        raise
-    except BerthError:  # refused, unless its key got something earlier: that is found out where it is made
-        return
 
 
 def may_see(identity: Identity, claim: ClaimView) -> bool:

@@ -12,6 +12,7 @@ from claims.requests import ClaimRequest
 from claims.routes import find_route
 from claims.selectors import view_claims
 from claims.services.creating import check_same, claim_made, create_claim, explain_made, tell_made
+from claims.services.working import is_run_missing
 from claims.statements import CLAIMS, repeat
 from pools.spec import Lease
 from project.kernel.actor import current_actor
@@ -58,7 +59,7 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
     try:
         for turn in range(TRIES):
             route = find_route(requests[0], fresh=turn > 0)
-            if not (route.is_whole and route.is_simple):
+            if not (route.is_whole and route.is_simple) or is_run_missing(requests[0], route):
                 return [_alone(request) for request in requests]
             made = repeat(partial(_create_batch, requests, route))
             missing = [i for i in range(len(requests)) if i not in made]

@@ -23,7 +23,7 @@ from claims.selectors import view_claim
 from claims.services.binding import bind_claim, hand_over, tell_bound
 from claims.services.demand import ask_for_capacity
 from claims.services.gathering import make_together
-from claims.services.working import Work, add_work, prepare_work
+from claims.services.working import Work, add_work, is_run_missing, prepare_work
 from claims.services.workspaces import Place, enter_workspace
 from claims.statements import CLAIMS, LINES, SLOTS, TAKEN, constraint, is_passing, repeat, sqlstate
 from pools.layout import default_kind
@@ -173,6 +173,8 @@ def _create(request: ClaimRequest) -> ClaimView:
         try:
             # What is to be run is refused by what its pool allows, and no statement looks at that again.
             route = find_route(request, fresh=turn > 0 or request.run is not None)
+            if is_run_missing(request, route):  # a name may belong to another pool by now
+                route = find_route(request, fresh=True)
             work = prepare_work(request, route)
         except BerthError:  # refused by now, but a repeated call gets what it got then
             if (earlier := find_by_key(request)) is not None:

@@ -24,6 +24,7 @@ def prepare_work(request: ClaimRequest, route: Route) -> Work | None:
     """Before the transaction, since files may be written. None: there is nothing to run."""
     run = request.run
     if run is None:
+        refuse_without_run(request, route)
         return None
     if faults := list_faults(run, route):
         raise Invalid(fields=faults)
@@ -61,8 +62,8 @@ def is_run_missing(request: ClaimRequest, route: Route) -> bool:
 
 
 def refuse_without_run(request: ClaimRequest, route: Route) -> None:
-    """A task that nobody describes would hold an agent's slot, and the agent would wait for it. Asked where people and programs come in:
-    whoever holds a slot for another reason names no task."""
+    """A task that nobody describes would hold an agent's slot, and the agent would wait for it. Whoever holds a slot for another reason
+    names no task."""
     if is_run_missing(request, route):
         text = f"Pool {route.names[0]} has agents, and it is not said what they are to run."
         raise Invalid(fields=[FieldError("run", text, 'Send run: {executor: command, commands: {plan: "..."}}.')])

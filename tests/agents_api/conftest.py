@@ -13,6 +13,7 @@ from claims.answers import ClaimView
 from claims.models import Run, Task
 from claims.requests import ClaimRequest
 from claims.runs import work
+from claims.runs.asked import RunRequest
 from claims.runs.orders import ears
 from claims.services import create_claim
 from pools.models import Member, Pool
@@ -92,10 +93,13 @@ _numbers = itertools.count()
 
 def make_claim(pool: Pool, task: str = "plan", *, is_started: bool = True, **work: Any) -> ClaimView:
     """A claim with a task, bound, its run begun."""
-    wanted = ClaimRequest(pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana")
-    with transaction.atomic():  # together, as where a claim says what it runs: who waits for orders sees both or none
+    run = RunRequest("command", (("plan", "make plan"),))
+    wanted = ClaimRequest(
+        pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana", run=run
+    )
+    with transaction.atomic():  # who waits for orders sees both or none
         claim = create_claim(wanted)
-        Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command", "body": {"commands": {"plan": "make plan"}}, **work})
+        Task.objects.filter(claim_id=claim.id).update(**({"body": {"commands": {"plan": "make plan"}}} | work))
     if is_started and claim.slots:
         slot = claim.slots[0]
         Run.objects.create(
