@@ -73,7 +73,7 @@ def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
         return
     spec = spec_of(pool)
     due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
-    move_member(member, "ready", verb, reason=reason, lost_at=None, down_at=None, due_at=due_at)
+    move_member(member, "ready", verb, reason=reason, lost_at=None, down_at=None, due_at=due_at, outside="")
     make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
     hint("slots")
 

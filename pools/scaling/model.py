@@ -33,6 +33,7 @@ class Member(NamedTuple):
     is_owned: bool = True  # we created it, so we may delete it
     is_outdated: bool = False  # made from another configuration than the pool has now
     state_for: float = 0.0  # seconds that its state has been what it is
+    outside: str = ""  # what its provider says it waits for, or what is wrong there, in words
 
     @property
     def occupied(self) -> int:
@@ -144,7 +145,7 @@ class Snapshot:
         there: list[Member] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
-            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _ = member
+            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _, _ = member
             running += runs
             reserved += reserves
             draining += drains

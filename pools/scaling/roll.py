@@ -48,11 +48,15 @@ def find_gate(s: Snapshot) -> Decision | None:
     for member in new:
         if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
             why = "is not there any more" if member.is_lost and member.state == "ready" else "is not ready"
-            words = f"{member.name} {why} after {span(member.state_for)}"
+            words = f"{member.name} {why} after {span(member.state_for)}{because(member)}"
             check = Check(False, f"{member.name} ready within {span(s.roll.ready_within)}", span(member.state_for))
             return Decision(0, "stopped", "roll-stopped", f"The roll stops: {words}", checks=(check,), step="stop")
     if late := [m for m in new if m.state != "ready"]:
-        return wait("unready", f"the roll waits for {late[0].name} to be ready", Check(False, f"{late[0].name} ready", late[0].state))
+        return wait(
+            "unready",
+            f"the roll waits for {late[0].name} to be ready{because(late[0])}",
+            Check(False, f"{late[0].name} ready", late[0].state),
+        )
     if fresh := [m for m in new if m.state_for < s.roll.settle]:
         check = Check(False, f"ready for {span(s.roll.settle)}", fresh[0].name)
         return wait("unready", f"the roll waits for {fresh[0].name} to stay ready", check)
@@ -75,11 +79,10 @@ def step(s: Snapshot, old: Sequence[Member]) -> Decision:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
     if s.claims:
         return wait("claims", f"{outdated(old)}, not renewed in their places while {plural(s.claims, 'claim waits', 'claims wait')}", check)
-    ready = count_ready(s)
-    least = Check(ready - 1 >= s.limits.low, f"{ready} − 1 ≥ {s.limits.low}", "ready meanwhile")
+    ready, low = count_ready(s), least_in_place(s)
+    least = Check(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
     if not least.is_met:
-        words = f"{outdated(old)}, but {len(s.members)} of {s.limits.high} members exist and {s.limits.low} have to be ready"
-        return wait("no-room", f"{words}: the roll needs room for one more", check, least)
+        return wait("least", f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is made anew", check, least)
     return rebuild(s, idle[0], old, check, least)
 
 
@@ -145,6 +148,18 @@ def count_ready(s: Snapshot) -> int:
 def least_ready(s: Snapshot) -> int:
     """A person's count may be less than the minimum."""
     return s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
+
+
+def least_in_place(s: Snapshot) -> int:
+    """While one is made anew in its place. Where no roll could ever make one more first, because the minimum is the most or members come by
+    hand, that one may be missing from the minimum: else nobody would be renewed at all."""
+    could_surge = s.roll.may_surge and s.limits.high > s.limits.low
+    return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
+
+
+def because(member: Member) -> str:
+    """What its provider says of it, if it says anything."""
+    return f": {member.outside.rstrip('.')}" if member.outside else ""
 
 
 def outdated(members: Sequence[Member]) -> str:

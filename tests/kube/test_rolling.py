@@ -39,6 +39,7 @@ class Fleet:
     bench: KubeHarness
     kubelet: Kubelet
     high: int = 3
+    hushed: bool = False  # agents that are started from now on never say a word
 
     @property
     def space(self) -> Space:
@@ -65,7 +66,7 @@ class Fleet:
         assert self.images() == {"lab-1": OLD, "lab-2": OLD}
 
     def change(self, image: str, command: list[str] = STAYS) -> None:
-        update_pool("lab", self.config(image, LOW if self.high > LOW else 1, command))
+        update_pool("lab", self.config(image, LOW, command))
 
     def pods(self) -> list[Thing]:
         return [pod for pod in self.space.pods() if pod["metadata"]["name"] != "theirs"]
@@ -89,10 +90,14 @@ class Fleet:
             perform_due("kubernetes")
             self.space.until(self.is_quiet)
         look_at_pool(self.pool)
+        running = Member.objects.filter(state="creating", external_id__in=self.list_running())
+        assert {member.outside for member in running} <= {"its agent has not come yet"}
         for member in Member.objects.exclude(state="gone"):
             settle_condition(member.pk)
         for member in Member.objects.filter(state="creating", external_id__in=self.list_running()):
-            welcome_member(member_id=member.pk, incarnation=member.incarnation)
+            if not self.hushed:
+                welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        assert not Member.objects.filter(state="ready").exclude(outside="").exists()
         with connection.cursor() as cursor:
             cursor.execute("UPDATE pools_member SET state_at = state_at - make_interval(secs => %s)", [seconds])
         last = Decision.objects.order_by("-last_at", "-id").first()
@@ -179,13 +184,25 @@ def test_a_pod_in_use_is_renewed_only_once_it_is_free(fleet: Fleet, high: int) -
     assert sorted(fleet.images()) == (["lab-3", "lab-4"] if high == 3 else ["lab-1", "lab-2"])
 
 
-@pytest.mark.parametrize("how", ["its image is not there", "no node takes it", "it ends at once"])
+NEVER = {
+    "its image is not there": "ImagePullBackOff: Back-off pulling",
+    "no node takes it": "it waits for a node",
+    "it ends at once": "ended with 3: its token was refused",
+    "it is not admitted": "The cluster does not admit the pod",
+    "its agent does not come": "its agent has not come yet",
+}
+
+
+@pytest.mark.parametrize("how", list(NEVER))
 def test_a_pod_that_never_becomes_ready_stops_the_roll_with_words(fleet: Fleet, how: str) -> None:
     fleet.make()
     before = fleet.uids()
     fleet.kubelet.refused[BAD] = 'Back-off pulling image "registry.example/agent:bad"'
     if how == "no node takes it":
         fleet.kubelet.held.set()
+    if how == "it is not admitted":
+        fleet.space.world.refuse("create", 403, 99, plural="pods", message="pods is forbidden: no such image here")
+    fleet.hushed = how == "its agent does not come"
     fleet.change(*((NEW, ENDS) if how == "it ends at once" else (BAD if "image" in how else NEW,)))
     assert fleet.turn() == "surge"
     steps = [fleet.turn(300) for _ in range(30)]
@@ -193,15 +210,13 @@ def test_a_pod_that_never_becomes_ready_stops_the_roll_with_words(fleet: Fleet, 
     pool = fleet.pool
     assert pool.roll_stopped_at is not None
     assert pool.roll_stop_reason.startswith("lab-3 is not ready after ")
-    assert any(trouble.lead == "roll of lab:" and "lab-3 is not ready" in trouble.text for trouble in list_troubles())
-    said = {
-        "its image is not there": "ImagePullBackOff: Back-off pulling",
-        "no node takes it": "waits for a node",
-        "it ends at once": "ended with 3",
-    }
-    assert said[how] in Member.objects.get(name="lab-3").outside
+    assert NEVER[how] in pool.roll_stop_reason
+    assert any(trouble.lead == "roll of lab:" and NEVER[how] in trouble.text for trouble in list_troubles())
+    assert NEVER[how] in Member.objects.get(name="lab-3").outside
     assert before.items() <= fleet.uids().items(), "the others are as they were"
     fleet.kubelet.held.clear()
+    fleet.space.world.heal()
+    fleet.hushed = False
     fleet.change("registry.example/agent:3")
     for _ in range(14):
         fleet.turn()

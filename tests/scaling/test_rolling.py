@@ -109,6 +109,27 @@ def test_at_the_most_members_are_made_anew_in_their_places() -> None:
     assert Slot.objects.filter(is_open=True).count() == 4
 
 
+def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_missing_at_a_time() -> None:
+    pool = make(high=2)
+    update_pool("lab", config("v2", low=2, high=2))
+    claim, slot, generation = hold(pool)
+    kept = Slot.objects.get(pk=slot).member.name
+    least = 9
+    for _ in range(6):
+        scale_pools([pool.pk])
+        there = Member.objects.filter(pool=pool).exclude(state="gone")
+        least = min(least, there.filter(state="ready").count())
+        assert there.count() == 2
+        turn(pool)
+    assert made_from(pool)[kept] == "v1", "in use"
+    assert sorted(made_from(pool).values()) == ["v1", "v2"]
+    give_back(claim, generation)
+    for _ in range(6):
+        turn(pool)
+    assert [d.inputs["step"] for d in Decision.objects.order_by("id") if d.inputs["step"]] == ["rebuild", "rebuild"]
+    assert (made_from(pool), least) == ({"lab-1": "v2", "lab-2": "v2"}, 1)
+
+
 def test_what_is_held_or_reserved_stays_until_it_is_not() -> None:
     pool = make()
     claim, slot, generation = hold(pool)
@@ -131,19 +152,21 @@ def test_what_is_held_or_reserved_stays_until_it_is_not() -> None:
 
 
 def test_a_template_that_never_works_replaces_nobody_and_says_so() -> None:
-    MoldProvider.world.broken.add("v2")
+    MoldProvider.world.broken["v2"] = "no such mold"
     pool = make()
     update_pool("lab", config("v2"))
     assert turn(pool) == "surge"
     for _ in range(3):
         turn(pool)
     assert turn(pool) == "", "it waits"
+    assert Decision.objects.filter(pool=pool).latest("last_at").reason.endswith("The roll waits for lab-3 to be ready: no such mold")
     pass_time(pool, 900)
     assert turn(pool) == "stop"
     pool.refresh_from_db()
-    assert (pool.roll_stopped_at is not None, pool.roll_stop_reason) == (True, "lab-3 is not ready after 20 min")
+    assert (pool.roll_stopped_at is not None, pool.roll_stop_reason) == (True, "lab-3 is not ready after 20 min: no such mold")
     turn(pool)
-    assert Decision.objects.filter(pool=pool).latest("last_at").reason.endswith("the roll has stopped: lab-3 is not ready after 20 min")
+    last = Decision.objects.filter(pool=pool).latest("last_at")
+    assert last.reason.endswith("the roll has stopped: lab-3 is not ready after 20 min: no such mold")
     assert made_from(pool) == {"lab-1": "v1", "lab-2": "v1", "lab-3": "v2"}
     assert Event.objects.filter(verb="stop_roll").count() == 1
     update_pool("lab", config("v3"))
@@ -155,7 +178,7 @@ def test_a_template_that_never_works_replaces_nobody_and_says_so() -> None:
 
 
 def test_a_roll_that_has_stopped_is_tried_again_when_somebody_says_so() -> None:
-    MoldProvider.world.broken.add("v2")
+    MoldProvider.world.broken["v2"] = ""
     pool = make()
     update_pool("lab", config("v2", roll={"policy": "idle", "ready_within": "1m"}))
     for _ in range(4):
@@ -254,8 +277,8 @@ def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
 
 def test_a_restart_takes_the_present_configuration() -> None:
     pool = make(high=2)
-    update_pool("lab", config("v2", low=2, high=2))
-    assert turn(pool) == "", "no room"
+    update_pool("lab", config("v2", low=2, high=2, roll="manual"))
+    assert turn(pool) == ""
     restart_member(member_id=Member.objects.get(name="lab-1").pk, reason="now")
     assert turn(pool) == ""
     assert (made_from(pool), outdated(pool)) == ({"lab-1": "v2", "lab-2": "v1"}, ["lab-2"])

@@ -10,7 +10,7 @@ from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapsho
 @dataclass
 class Foundry:
     things: dict[int, tuple[int, str]] = field(default_factory=dict)  # member -> incarnation and template it was made from
-    broken: set[str] = field(default_factory=set)  # templates whose members are never ready
+    broken: dict[str, str] = field(default_factory=dict)  # templates whose members are never ready
     made: list[tuple[int, int, str]] = field(default_factory=list)
 
 
@@ -35,7 +35,12 @@ class MoldProvider(Provider):
 
     def look(self, pool: PoolSnapshot) -> Look:
         there = [m for m in pool.members if m.id in self.world.things]
-        return Look(tuple(Seen(m.id, is_ready=self._is_ready(m), external_id=f"thing-{m.id}") for m in there))
+        return Look(tuple(self._see(m) for m in there))
+
+    def _see(self, member: MemberSnapshot) -> Seen:
+        is_ready = self._is_ready(member)
+        why = "" if is_ready else self.world.broken[self.world.things[member.id][1]]
+        return Seen(member.id, is_ready=is_ready, external_id=f"thing-{member.id}", why=why)
 
     def _is_ready(self, member: MemberSnapshot) -> bool:
         return self.world.things[member.id][1] not in self.world.broken

@@ -7,7 +7,7 @@ from typing import Protocol
 from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
 from pools.providers.kubernetes.finding import complete, list_strays
 from pools.providers.kubernetes.names import MEMBER, Object, number_in, select_pool
-from pools.providers.kubernetes.phases import Mine, judge, sort_pods
+from pools.providers.kubernetes.phases import Mine, judge, sort_pods, wait_for_agent
 from pools.providers.kubernetes.places import Located, find_place
 
 
@@ -44,7 +44,7 @@ def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -
         # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from its first word on.
         is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
         external_id=found.external_id,
-        why=found.why or mine.odd,
+        why=found.why or mine.odd or wait_for_agent(found, member),
         is_down=found.is_down,
         is_planned=found.is_planned,
         is_lost=found.is_down,

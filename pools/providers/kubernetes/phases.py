@@ -103,6 +103,11 @@ def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime)
     return Condition("gone", f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node", member.external_id)
 
 
+def wait_for_agent(found: Condition, member: MemberSnapshot) -> str:
+    """Its pod runs, and that is all that the cluster knows."""
+    return "its agent has not come yet" if found.kind == "running" and member.state == "creating" else ""
+
+
 def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> Condition:
     status: Mapping[str, Any] = pod.get("status") or {}
     phase, outside = str(status.get("phase") or "Pending"), external_id_of(pod)

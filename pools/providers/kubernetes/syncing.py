@@ -25,7 +25,7 @@ from pools.providers.kubernetes.names import (
     select_pool,
     uid_of,
 )
-from pools.providers.kubernetes.phases import OVERDUE, Mine, judge, judge_pod, read_moment, recorded, sort_pods
+from pools.providers.kubernetes.phases import OVERDUE, Mine, judge, judge_pod, read_moment, recorded, sort_pods, wait_for_agent
 from pools.providers.kubernetes.places import check_place
 from project.kernel.operations import ConflictError, ProviderError
 
@@ -87,7 +87,8 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
         return MemberReport(clean=draining, external_id=found.external_id, down=found.why, is_planned=found.is_planned, is_lost=True)
     # Ready it is from its first word on; its slots are clean once its agent says so.
     is_ready = member.state != "creating" and found.kind == "running"
-    return MemberReport(is_ready=is_ready, external_id=found.external_id, why=found.why or mine.odd, again=PATIENCE)
+    why = found.why or mine.odd or wait_for_agent(found, member)
+    return MemberReport(is_ready=is_ready, external_id=found.external_id, why=why, again=PATIENCE)
 
 
 # -- in ------------------------------------------------------------------------------------------------------------------------------------
