@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from claims.answers import ClaimView
-from claims.models import Claim, Plan, Run, Task, Workspace
+from claims.models import Claim, Plan, Run, Workspace
 from claims.requests import parse_claim
 from claims.runs.plans import view_plan
 from claims.runs.results import TaskResult
@@ -24,6 +24,7 @@ __all__ = ["again", "is_sound", "serve", "sql", "verbs"]
 
 ANA, BEN, EVE = "ana", "ben", "eve"
 BOOT = "boot-1"
+COMMANDS = {"plan": "make plan", "apply": "make apply"}
 
 
 def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: Any) -> Pool:
@@ -38,10 +39,10 @@ def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: An
 
 
 def task(pool: str = "tf", workspace: str = "net", *, what: str = "plan_and_apply", by: str = ANA, **body: Any) -> ClaimView:
-    wish = {"pool": pool, "task": what, **({"workspace": workspace} if workspace else {}), **body}
-    claim = create_claim(parse_claim(wish, requested_by=by))
-    Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command"})
-    return claim
+    commands = {step: command for step, command in COMMANDS.items() if step == "plan" or what == "plan_and_apply"}
+    run = {"executor": "command", "commands": commands}
+    wish = {"pool": pool, "task": what, **({"workspace": workspace} if workspace else {}), "run": run, **body}
+    return create_claim(parse_claim(wish, requested_by=by))
 
 
 def member(name: str = "tf-0") -> Member:
