@@ -22,7 +22,7 @@ FORMS = (
 )
 PLACEMENTS = (
     ("pack", "pack: one member is filled before the next"),
-    ("spread", "spread: every member gives one before any gives two"),
+    ("spread", "spread: each gives one before any gives two"),
     ("random", "random"),
 )
 CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
@@ -37,7 +37,7 @@ NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
 OWN = (("", "counts while one yes is enough"), ("true", "counts"), ("false", "does not count"))
 PROVIDERS = (
-    ("static", "static: they are there, Berth keeps the ledger"),
+    ("static", "static: Berth only keeps the ledger"),
     ("local", "local: agents that Berth starts on this machine"),
     ("agents", "agents: somebody starts them elsewhere, each with a token"),
     ("kubernetes", "kubernetes: pods that Berth makes in a namespace"),

@@ -14,7 +14,18 @@ from claims.boards import bound_lately, count_waiting
 from claims.display import claim_class, claim_word
 from claims.history import Filter, list_lines
 from claims.models import Claim
-from claims.pages.listing import chips, find_rows, is_plain_waiting, make_row, may_touch, probably, read_query, waiting_groups, wanted_words
+from claims.pages.listing import (
+    KEYS,
+    chips,
+    find_rows,
+    is_plain_waiting,
+    make_row,
+    may_touch,
+    probably,
+    read_query,
+    waiting_groups,
+    wanted_words,
+)
 from claims.runs.steps import steps_of
 from claims.selectors import has_work, queue_of_pool, view_claim
 from pools.access import ADMIN, Identity
@@ -63,7 +74,7 @@ def open_claims(identity: Identity, argument: str) -> Opened | None:
     subjects, scope = scope_of(identity)
 
     def render() -> str:
-        context: dict[str, Any] = {"query": query, "now": timezone.now()}
+        context: dict[str, Any] = {"query": query, "keys": KEYS, "now": timezone.now()}
         if is_plain_waiting(query) and before is None:
             groups = waiting_groups(identity, query)
             return render_to_string("regions/claims_waiting.html", context | {"groups": groups, "only": query.keys.get("pool", "")})

@@ -56,6 +56,12 @@ class Row:
         return self.pending.plan.summary
 
     @property
+    def brief(self) -> str:
+        """What it would do, in signs: only what is not nothing."""
+        signs = (("add", "+"), ("change", "~"), ("destroy", "-"), ("replace", "-/+"))
+        return " ".join(f"{sign}{self.counts[name]:,}" for name, sign in signs if self.counts.get(name)) or "nothing"
+
+    @property
     def place(self) -> str:
         slot = self.claim.slots[0] if self.claim.slots else None
         return f"{slot.member} · {slot.lane} {slot.number}" if slot else ""

@@ -127,7 +127,7 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
     outdated = {row.pool: row.n for row in SCALING.rows("count_outdated", pools=ids)}
     shown = [pool for pool in found if spec_of(pool).scaling is not None or outdated.get(pool.pk) or pool.roll_stopped_at]
     ids = [pool.pk for pool in shown]
-    latest = {row.pool: _card(row) for row in SCALING.rows("latest_decisions", pools=ids)}
+    latest = list_latest(ids)
     changes = {row.pool: row for row in SCALING.rows("count_changes", pools=ids, seconds=HOUR)}
     members, lifts = count_members(ids), list_lifts(ids)
     lines = [
@@ -138,6 +138,11 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
         for pool in shown
     ]  # fmt: skip
     return sorted(lines, key=lambda line: (not line.needs_look, line.pool.name))
+
+
+def list_latest(pools: Iterable[int]) -> dict[int, Card]:
+    """What was decided last, of each that has a decision."""
+    return {row.pool: _card(row) for row in SCALING.rows("latest_decisions", pools=list(pools))}
 
 
 def _policy_of(pool: Pool) -> str:

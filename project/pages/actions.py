@@ -33,17 +33,37 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
     is_full = counts.there >= pool.max_members
     full = f"It has {counts.there} of {pool.max_members} members. Raise the maximum first." if is_full else ""
     found = [
-        Action("New claim…", f"{reverse('claim-new')}?pool={pool.name}", why=why_not(identity, "claim", pool.pk) or leaving),
-        Action("Add members…", at("members-add"), why=why_not(identity, "add_member", pool.pk) or leaving or full),
+        Action(
+            "New claim…",
+            f"{reverse('claim-new')}?pool={pool.name}",
+            "a slot, or a place in line",
+            why=why_not(identity, "claim", pool.pk) or leaving,
+        ),
+        Action(
+            "Add members…",
+            at("members-add"),
+            f"{counts.there:,} of {pool.max_members:,} are there",
+            why=why_not(identity, "add_member", pool.pk) or leaving or full,
+        ),
     ]
     if counts.there > 1:
-        found.append(Action("Drain members…", at("members-drain"), why=why_not(identity, "drain", pool.pk) or leaving))
+        found.append(
+            Action("Drain members…", at("members-drain"), "says first who is there", why=why_not(identity, "drain", pool.pk) or leaving)
+        )
     if pool.paused_until is not None:
-        found.append(Action("Resume…", at("pool-resume"), why=why_not(identity, "pause", pool.pk)))
+        found.append(Action("Resume…", at("pool-resume"), "slots are handed out again", why=why_not(identity, "pause", pool.pk)))
     else:
-        found.append(Action("Pause…", at("pool-pause"), why=why_not(identity, "pause", pool.pk) or leaving))
-    found.append(Action("Edit", at("pool-edit"), why=why_not(identity, "configure", pool.pk) or leaving, is_page=True))
-    found.append(Action("Delete…", at("pool-delete"), why=why_not(identity, "configure", pool.pk) or leaving, is_dangerous=True))
+        found.append(Action("Pause…", at("pool-pause"), "asks for how long and why", why=why_not(identity, "pause", pool.pk) or leaving))
+    found.append(Action("Edit", at("pool-edit"), "the configuration", why=why_not(identity, "configure", pool.pk) or leaving, is_page=True))
+    found.append(
+        Action(
+            "Delete…",
+            at("pool-delete"),
+            "says first whom it ends",
+            why=why_not(identity, "configure", pool.pk) or leaving,
+            is_dangerous=True,
+        )
+    )
     return found
 
 

@@ -141,7 +141,13 @@ def open_events(identity: Identity, argument: str) -> Opened | None:
         lines, more = list_lines(wanted, limit=LINES, before_id=before)
         kept = {key: value for key, value in asked.items() if key in ("q", "by")}
         return render_to_string(
-            "regions/events.html", {"lines": lines, "older": urlencode(kept | {"before": more}) if more else "", "now": timezone.now()}
+            "regions/events.html",
+            {
+                "lines": lines,
+                "query": kept.get("q", ""),
+                "older": urlencode(kept | {"before": more}) if more else "",
+                "now": timezone.now(),
+            },
         )
 
     return Opened(f"events:{argument}", f"events:{argument}|{scope}", subjects, render, 0.5)

@@ -14,6 +14,8 @@ from django.utils import timezone
 from claims.boards import Queue, bound_lately, count_claims, count_waiting, in_pools
 from claims.history import Filter, list_lines
 from claims.runs.plans import Pending, count_pending, list_pending
+from claims.scaling.board import Card
+from claims.scaling.overview import list_latest
 from pools.access import ADMIN, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in
@@ -22,6 +24,8 @@ from project.kernel import words
 from project.kernel.errors import NotFound
 from project.kernel.regions import ANY, Opened, Subject, region
 from project.pages.installation import installation, list_troubles
+from project.pages.scaling import decided_words
+from project.pages.scaling import is_shown as is_scaled
 from project.pages.sparks import Spark, list_sparks
 from project.sample.services import is_sample_loaded
 from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
@@ -71,6 +75,7 @@ class Row:
     queue: Queue
     spark: Spark | None
     longest: int  # of all queues: the bars outside compare
+    decided: Card | None = None  # last, by the scaler
 
     @property
     def width(self) -> int:
@@ -91,6 +96,8 @@ class Row:
         said = [f"{count} {word}" for count, word in troubles if count]
         if said:
             return ", ".join(said[:2]), href
+        if self.decided is not None:
+            return decided_words(self.decided), f"{href}?tab=scaling"
         if self.queue.count and not self.slots.open:
             return "full", f"{href}?tab=queue"
         return ("takes claims", href) if self.slots.open else ("full", href)
@@ -242,11 +249,13 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     ids = [pool.pk for pool in pools]
     slots, members, queues = count_slots(ids), count_members(ids), count_waiting()
     sparks = list_sparks(ids, now - timedelta(hours=6))
+    decided = list_latest(pool.pk for pool in pools if is_scaled(pool))
     longest = max([queue.count for queue in queues.values()], default=0)
     groups: dict[str, list[Row]] = {}
     for pool in pools:
         css = pool_class(pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until)
-        row = Row(pool, css, slots[pool.pk], members[pool.pk], queues.get(pool.name, Queue()), sparks.get(pool.pk), longest)
+        queue = queues.get(pool.name, Queue())
+        row = Row(pool, css, slots[pool.pk], members[pool.pk], queue, sparks.get(pool.pk), longest, decided.get(pool.pk))
         groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
     missing = []
     if identity.visible_pools() is None:

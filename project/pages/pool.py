@@ -14,6 +14,7 @@ from claims.boards import Queue, count_waiting
 from claims.draining_board import Keeper, keepers_of
 from claims.history import Filter, list_lines, owners_of
 from claims.runs.plans import deadlines_of
+from claims.scaling.overview import list_latest
 from claims.selectors import count_live_claims
 from pools.access import ADMIN, Identity
 from pools.layout import as_config
@@ -24,8 +25,8 @@ from pools.selectors import LIVE, config_of, spec_of
 from pools.troubles import find_trouble
 from project.kernel.regions import Opened, region
 from project.pages.actions import member_actions, pool_actions
+from project.pages.scaling import decided_words, scaling_context
 from project.pages.scaling import is_shown as is_scaled
-from project.pages.scaling import scaling_context
 from project.pages.sparks import draw_charts
 from project.pages.upcoming import upcoming
 from slots.boards import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
@@ -116,7 +117,15 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
     queue = count_waiting().get(pool.name, Queue())
-    return {"slots": count_slots([pool.pk])[pool.pk], "queue": queue, "width": 100 if queue.count else 0, "by_lane": open_lanes(pool)}
+    card = list_latest([pool.pk]).get(pool.pk) if is_scaled(pool) else None
+    return {
+        "slots": count_slots([pool.pk])[pool.pk],
+        "queue": queue,
+        "width": 100 if queue.count else 0,
+        "by_lane": open_lanes(pool),
+        "decided": decided_words(card) if card else "",
+        "because": card.reason if card else "",
+    }
 
 
 def open_lanes(pool: Pool) -> str:

@@ -54,6 +54,14 @@ def is_shown(pool: Pool) -> bool:
     return spec_of(pool).scaling is not None
 
 
+def decided_words(card: Card) -> str:
+    """A decision where there is little room: hold, 20–80 %; +1; +1 blocked: max is 12."""
+    if card.verdict == "hold" and card.gauge is not None:
+        return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
+    code = str(card.inputs.get("key", "")).split(":")[1:2]
+    return f"{card.words}: max is {card.inputs['max']}" if card.verdict == "blocked" and code == ["max"] else card.words
+
+
 def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) -> dict[str, Any]:
     """What of the tab is not live: the length of the chart, and a dry run with other limits."""
     hours = int(query["hours"]) if query.get("hours", "").isdecimal() and int(query["hours"]) in HOURS else 6

@@ -93,7 +93,7 @@ def members(identity: Identity, text: str) -> list[Hit]:
             Hit(
                 f"Member {member.name}",
                 href,
-                member.pool.name if css == "ready" else "",
+                member.pool.name,
                 None if css == "ready" else (css, MEMBER_WORDS.get(css, css)),
             )
         )
@@ -120,7 +120,7 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
     found = []
     if (text and len(pools) == 1) or (pools and pools[0].name == text):
         pool = pools[0]
-        hits = [Hit(a.word, a.href, is_question=not a.is_page) for a in pool_actions(identity, pool) if not a.why]
+        hits = [Hit(a.word, a.href, a.text, is_question=not a.is_page) for a in pool_actions(identity, pool) if not a.why]
         found.append(Found(f"Act on {pool.name}", hits))
     visible = identity.visible_pools()
     exact = list(Member.objects.filter(LIVE, name=text).select_related("pool")[:2]) if text else []

@@ -68,7 +68,9 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
 
 
 def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> Charts | None:
-    """None: too little is known yet. `present`: how it is at this moment, which the last sample is behind of by up to a minute."""
+    """None: too little is known yet, or nothing was there and nobody asked.
+
+    `present`: how it is at this moment, which the last sample is behind of by up to a minute."""
     fields = ("at", "slots", "held", "reserved", "waiting")
     rows = Sample.objects.filter(pool_id=pool_id, is_hourly=False, at__gte=now - timedelta(hours=HOURS)).order_by("at").values_list(*fields)
     points = list(rows)
@@ -87,7 +89,9 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
         (x(at), 100 * held / slots if slots else 0.0, 100 * (held + reserved) / slots if slots else 0.0)
         for at, slots, held, reserved, _ in chosen
     ]
-    tallest = max(max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points) or 1
+    tallest = max(max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points)
+    if not tallest:
+        return None
     scale = 94 / tallest
     wanted = [(x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in chosen]
     capacity: list[tuple[float, float]] = []
@@ -97,6 +101,7 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
     end = points[-1]
     taken, asked = end[2] + end[3], end[2] + end[3] + end[4]
     share = 100 * taken / end[1] if end[1] else 0.0
+    steps = 3 if length > 4 * 60 else 1  # they are told to the minute: no two alike
     apart = spread(scale * asked, scale * end[1])
     return Charts(
         reserved=f"{outline((px, top) for px, _, top in use)} {outline((px, low) for px, low, _ in reversed(use))}",
@@ -108,7 +113,7 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
         capacity=outline(capacity),
         wanted=Label(f"{asked:,}", apart[0]),
         slots=Label(f"{end[1]:,}", apart[1]),
-        ticks=[first + (last - first) * i / 3 for i in range(4)],
+        ticks=[first + (last - first) * i / steps for i in range(steps + 1)],
     )
 
 

@@ -36,7 +36,7 @@
     if (!chosen.length) return;
     element.setAttribute("aria-label", `${chosen.length} selected`);
     element.querySelector("b").textContent = `${chosen.length} selected`;
-    const names = chosen.map((row) => row.dataset.name || row.dataset.key);
+    const names = chosen.map((row) => row.dataset.brief || row.dataset.name || row.dataset.key);
     element.querySelector("[data-chosen]").textContent = names.slice(0, 4).join(", ") + (names.length > 4 ? ` and ${names.length - 4} more` : "");
     for (const button of element.querySelectorAll("[data-for]")) {
       const fits = chosen.filter((row) => (row.dataset.can || "").split(" ").includes(button.dataset.for));
@@ -49,7 +49,7 @@
         button.removeAttribute("aria-disabled");
         delete button.dataset.why;
       }
-      button.textContent = fits.length && fits.length < chosen.length ? `${button.dataset.word} ${fits.length}…` : `${button.dataset.word}…`;
+      button.textContent = fits.length && chosen.length > 1 ? `${button.dataset.word} ${fits.length}…` : `${button.dataset.word}…`;
     }
   };
 

@@ -1,5 +1,6 @@
 // Bring a part of the page to new HTML and leave alone what people are using: focus, selection, open details, scroll, what is typed.
-// A row under the pointer or the focus does not move: while somebody is on a list, rows change in place, and the new order waits.
+// A row under the pointer or the focus does not move: while somebody is on a list, or has paused it, rows change in place, and the new
+// order waits.
 "use strict";
 (() => {
   // What belongs to the person at this page, not to the server.
@@ -9,8 +10,9 @@
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
   const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
   let freeUntil = 0; // somebody has just done something here and waits to see it
+  const isPaused = (list) => Boolean(list.closest("[data-paused]"));
   const inUse = (list) =>
-    Date.now() > freeUntil && (list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list));
+    isPaused(list) || (Date.now() > freeUntil && (list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list)));
 
   // Each says whether anything changed that people see: only that is tinted.
   const attributes = (from, to) => {
@@ -125,6 +127,15 @@
   document.addEventListener("berth:done", () => {
     freeUntil = Date.now() + 4000;
     release();
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-pause]");
+    const part = button && document.getElementById(button.dataset.pause);
+    if (!part) return;
+    const is = part.toggleAttribute("data-paused");
+    button.setAttribute("aria-pressed", is);
+    button.textContent = is ? "Paused: go on" : "Pause";
+    if (!is) release();
   });
   document.addEventListener("pointerout", () => requestAnimationFrame(release));
   document.addEventListener("focusout", () => requestAnimationFrame(release));

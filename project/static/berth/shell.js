@@ -154,6 +154,9 @@
     }
   });
 
+  // On a narrow screen the bar scrolls: where one is is seen.
+  $(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
   // -- menu -----------------------------------------------------------------------------------------------------------------------
   on("click", (event) => {
     for (const menu of document.querySelectorAll("details.menu[open]")) {
@@ -199,7 +202,12 @@
       return;
     }
     if (command || event.altKey || isTyping(event.target) || $("dialog[open]")) return;
-    if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    if (event.key === "Escape") {
+      for (const menu of document.querySelectorAll("details.menu[open]")) {
+        if (menu.contains(document.activeElement)) $("summary", menu).focus(); // not lost with what closes
+        menu.open = false;
+      }
+    }
     if (Date.now() - going < 900) {
       const link = { o: "overview", c: "claims", a: "approvals", s: "scaling", e: "events" }[event.key];
       going = 0;
