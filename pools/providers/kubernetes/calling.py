@@ -100,7 +100,7 @@ class Caller:
                 if is_last or clock.is_over:  # a lasting connection may have been closed by now: that says nothing yet
                     raise unreachable(where, describe(error)) from error
             except GONE as error:
-                raise _explain_silence(where, error, patience) from error
+                raise _explain_silence(where, error, patience, client.rest_client.pool_manager) from error
         return response
 
 
@@ -132,7 +132,9 @@ def _retry_after(response: Any) -> float | None:
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-def _explain_silence(where: str, error: Exception, patience: float) -> ProviderError:
+def _explain_silence(where: str, error: Exception, patience: float, manager: urllib3.PoolManager) -> ProviderError:
+    if isinstance(error, urllib3.exceptions.ProxyError):
+        return _explain_proxy(where, error.original_error, str(manager.proxy))  # without a password, which the configuration may have
     is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which the library counts among the timeouts
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError) and not is_refused:
         return unreachable(where, "", timeout=CONNECT)
@@ -141,4 +143,11 @@ def _explain_silence(where: str, error: Exception, patience: float) -> ProviderE
     text = describe(error)
     if isinstance(error, urllib3.exceptions.SSLError) or "certificate" in text.lower():
         return Misconfigured(f"The cluster's certificate is not taken ({where}): {text}. Put its authority into the kubeconfig.")
+    return unreachable(where, text)
+
+
+def _explain_proxy(where: str, error: Exception, proxy: str) -> ProviderError:
+    text = f"the proxy {proxy} does not lead there: {describe(error)}"
+    if isinstance(error, urllib3.exceptions.SSLError):
+        return Misconfigured(f"The cluster is not reachable ({where}): {text}. See that this machine trusts its certificate.")
     return unreachable(where, text)

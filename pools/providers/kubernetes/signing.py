@@ -19,6 +19,7 @@ from pools.providers.kubernetes.breaker import Breaker
 from pools.providers.kubernetes.errors import describe
 from pools.providers.kubernetes.limits import limit_pools
 from pools.providers.kubernetes.plugins import forget_failure, raise_failure
+from pools.providers.kubernetes.proxies import find_way
 from project.kernel.operations import Misconfigured
 
 CONNECTIONS = 16  # kept open
@@ -46,11 +47,12 @@ def config_files() -> list[Path]:
 
 
 def connect(context: str) -> Connection:
-    configuration: Any = Configuration()
+    configuration: Any = Configuration(proxy="", no_proxy="")  # what the environment says is looked at once the server is known
     configuration.retries = False  # we have a clock of our own for that
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = stamp_of(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
+    find_way(configuration, words_of(context))
     client = ApiClient(configuration)
     limit_pools(client.rest_client.pool_manager)
     return Connection(client, namespace, words_of(context), Breaker(), stamp, _digest(configuration))
