@@ -16,8 +16,8 @@ from django.db import connection
 from claims.benches.agent_line import BASE, AsyncLine, Heard, SimulatedAgent
 from claims.benches.fill import WHO
 from claims.benches.processes import running, web_server
-from claims.models import Task
 from claims.requests import ClaimRequest
+from claims.runs.asked import RunRequest
 from claims.runs.logs import CHUNK_BYTES, read_text
 from claims.services import create_claims
 from pools.models import Member
@@ -169,12 +169,12 @@ def is_ours(pid: int) -> bool:
 
 def make_tasks() -> list[tuple[int, int, int]]:
     """Claims with tasks, bound: claim, generation, member."""
-    wanted = [ClaimRequest(pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO) for i in range(LOUD)]
+    run = RunRequest("command", (("plan", "make plan"),))
+    wanted = [ClaimRequest(pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO, run=run) for i in range(LOUD)]
     found = []
     for claim in create_claims(wanted):
         if isinstance(claim, Exception) or claim.state != "bound":
             raise RuntimeError(f"not bound: {claim}")
-        Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command"})
         found.append((claim.id, claim.generation, claim.slots[0].member_id))
     connection.close()
     return found

@@ -13,8 +13,8 @@ from django.db import connections
 from claims.benches.agent_line import AsyncLine, SimulatedAgent
 from claims.benches.fill import WHO
 from claims.benches.processes import controller, web_server
-from claims.models import Task
 from claims.requests import ClaimRequest
+from claims.runs.asked import RunRequest
 from claims.runs.results import TaskResult
 from claims.services import create_claim
 from claims.services.tasks import start_run, take_result
@@ -105,12 +105,12 @@ def make_person() -> str:
 def make_plans(turn: int, count: int) -> dict[int, str]:
     """So many plans that wait, one on each slot, told by the services that agents call."""
     found = {}
+    task, run = "plan_and_apply", RunRequest("command", (("plan", "make plan"), ("apply", "make apply")))
     for i in range(count):
-        request = ClaimRequest(pools=(POOL,), kind="plan_and_apply", task="plan_and_apply", workspace=f"w{i}", requested_by=WHO)
+        request = ClaimRequest(pools=(POOL,), kind=task, task=task, workspace=f"w{i}", requested_by=WHO, run=run)
         claim = create_claim(request)
         if claim.state != "bound":
             raise RuntimeError(f"claim {claim.id} of round {turn} is {claim.state}")
-        Task.objects.get_or_create(claim_id=claim.id, defaults={"executor": "command"})
         member = Member.objects.get(pk=claim.slots[0].member_id)
         digest = sha256(f"{claim.id}".encode()).digest()
         start_run(claim_id=claim.id, generation=claim.generation, member=member, boot="bench")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes.config import incluster_config
 
-from pools.providers.kubernetes import client
+from pools.providers.kubernetes import client, signing
 from pools.providers.kubernetes.names import installation_of, select_all
 from tests.kube.space import Space
 from tests.kube.test_provider import Bench
@@ -156,7 +156,7 @@ def enter_in_cluster(world: KubeWorld, token: str, folder: Path, monkeypatch: py
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(at.port))
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(folder / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", world.ca)
-    monkeypatch.setattr(client, "OWN_NAMESPACE", folder / "namespace")
+    monkeypatch.setattr(signing, "OWN_NAMESPACE", folder / "namespace")
 
 
 # -- it is taken ---------------------------------------------------------------------------------------------------------------------------

@@ -83,5 +83,6 @@ def test_drained_by_force_its_task_ends_and_it_goes(stack: Stack, token: str, op
     until(lambda: stack.execute(f"select 1 from pools_member where id = {member} and state = 'gone'"), "it does not go")
     assert not list((stack.home / local.FOLDER).glob(f"*.{member}")), "its folder has gone, too"
     verbs = [row[0] for row in stack.execute(f"select verb from kernel_event where member_id = {member} order by id")]
-    assert verbs[-2:] == ["delete", "gone"]
+    # its agent may still tell how its task ended, which is kept
+    assert [verb for verb in verbs if verb != "stale_report"][-2:] == ["delete", "gone"]
     assert "put_out" in verbs
