@@ -224,6 +224,24 @@ async def test_a_revoked_token_closes_it_at_once(world: Any) -> None:
     assert (await line.closed())[0] == sockets.BAD_TOKEN
 
 
+async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red where the token is looked at before the version of the orders, in which its end stands: nobody would be woken by it."""
+    _, agent = world
+    line, _ = await opened(agent.secret)
+    done = threading.Event()
+
+    def revoked(member_id: int) -> orders.Orders:
+        if not done.is_set():
+            done.set()
+            revoke_tokens(member_id=member_id, reason="lost laptop")
+        return orders.read_orders(member_id)
+
+    monkeypatch.setattr(sockets, "read_orders", revoked)
+    line.say({"have": "something else"})
+    assert (await line.closed())[0] == sockets.BAD_TOKEN
+    assert done.is_set()
+
+
 async def test_a_new_token_sends_it_away_once_and_the_old_one_is_let_in_for_its_hour(world: Any) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
