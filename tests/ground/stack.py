@@ -22,6 +22,11 @@ COMPILED = str(Path(tempfile.gettempdir()) / "berth-pycache")  # a process that 
 READY = r"open (http://\S+)"
 
 
+def load() -> float:
+    """How many times longer things take than on a machine that has nothing else to do."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 class Stack:
     def __init__(self, home: Path, port: int, python: list[str] | None = None, **environment: str) -> None:
         self.home, self.port, self.python = home, port, python or [sys.executable]
@@ -83,12 +88,12 @@ class Stack:
         stdout.close()
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
-        """Seconds until it was gone."""
+        """Seconds until it was gone, as on a machine that has nothing else to do."""
         assert self.process is not None
         begin = time.monotonic()
         self.process.send_signal(sig)
         self.process.wait(30)
-        return time.monotonic() - begin
+        return (time.monotonic() - begin) / load()
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*self.python, "manage.py", *arguments]

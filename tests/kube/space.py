@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.ground.stack import load
 from tests.kube.world import MERGE, STRATEGIC, KubeWorld, Thing
-from tests.local.kit import load
 
 PATIENCE = 30.0
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from project.kernel.embedded.process import free_port
-from tests.ground.stack import Stack
+from tests.ground.stack import Stack, load
 from tests.kube.kubelet import Kubelet
 from tests.kube.space import Space
 from tests.kube.world import KubeWorld
-from tests.local.kit import load
 
 WITHIN = 60.0
 POOL = """

@@ -8,7 +8,7 @@ import time
 
 from pools.providers.kubernetes import clocks
 from pools.providers.kubernetes.clocks import SPARE, Clock, Handle, Ringer, within
-from tests.local.kit import load
+from tests.ground.stack import load
 
 SOON = 30.0
 

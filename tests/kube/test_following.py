@@ -9,9 +9,9 @@ import pytest
 
 from pools.providers.kubernetes import following
 from pools.providers.kubernetes.following import PodFollower
+from tests.ground.stack import load
 from tests.kube.plugin import WORLDS
 from tests.kube.test_provider import Bench
-from tests.local.kit import load
 
 PATIENCE = 20.0
 

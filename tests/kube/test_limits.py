@@ -10,8 +10,8 @@ import pytest
 
 from pools.providers.kubernetes import calling, oidc
 from project.kernel.operations import Misconfigured, ProviderError
+from tests.ground.stack import load
 from tests.kube.slow import LASTS, LIMIT, SLOW, Answer, Begin, Slow, api, at_once, in_its_body, said
-from tests.local.kit import load
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])

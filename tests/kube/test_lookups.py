@@ -10,8 +10,8 @@ import pytest
 from pools.providers.kubernetes import calling, lookups
 from pools.providers.kubernetes.lookups import MOST, Names, is_address
 from project.kernel.operations import ProviderError
+from tests.ground.stack import load
 from tests.kube.slow import Begin, api, at_once
-from tests.local.kit import load
 
 SOON = 30.0
 NAME = "api.lab.example"
@@ -63,13 +63,14 @@ def test_nor_for_longer_than_the_call_has(begin: Begin, server: Server, monkeypa
 
 
 def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(server: Server) -> None:
-    names, before = Names(), threading.active_count()
+    names = Names()
     for number in range(MOST):
         for _ in range(3):
             with pytest.raises(socket.gaierror, match="no name server answers within 0.001 s"):
                 names.find(f"{number}.example", 443, 0.001)
     assert len(server.asked) == MOST
-    assert threading.active_count() == before + MOST
+    asked = {f"look-up {number}.example" for number in range(MOST)}
+    assert sorted(thread.name for thread in threading.enumerate() if thread.name in asked) == sorted(asked), "one thread each"
     with pytest.raises(socket.gaierror, match="16 other names are being looked up"):
         names.find("one-more.example", 443, SOON)
     found = list[list[str]]()

@@ -11,7 +11,7 @@ from django.db import connection
 
 from pools.models import Member, Pool
 from pools.providers.base import Look, MemberSnapshot, PoolSnapshot
-from pools.providers.kubernetes import calling, client, looking
+from pools.providers.kubernetes import client, looking
 from pools.providers.kubernetes.places import find_place
 from pools.selectors import config_of
 from pools.services import create_pool, update_pool
@@ -239,6 +239,6 @@ def test_by_its_labels_alone_it_would_be_lost(bench: KubeHarness, monkeypatch: p
 def test_a_list_of_something_else_is_no_empty_list(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands at the address, a portal to sign in at say, may answer 200 to everything."""
     member = bench.there()
-    monkeypatch.setattr(calling, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}})
+    monkeypatch.setattr(client, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}})
     with pytest.raises(Misconfigured, match="no list of pods"):
         asked(bench, bench.pool(member))

@@ -10,11 +10,11 @@ import pytest
 
 from pools.providers.kubernetes import calling, client
 from project.kernel.operations import Misconfigured, ProviderError
+from tests.ground.stack import load
 from tests.kube.proxy import Proxy
 from tests.kube.slow import LASTS, LIMIT
 from tests.kube.space import Space
 from tests.kube.world import RealKube
-from tests.local.kit import load
 
 Change = Callable[..., client.Api]
 ALL = "berth.dev/x!=y"

@@ -26,8 +26,8 @@ from slots.models import Slot
 from slots.restarting import settle_condition
 from slots.selectors import list_lost_members
 from tests.conformance.harness import KubeHarness
+from tests.ground.stack import load
 from tests.kube.space import Space
-from tests.local.kit import load
 from tests.slots.kit import hold, is_consistent, open_slots
 
 pytestmark = pytest.mark.django_db(transaction=True)

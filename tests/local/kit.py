@@ -11,6 +11,7 @@ from typing import Any
 from pools.providers import local
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from project.kernel.embedded import detached
+from tests.ground.stack import load
 
 PATIENCE = 20.0
 POOL = PoolSnapshot(id=7, name="lab", provider="local")
@@ -24,11 +25,6 @@ def member(state: str = "creating", *, incarnation: int = 1, number: int = 1, to
 
 def folder(number: int = 1) -> Path:
     return local.folder_of(POOL, member(number=number))
-
-
-def load() -> float:
-    """How many times longer things take than on a machine that has nothing else to do."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def until(is_so: Callable[[], Any], what: str = "") -> Any:

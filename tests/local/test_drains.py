@@ -12,8 +12,7 @@ import pytest
 
 from pools.providers import local
 from project.kernel.embedded import detached
-from tests.ground.stack import Stack
-from tests.local.kit import load
+from tests.ground.stack import Stack, load
 from tests.local.up import ask, call
 
 POOL = """

@@ -8,8 +8,7 @@ import pytest
 
 from pools.providers import local
 from project.kernel.embedded import detached
-from tests.ground.stack import Stack, wait_gone
-from tests.local.kit import load
+from tests.ground.stack import Stack, load, wait_gone
 from tests.local.up import call
 
 POOL = """

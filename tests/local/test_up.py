@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.ground.stack import Stack, wait_gone
-from tests.local.kit import agents_in, load
+from tests.ground.stack import Stack, load, wait_gone
+from tests.local.kit import agents_in
 from tests.local.up import folders
 
 POOL = "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\nmembers: {list: [{name: one}, {name: two}]}\n"

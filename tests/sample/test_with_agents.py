@@ -11,8 +11,7 @@ from pools.providers import local
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.play import HARBOUR, VISITORS
-from tests.ground.stack import Stack, wait_gone
-from tests.local.kit import load
+from tests.ground.stack import Stack, load, wait_gone
 
 WITHIN = 60.0  # seconds: the first minute counts
 
