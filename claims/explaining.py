@@ -194,7 +194,9 @@ class _Reader:
             if pairs is not None:
                 scene = replace(scene, pairs=pairs.both, apart=(pairs.one, pairs.other))
             if scene.code in ("not_contiguous", "not_together"):
-                scene = self.read_longest(scene, pool, lanes, pool.pair_for(kind))
+                scene = self.read_longest(scene, pool, lanes, labels, pool.pair_for(kind))
+                if scene.longest >= scene.wanted.size:  # there is room since it was tried last
+                    scene = replace(scene, code="next")
         return scene
 
     def read_holders(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str) -> Scene:
@@ -205,14 +207,15 @@ class _Reader:
             scene = replace(scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0)
         return replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
 
-    def read_longest(self, scene: Scene, pool: PoolFacts, lanes: list[str], pair: tuple[str, str] | None) -> Scene:
+    def read_longest(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None) -> Scene:
         is_run = scene.code == "not_contiguous"
+        of = {"pool": pool.id, "labels": labels, "step": pool.step}
         if pair is None:
             name = "longest_free_run" if is_run else "most_on_one"
-            found = _keep((name, pool.id, tuple(lanes)), lambda: CLAIMS.one(name, pool=pool.id, lanes=lanes, step=pool.step))
+            found = _keep((name, pool.id, labels, tuple(lanes)), lambda: CLAIMS.one(name, lanes=lanes, **of))
         else:
             name = "longest_paired_run" if is_run else "most_paired_on_one"
-            found = _keep((name, pool.id), lambda: PAIRS.one(name, pool=pool.id, lane=pair[0], other=pair[1], step=pool.step))
+            found = _keep((name, pool.id, labels), lambda: PAIRS.one(name, lane=pair[0], other=pair[1], **of))
         if found is None:
             return scene
         return replace(scene, longest=found.length, longest_on=CLAIMS.value("member_name", member=found.member_id) or "")

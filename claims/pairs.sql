@@ -55,17 +55,21 @@ SELECT count(*) FILTER (WHERE n = 2)::int AS both, coalesce(sum(one), 0)::int AS
   WHERE s.pool_id = %(pool)s AND s.lane IN (%(lane)s, %(other)s) AND s.state = 'idle' AND s.is_open AND m.labels @> %(labels)s::jsonb
   GROUP BY s.member_id, s.number) x
 
--- longest_paired_run: of the numbers that are free in both lanes of a pool, the most in a row on one member, and where.
+-- longest_paired_run: of the numbers that are free in both lanes of a pool, the most in a row on one member with these labels, and where.
 SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island FROM (
       SELECT member_id, number FROM slots_slot
-      WHERE pool_id = %(pool)s AND lane IN (%(lane)s, %(other)s) AND state = 'idle' AND is_open GROUP BY member_id, number HAVING count(*) = 2) x) y
+      WHERE pool_id = %(pool)s AND lane IN (%(lane)s, %(other)s) AND state = 'idle' AND is_open
+        AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))
+      GROUP BY member_id, number HAVING count(*) = 2) x) y
   GROUP BY member_id, island) z
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
--- most_paired_on_one: the member with the most numbers that are free in both lanes.
+-- most_paired_on_one: the member with these labels that has the most numbers that are free in both lanes.
 SELECT member_id, count(*)::int AS length FROM (
   SELECT member_id FROM slots_slot
-  WHERE pool_id = %(pool)s AND lane IN (%(lane)s, %(other)s) AND state = 'idle' AND is_open GROUP BY member_id, number HAVING count(*) = 2) x
+  WHERE pool_id = %(pool)s AND lane IN (%(lane)s, %(other)s) AND state = 'idle' AND is_open
+    AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))
+  GROUP BY member_id, number HAVING count(*) = 2) x
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1

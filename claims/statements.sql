@@ -867,17 +867,20 @@ SELECT extract(epoch FROM e.at - c.bound_at)::float8 AS seconds FROM (
 JOIN claims_claim c ON c.id = e.claim_id
 WHERE e.before = 'held' AND e.after IN ('idle', 'draining') AND c.bound_at IS NOT NULL AND e.at > c.bound_at LIMIT {n}
 
--- longest_free_run: of the numbers that are free in a lane of a pool, the most in a row on one member, and where.
+-- longest_free_run: of the numbers that are free in a lane of a pool, the most in a row on one member with these labels, and where.
 SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island
-    FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open) x
+    FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
+      AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))) x
   GROUP BY member_id, island) y
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
--- most_on_one: the member with the most free slots of these lanes.
+-- most_on_one: the member with these labels that has the most free slots of these lanes.
 SELECT member_id, count(*)::int AS length FROM slots_slot
-WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
+WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
+  AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))
+GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
 -- blocked_by: what a blocked claim waits for: the lock of its workspace, the serial claim under way there, the end of a back-off.
 SELECT c.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason, w.lost_claim_id,

@@ -49,6 +49,25 @@ def test_runs_and_members_by_name() -> None:
     assert why(ask("tf", kind="plan", size=2, on_one_member=True))[1] == "No member has 2 open plan and any slots; the most is 1 (r2)"
 
 
+def test_of_members_without_its_labels_nothing_is_counted() -> None:
+    make_pool(slots=3, members=["plain", {"name": "gpu", "labels": {"gpu": "t4"}}])
+    ask(selector={"gpu": "t4"}, size=2)
+    claim = ask(selector={"gpu": "t4"}, size=2, on_one_member=True)
+    assert why(claim)[:2] == ("not_together", "No member has 2 open slots; the most is 1 (gpu)")
+
+
+@pytest.mark.parametrize("how", [{"on_one_member": True}, {"contiguous": True}], ids=["together", "in a row"])
+def test_room_since_it_was_tried_last_is_said(how: dict[str, bool]) -> None:
+    """Else it would read: no member has 2 open slots; the most is 2."""
+    make_pool(slots={"ports": "30000-30002", "shared": True})
+    first = [ask() for _ in range(3)]
+    claim, behind = ask(size=2, **how), ask(size=2, **how)
+    let_go(first[0])
+    let_go(first[1])
+    assert why(claim)[:2] == ("next", "2 slots are open")
+    assert why(behind)[1] == "2 slots are open, and 1 claim is ahead"
+
+
 def test_paused_until() -> None:
     pool = make_pool()
     until = timezone.now() + timedelta(hours=2)
