@@ -209,7 +209,7 @@ class _Reader:
 
     def read_longest(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None) -> Scene:
         is_run = scene.code == "not_contiguous"
-        of = {"pool": pool.id, "labels": labels, "step": pool.step}
+        of: dict[str, Any] = {"pool": pool.id, "labels": labels, "step": pool.step}
         if pair is None:
             name = "longest_free_run" if is_run else "most_on_one"
             found = _keep((name, pool.id, labels, tuple(lanes)), lambda: CLAIMS.one(name, lanes=lanes, **of))

@@ -273,7 +273,7 @@ def _settle_missing(member: MemberSnapshot) -> None:
 
 def _settle_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
     if each.why != member.outside and (each.why or member.state != "creating"):  # what kept it from being made is not known better
-        note_outside(member_id=member.id, incarnation=member.incarnation, why=each.why)
+        note_outside(member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why)
     if each.is_down:
         say_down = note_lost if each.is_lost else note_down
         say_down(member_id=member.id, incarnation=member.incarnation, reason=each.why, is_planned=each.is_planned)

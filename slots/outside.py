@@ -17,14 +17,17 @@ LONGEST = 300
 LONGEST_ERROR = 2000
 
 
-def note_outside(*, member_id: int, incarnation: int, why: str, external_id: str = "") -> bool:
-    """What it waits for, and what it is called. False: known already, or of another incarnation."""
-    values = {"outside": why[:LONGEST]} | ({"external_id": external_id} if external_id else {})
+def note_outside(*, member_id: int, incarnation: int, state: str, why: str, external_id: str = "") -> bool:
+    """What it waits for, and what it is called. False: known already, or of another incarnation. Words count for the state that was looked
+    at: one that is ready by now, as its agent has come meanwhile, waits for nothing any more."""
+    why = why[:LONGEST]
     mine = Member.objects.filter(pk=member_id, incarnation=incarnation)
-    if mine.filter(**values).exists() or not mine.update(**values):
-        return False
-    hint("pools")
-    return True
+    is_news = bool(mine.filter(state=state).exclude(outside=why).update(outside=why))
+    if external_id:
+        is_news |= bool(mine.exclude(external_id=external_id).update(external_id=external_id))
+    if is_news:
+        hint("pools")
+    return is_news
 
 
 def note_ending(*, member_id: int, incarnation: int, reason: str) -> str:

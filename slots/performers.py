@@ -64,7 +64,13 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
         if slot.id in report.observed:
             Slot.objects.filter(pk=slot.id, generation=slot.generation).update(observed=dict(report.observed[slot.id]))
     if report.external_id or (report.down or report.why) != member.outside:
-        note_outside(member_id=member.id, incarnation=member.incarnation, why=report.down or report.why, external_id=report.external_id)
+        note_outside(
+            member_id=member.id,
+            incarnation=member.incarnation,
+            state=member.state,
+            why=report.down or report.why,
+            external_id=report.external_id,
+        )
     if report.down:
         say_down = note_lost if report.is_lost else note_down
         say_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)

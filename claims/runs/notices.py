@@ -15,6 +15,7 @@ from claims.services.holds import DECISIONS
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.operations import ProviderError, Taken, add_operation, performs
+from project.kernel.words import rfc3339
 
 KIND = "mail_notice"
 
@@ -24,7 +25,7 @@ def tell_of_deadline(claim_id: int) -> bool:
     row = DECISIONS.one("notify", claim=claim_id)
     if row is None:
         return False
-    until = {"expires_at": row.expires_at.isoformat()}
+    until = {"expires_at": rfc3339(row.expires_at)}
     record(
         "expire_soon", pool_id=row.pool_id, claim_id=row.id, generation=row.generation, before=row.state, after=row.state,
         reason=f"nobody has decided; it ends at {row.expires_at:%Y-%m-%d %H:%M} UTC", data=until,

@@ -132,6 +132,7 @@ def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -
         roll=Roll(
             is_wanted=spec.roll.policy == "idle" or row.is_roll_ordered,
             may_surge=spec.scaling is not None,
+            could_surge=spec.scaling is not None and row.max_members > row.min_members,
             paused=row.roll_paused or "",
             stopped=row.roll_stopped or "",
             ready_within=spec.roll.ready_within,

@@ -23,6 +23,7 @@ from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, Ref
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.requiring import LONGEST_REASON
+from project.kernel.words import rfc3339
 
 __all__ = [
     "Decided",
@@ -205,7 +206,7 @@ def _answer_decided(claim: Any, digest: str, by: str, approval: Approval, *, is_
 
 
 def _lost_to(claim: Any, code: str, words: str, **data: Any) -> Conflict:
-    told: dict[str, Any] = {name: value if isinstance(value, str) else value.isoformat() for name, value in data.items()}
+    told: dict[str, Any] = {name: value if isinstance(value, str) else rfc3339(value) for name, value in data.items()}
     return Conflict(f"Claim {claim.id} {words}.", code=code, way_out="Nothing is left to decide.", state=claim.state, **told)
 
 

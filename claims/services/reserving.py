@@ -16,6 +16,7 @@ from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.requiring import require_reason
+from project.kernel.words import rfc3339
 
 PENDING = ("reserved", "parked")
 DAY = 86400.0
@@ -85,7 +86,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
                 code="too_far",
                 way_out="Extend it by less; extend it again later.",
             )
-        until = {"seconds": seconds, "expires_at": row.expires_at.isoformat()}
+        until = {"seconds": seconds, "expires_at": rfc3339(row.expires_at)}
         record(
             "extend", pool_id=row.pool_id, claim_id=claim_id, generation=row.generation, before=row.state, after=row.state, reason=note,
             data=until,
@@ -173,5 +174,5 @@ def too_late(claim: Any) -> Conflict:
         f"Claim {claim.id} was to be decided by {claim.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is over.",
         code="expired",
         way_out="Ask for it anew: it plans again.",
-        expires_at=claim.expires_at.isoformat(),
+        expires_at=rfc3339(claim.expires_at),
     )

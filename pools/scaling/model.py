@@ -103,6 +103,7 @@ class Roll:
 
     is_wanted: bool = True  # by the configuration, or because a person has ordered it
     may_surge: bool = True  # one more may be made first
+    could_surge: bool = False  # where no window leaves less, there is room for it
     paused: str = ""  # why it goes no further
     stopped: str = ""  # a new member did not become ready
     ready_within: float = 900.0

@@ -82,7 +82,10 @@ def step(s: Snapshot, old: Sequence[Member]) -> Decision:
     ready, low = count_ready(s), least_in_place(s)
     least = Check(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
     if not least.is_met:
-        return wait("least", f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is made anew", check, least)
+        window = f" ({s.limits.window})" if s.limits.window else ""
+        return wait(
+            "least", f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is made anew{window}", check, least
+        )
     return rebuild(s, idle[0], old, check, least)
 
 
@@ -152,8 +155,8 @@ def least_ready(s: Snapshot) -> int:
 
 def least_in_place(s: Snapshot) -> int:
     """While one is made anew in its place. Where no roll could ever make one more first, because the minimum is the most or members come by
-    hand, that one may be missing from the minimum: else nobody would be renewed at all."""
-    could_surge = s.roll.may_surge and s.limits.high > s.limits.low
+    hand, that one may be missing from the minimum: else nobody would be renewed at all. A window that leaves no room is waited for."""
+    could_surge = s.roll.may_surge and (s.limits.high > s.limits.low or s.roll.could_surge)
     return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
 
 

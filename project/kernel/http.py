@@ -46,7 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 class TooLarge(Exception):
-    pass
+    def __init__(self, rest: Receive | None) -> None:
+        super().__init__()
+        self.rest = rest  # from which what still comes is passed over; None: nothing comes any more
 
 
 class Gone(Exception):
@@ -71,11 +73,11 @@ class Http(ASGIHandler):
             return
         try:
             if length_of(scope) > limit:
-                raise TooLarge
+                raise TooLarge(unread_of(scope, receive))
             async with self.turns if is_large(scope) else contextlib.nullcontext():
                 body = await read(receive, limit)
-        except TooLarge:
-            await refuse_large(send, limit, unread_of(scope, receive))
+        except TooLarge as error:
+            await refuse_large(send, limit, error.rest)
             return
         except Gone:
             return
@@ -169,9 +171,10 @@ async def read(receive: Receive, limit: int) -> bytes:
             raise Gone
         parts.append(message.get("body", b""))
         size += len(parts[-1])
+        is_all = not message.get("more_body", False)
         if size > limit:
-            raise TooLarge
-        if not message.get("more_body", False):
+            raise TooLarge(None if is_all else receive)
+        if is_all:
             return b"".join(parts)
 
 

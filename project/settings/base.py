@@ -109,12 +109,13 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps 
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in all web processes together; bulk counts as one
-# Bodies: where, how many bytes, and who looks at the caller before one of more than a megabyte is read. The first that fits counts.
+# Bodies: where, how many bytes, and who looks at the caller before one of more than a megabyte is read. The first that fits counts,
+# also without the last slash: whoever left it out is told so (308), not that less is taken.
 CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.identify_agent"
 BERTH_BODIES = [
-    (r"/api/v1/agent/tasks/.*/(plan|plan-json)/$", 260_000_000, AGENT),
+    (r"/api/v1/agent/tasks/.*/(plan|plan-json)/?$", 260_000_000, AGENT),
     (r"/api/v1/agent/tasks/", 4_000_000, AGENT),
-    (r"/api/v1/sources/", 32_000_000, CALLER),
+    (r"/api/v1/sources(/|$)", 32_000_000, CALLER),
     (r"/api/v1/", 4_000_000, ""),
     (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
     (r"/", 1_000_000, ""),

@@ -14,6 +14,8 @@ SHORTEST_LINE = 6  # of a secret with several lines, each line this long is a se
 SHORTEST_ENCODED = 6  # shorter ones, encoded, would be found everywhere
 WIDTHS = (64, 76)  # of lines of base64: openssl's, and base64's own
 LONGEST_BROKEN = 8_000  # each line is looked for: not those of a larger one
+BLOCK = 8  # characters of base64
+SHORTEST_BLOCKS, LONGEST_BLOCKS = 20, 256  # bytes of a secret of which they are looked for
 PERCENT = re.compile("%..")
 
 
@@ -54,11 +56,17 @@ def list_quoted(text: str) -> Iterator[str]:
 
 
 def list_encoded(data: bytes) -> Iterator[bytes]:
-    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also broken into lines; in URLs; in hex."""
+    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also broken into lines; in URLs; in hex.
+
+    Of one that may be a token each block is looked for: a line may break it anywhere, with whatever stands before it, and then shows no
+    more than of the block it cuts."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data)
         for shift, skipped in enumerate((0, 2, 3)):  # the characters in which the bytes before have a part
-            yield encode(b"\0" * shift + data)[skipped : (shift + len(data)) * 8 // 6]
+            core = encode(b"\0" * shift + data)[skipped : (shift + len(data)) * 8 // 6]
+            yield core
+            if encode is base64.b64encode and SHORTEST_BLOCKS <= len(data) <= LONGEST_BLOCKS:  # no program breaks the other one
+                yield from (core[at : at + BLOCK] for at in range(0, len(core) - BLOCK + 1, BLOCK))
     whole = base64.b64encode(data)[: len(data) * 8 // 6]
     for width in WIDTHS if len(data) <= LONGEST_BROKEN else ():
         if len(whole) > width:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slots.agent.masking import Masker, mask_text, spell
+from slots.agent.masking import BLOCK, Masker, mask_text, spell
 
 LETTERS = st.binary(max_size=40).map(lambda data: bytes(b"abc"[byte % 3] for byte in data))
 SECRETS = st.lists(st.binary(min_size=1, max_size=6).map(lambda data: bytes(b"abc"[byte % 3] for byte in data)), min_size=1, max_size=4)
@@ -105,6 +105,21 @@ def test_a_long_secret_in_base64_is_masked_though_its_lines_are_broken(width: in
     printed = wrapped(base64.b64encode(LONG.encode()).decode(), width)
     masked = mask_text(printed, spell([LONG]))
     assert not any(line in masked for line in printed.splitlines() if len(line) == width)
+
+
+@pytest.mark.parametrize("width", [64, 76])
+@pytest.mark.parametrize("before", ["", "x", "ab", "x-access-token:", "{'auths': {'registry.example.com': {'auth': '"])
+def test_a_token_behind_something_else_is_masked_though_its_lines_are_broken(width: int, before: str) -> None:
+    """What a break cuts in two may be seen, at most the block that it cuts and the ends."""
+    token = "github_pat_" + "".join(chr(97 + i * 7 % 26) + str(i % 10) for i in range(41))
+    whole = base64.b64encode(f"{before}{token}".encode()).decode()
+    printed = "\n".join(whole[at : at + width] for at in range(0, len(whole), width))
+    masker = Masker(spell([token]))
+    shown = (masker.feed(printed.encode()) + masker.end()).decode()
+    seen = [text for text in re.split(r"\*+|\n", shown) if text]
+    begin = len(base64.b64encode(before.encode()))
+    assert sum(map(len, seen)) <= begin + 3 * BLOCK, shown
+    assert all(len(text) < begin + BLOCK + 2 for text in seen), shown
 
 
 def test_a_quote_in_a_secret_as_shells_write_it() -> None:

@@ -108,5 +108,9 @@ async def test_who_is_known_sends_what_was_agreed(http: Http) -> None:
     assert status == 413 and taken < 261 * MB
     status, body, taken = await call(http, "POST", "/claims/run/", 20 * MB)
     assert (status, taken) == (401, 0), "the form in the browser, of nobody"
+    for path, caller in (("sources", user), (where.rstrip("/"), agent)):
+        status, body, taken = await call(http, "POST", path, 10 * MB, authorization=f"Bearer {caller}")
+        assert (status, body["code"]) == (308, "slash_missing"), "not that less is taken than it is"
+    assert (await call(http, "POST", "sources", 10 * MB))[::2] == (401, 0)
     status, body, taken = await call(http, "POST", "claims/", 5 * MB, authorization=f"Bearer {user}")
     assert (status, body["limit"]) == (413, 4 * MB)

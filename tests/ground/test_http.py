@@ -116,6 +116,24 @@ async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool
     assert (len(taken), not sent[-1].get("more_body")) == (0 if expects else parts, True)
 
 
+async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http) -> None:
+    """Its length was not said, and its last part is the one too many: red where the next is asked for, as none comes for seconds."""
+    parts = [{"type": "http.request", "body": b"x" * 600_000, "more_body": more} for more in (True, False)]
+    sent = list[dict[str, Any]]()
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
+    headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
+    await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
+    assert sent[0]["status"] == 413
+    assert not sent[-1].get("more_body")
+
+
 class Slow:
     """A body that comes as far as it is let."""
 

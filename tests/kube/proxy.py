@@ -29,7 +29,7 @@ class Proxy:
         self.leads = dict[str, tuple[str, int]]()  # names that nobody else knows
         self.refusal = ""  # of everybody: "403 Forbidden"
         self.wants = ""  # user:password
-        self.trickles = self.is_mute = False
+        self.trickles = self.is_mute = self.hangs_up = False
         self.stopped = threading.Event()
         self.tunnels = set[socket.socket]()
         self.threads = [threading.Thread(target=self.listen)]
@@ -51,6 +51,8 @@ class Proxy:
                 return
             target = head.split()[1]
             self.asked.append(target)
+            if self.hangs_up:
+                return
             if self.is_mute:
                 self.stopped.wait(LASTS)
                 return

@@ -14,6 +14,7 @@ from project.kernel.operations import ProviderError, Throttled, perform_due
 from slots.controllers import Watcher, look_at_pool
 from slots.finalization import end_pools, look_at_draining, settle_leaving_members, sync_again
 from slots.models import Slot
+from slots.outside import note_outside
 from slots.performers import ask_provider
 from slots.selectors import list_lost_members, snapshot_of
 from slots.services import clean_slot, close_pool, remove_member
@@ -143,6 +144,22 @@ def test_the_finalizer_asks_again_where_nobody_does() -> None:
     perform_due("shelf")
     slot.refresh_from_db()
     assert slot.state == "idle"
+
+
+def test_what_was_said_of_it_on_its_way_is_not_said_of_one_that_is_ready_by_now() -> None:
+    """A look takes seconds; its first word may come meanwhile, and nothing would take the old words back for a while."""
+    pool, _ = shelf()
+    member = Member.objects.get(pool=pool)
+    before = member.outside
+    assert member.state == "ready"
+    told: dict[str, Any] = {"member_id": member.pk, "incarnation": member.incarnation, "external_id": "thing-7"}
+    assert note_outside(**told, state="creating", why="its agent has not come yet"), "its name is news"
+    assert not note_outside(**told, state="creating", why="its agent has not come yet")
+    member.refresh_from_db()
+    assert (member.outside, member.external_id) == (before, "thing-7")
+    assert note_outside(**told, state="ready", why="its disk is full")
+    member.refresh_from_db()
+    assert member.outside == "its disk is full"
 
 
 def test_a_late_answer_leaves_the_next_holder_alone() -> None:

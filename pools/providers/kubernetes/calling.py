@@ -147,7 +147,8 @@ def _explain_silence(where: str, error: Exception, patience: float, manager: url
 
 
 def _explain_proxy(where: str, error: Exception, proxy: str) -> ProviderError:
-    text = f"the proxy {proxy} does not lead there: {describe(error)}"
+    is_slow = isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(error, urllib3.exceptions.NewConnectionError)
+    text = f"the proxy {proxy} does not lead there: {f'no answer within {CONNECT:g} s' if is_slow else describe(error)}"
     if isinstance(error, urllib3.exceptions.SSLError):
         return Misconfigured(f"The cluster is not reachable ({where}): {text}. See that this machine trusts its certificate.")
     return unreachable(where, text)

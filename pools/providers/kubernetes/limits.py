@@ -3,6 +3,7 @@ hold its caller for ever. And the system's own look-up of a name has none at all
 
 import socket
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 
 from urllib3.connection import HTTPConnection
@@ -36,6 +37,13 @@ class _Heeding:
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
         _hold(self.sock)
+
+    def _tunnel(self) -> None:
+        try:
+            super()._tunnel()  # type: ignore[misc]
+        except (OSError, HTTPException):
+            self.close()  # type: ignore[attr-defined]  # else the library takes its proxy for reached, and the fault for the server's
+            raise
 
     def request(self, *arguments: Any, **more: Any) -> None:
         if self.sock is not None:

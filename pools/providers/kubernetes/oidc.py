@@ -11,6 +11,7 @@ import urllib3
 
 from pools.providers.kubernetes.clocks import within
 from pools.providers.kubernetes.limits import limit_pools
+from pools.providers.kubernetes.proxies import of_environment, split, trust
 from project.kernel.operations import Misconfigured, ProviderError
 
 PATIENCE = 10.0  # seconds for all of it
@@ -44,25 +45,36 @@ def too_slow(where: str) -> ProviderError:
 
 
 def _ask(told: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    http = urllib3.PoolManager(retries=False, timeout=PATIENCE, ssl_context=_trust(told))
-    limit_pools(http)
-    try:
-        about = _read(http.request("GET", f"{str(told['idp-issuer-url']).rstrip('/')}/.well-known/openid-configuration"), where)
-        if not about.get("token_endpoint"):
-            raise Misconfigured(f"{where} does not say where tokens are renewed. See idp-issuer-url in the kubeconfig.")
-        fields = {"grant_type": "refresh_token", "refresh_token": str(told["refresh-token"])}
-        headers = {"Accept": "application/json"}
-        if told.get("client-secret"):
-            headers |= urllib3.make_headers(basic_auth=f"{told['client-id']}:{told['client-secret']}")
-        else:
-            fields["client_id"] = str(told["client-id"])
-        renewed = http.request("POST", str(about["token_endpoint"]), fields=fields, headers=headers, encode_multipart=False)
-        found = _read(renewed, where)
-    finally:
-        http.clear()
+    about = _read(_request("GET", f"{str(told['idp-issuer-url']).rstrip('/')}/.well-known/openid-configuration", told), where)
+    if not about.get("token_endpoint"):
+        raise Misconfigured(f"{where} does not say where tokens are renewed. See idp-issuer-url in the kubeconfig.")
+    fields = {"grant_type": "refresh_token", "refresh_token": str(told["refresh-token"])}
+    headers = {"Accept": "application/json"}
+    if told.get("client-secret"):
+        headers |= urllib3.make_headers(basic_auth=f"{told['client-id']}:{told['client-secret']}")
+    else:
+        fields["client_id"] = str(told["client-id"])
+    renewed = _request("POST", str(about["token_endpoint"]), told, fields=fields, headers=headers, encode_multipart=False)
+    found = _read(renewed, where)
     if not found.get("id_token"):
         raise Misconfigured(f"{where} answers without an id_token. Sign in anew, with the scope openid.")
     return found
+
+
+def _request(method: str, url: str, told: Mapping[str, Any], **more: Any) -> Any:
+    """Through the proxy of the environment, if it names one for this address: that of the kubeconfig is the cluster's."""
+    manages: dict[str, Any] = {"retries": False, "timeout": PATIENCE, "ssl_context": _trust(told)}
+    proxy = of_environment(url)
+    if proxy:
+        address, headers = split(proxy, "the identity provider")
+        http: urllib3.PoolManager = urllib3.ProxyManager(address, proxy_headers=headers, proxy_ssl_context=trust(None), **manages)
+    else:
+        http = urllib3.PoolManager(**manages)
+    limit_pools(http)
+    try:
+        return http.request(method, url, **more)
+    finally:
+        http.clear()
 
 
 def _trust(told: Mapping[str, Any]) -> ssl.SSLContext:

@@ -55,7 +55,7 @@ def say(moment: datetime, form: str, now: datetime) -> str:
         case "moment":
             return f"{moment:%-d %b %Y, %H:%M:%S}"
         case "day" if moment.date() != now.date():
-            return f"{moment:%a %H:%M:%S}" if age < 6 * 86400 else f"{moment:%-d %b, %H:%M}"
+            return f"{moment:%a %H:%M:%S}" if abs(age) < 6 * 86400 else f"{moment:%-d %b, %H:%M}"
         case _:
             return f"{moment:%H:%M:%S}"
 
