@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,11 @@ if TYPE_CHECKING:
 
 RESCUED = "errored.tfstate"
 LARGEST = 256_000_000
+PIECE = 1 << 20
+
+
+class NotPlain(Exception):
+    """What lies there is no plain file of one name."""
 
 
 def mark_state(job: Job) -> None:
@@ -32,28 +36,49 @@ def rescue_state(state: Path, record: Record) -> str:
     if not source or stamp_of(Path(source), inside) in ("", before):
         return ""
     kept = state / "rescued" / f"{record.name}.tfstate"
-    with contextlib.suppress(OSError), entered(Path(source), inside) as folder:
+    with contextlib.suppress(OSError, NotPlain), entered(Path(source), inside) as folder:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             copy(folder, kept)
         except OSError:  # a full disk has room for a name
-            os.replace(RESCUED, kept, src_dir_fd=folder)
+            take(folder, kept)
         return str(kept)
     return ""
 
 
 def copy(folder: int, kept: Path) -> None:
-    with open(os.open(RESCUED, PLAIN, dir_fd=folder), "rb") as data:
+    """As large as it is when it is opened: what is left of the task may still write to it, or put another in its place."""
+    handle = os.open(RESCUED, PLAIN, dir_fd=folder)
+    about = os.fstat(handle)
+    if not is_plain(about):
+        os.close(handle)
+        raise NotPlain
+    with open(handle, "rb") as data:
         with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as into:
-            shutil.copyfileobj(data, into)
+            left = about.st_size
+            while left > 0 and (piece := data.read(min(left, PIECE))):
+                into.write(piece)
+                left -= len(piece)
             into.flush()
             os.fsync(into.fileno())
+
+
+def take(folder: int, kept: Path) -> None:
+    kept.unlink(missing_ok=True)  # half of it would look like all of it
+    os.replace(RESCUED, kept, src_dir_fd=folder)
+    if not is_plain(kept.lstat()):
+        kept.unlink()
+        raise NotPlain
 
 
 def stamp_of(source: Path, inside: str) -> str:
     """Which file it is; empty: there is none that could be one."""
     with contextlib.suppress(OSError), entered(source, inside) as folder:
         found = os.stat(RESCUED, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= LARGEST:
+        if is_plain(found):
             return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
     return ""
+
+
+def is_plain(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= LARGEST
