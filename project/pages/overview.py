@@ -25,6 +25,7 @@ from project.kernel.errors import NotFound
 from project.kernel.regions import ANY, Opened, Subject, region
 from project.pages.installation import installation, list_troubles
 from project.pages.scaling import decided_words
+from project.pages.scaling import is_shown as is_scaled
 from project.pages.sparks import Spark, list_sparks
 from project.sample.services import is_sample_loaded
 from slots.boards import MemberCounts, SlotCounts, count_members, count_slots
@@ -248,7 +249,7 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     ids = [pool.pk for pool in pools]
     slots, members, queues = count_slots(ids), count_members(ids), count_waiting()
     sparks = list_sparks(ids, now - timedelta(hours=6))
-    decided = list_latest(pool.pk for pool in pools if pool.spec.get("scaling"))
+    decided = list_latest(pool.pk for pool in pools if is_scaled(pool))
     longest = max([queue.count for queue in queues.values()], default=0)
     groups: dict[str, list[Row]] = {}
     for pool in pools:

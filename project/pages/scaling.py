@@ -51,7 +51,7 @@ class Trial:
 
 
 def is_shown(pool: Pool) -> bool:
-    return spec_of(pool).scaling is not None
+    return pool.spec.get("scaling") is not None
 
 
 def decided_words(card: Card) -> str:
