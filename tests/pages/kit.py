@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.models import User
+from playwright.sync_api import expect
 
 from claims.answers import ClaimView
 from claims.requests import parse_claim
@@ -50,3 +51,12 @@ def member(name: str) -> Member:
 
 def slot_of(name: str, number: int = 0) -> Slot:
     return Slot.objects.get(member__name=name, number=number)
+
+
+def mark_page(page: Any) -> None:
+    """Mark the document, so that `expect_not_reloaded` can tell it from one that was loaded later."""
+    page.locator("html").evaluate("html => { html.isMarked = true; }")
+
+
+def expect_not_reloaded(page: Any) -> None:
+    expect(page.locator("html")).to_have_js_property("isMarked", True)

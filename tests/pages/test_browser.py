@@ -15,10 +15,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.db import connection
+from playwright.sync_api import expect
 
 from claims.services import release_claim
 from project.kernel.events import record
-from tests.pages.kit import PASSWORD, chief, claim, make_pool, member, person
+from tests.pages.kit import PASSWORD, chief, claim, expect_not_reloaded, make_pool, mark_page, member, person
 
 pytestmark = pytest.mark.browser
 
@@ -61,7 +62,7 @@ def test_cordon_claim_and_release_are_seen_in_two_windows_without_a_reload(page:
     sign_in(other, person("ben", "viewer"))
     open_live(other, "/pools/env/?member=env-1")
     for window in (page, other):
-        window.evaluate("window.loadedOnce = true")
+        mark_page(window)
 
     page.get_by_role("link", name="Cordon…").click()
     confirm(page, "Cordon", reason="disk warnings")
@@ -79,7 +80,7 @@ def test_cordon_claim_and_release_are_seen_in_two_windows_without_a_reload(page:
     for window in (page, other):
         window.locator("#member-panel").get_by_text("branch:login").wait_for()
         window.locator('.mem[data-name="env-1"] i.bound').wait_for()
-        assert window.evaluate("window.loadedOnce") is True
+        expect_not_reloaded(window)
 
     other.locator("#member-panel a.mono").first.click()
     other.get_by_role("heading", name=re.compile("branch:login")).wait_for()
@@ -97,7 +98,7 @@ def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana:
     taken: list[Any] = []
     page.route_web_socket("**/ws/live/", lambda line: (taken.append(line), line.connect_to_server()))
     open_live(page, "/pools/env/")
-    page.evaluate("window.loadedOnce = true")
+    mark_page(page)
     held = claim(owner="before")
     page.locator(".mem i.bound").wait_for()
     taken[-1].close(code=4000)
@@ -107,7 +108,7 @@ def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana:
     page.locator(LIVE).wait_for()
     assert len(taken) >= 2
     assert page.locator(".mem i.bound").count() == 2
-    assert page.evaluate("window.loadedOnce") is True
+    expect_not_reloaded(page)
 
 
 @contextmanager
@@ -147,7 +148,7 @@ def test_pages_recover_by_themselves_when_the_server_restarts(browser: Any, site
             page.fill("[name=password]", PASSWORD)
             page.get_by_role("button", name="Sign in").click()
             open_live(page, "/pools/env/")
-            page.evaluate("window.loadedOnce = true")
+            mark_page(page)
         page.locator("#conn.reconnecting, #conn.stale").wait_for()
         page.locator("#stale").wait_for()
         assert "what you typed stays" in page.locator("#stale").inner_text()
@@ -157,7 +158,7 @@ def test_pages_recover_by_themselves_when_the_server_restarts(browser: Any, site
             page.locator(LIVE).wait_for()
             page.locator(".mem i.bound").wait_for()
             assert page.locator("#stale").count() == 0
-            assert page.evaluate("window.loadedOnce") is True
+            expect_not_reloaded(page)
     finally:
         context.close()
 
@@ -192,8 +193,8 @@ def test_keys_go_select_and_confirm(page: Any, sign_in: SignIn, ana: User) -> No
     page.wait_for_url("**/claims/")
     page.locator("[data-rows] [data-key]").first.wait_for()
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.name") == "q"
-    page.evaluate("document.activeElement.blur()")
+    expect(page.locator(":focus")).to_have_attribute("name", "q")
+    page.locator(":focus").blur()
     for key in ("j", "x", "j", "j", "Shift+X"):
         page.keyboard.press(key)
     assert page.locator(".bulk b").inner_text() == "3 selected"
@@ -226,7 +227,7 @@ def test_arrows_move_between_members_and_n_finds_the_one_in_need(page: Any, sign
     open_live(page, "/pools/env/")
     page.locator('.mem[data-name="env-1"]').focus()
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement.dataset.name") == "env-2"
+    expect(page.locator(":focus")).to_have_attribute("data-name", "env-2")
     page.keyboard.press("Enter")
     page.locator("#member-panel h2", has_text="env-2").wait_for()
     assert "member=env-2" in page.url
@@ -235,7 +236,7 @@ def test_arrows_move_between_members_and_n_finds_the_one_in_need(page: Any, sign
     page.locator('.mem[data-name="env-2"][data-attention]').wait_for()
     page.locator("main").focus()
     page.keyboard.press("n")
-    assert page.evaluate("document.activeElement.dataset.name") == "env-2"
+    expect(page.locator(":focus")).to_have_attribute("data-name", "env-2")
 
 
 def test_a_row_under_the_pointer_stays_where_it_is(page: Any, sign_in: SignIn, ana: User) -> None:

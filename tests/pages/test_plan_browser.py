@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from playwright.sync_api import expect
 
 from claims.services.deciding import approve_plan
 from project.kernel.actor import acting_as
-from tests.pages.kit import person
+from tests.pages.kit import expect_not_reloaded, mark_page, person
 from tests.pages.plankit import NETWORK, begin, big_plan, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
 from tests.pages.test_browser import LIVE, confirm, faults, open_live
 
@@ -32,7 +33,7 @@ def test_a_yes_in_one_window_is_seen_in_the_other(page: Any, other: Any, sign_in
     assert other.locator(".nav b").inner_text() == "1"
     open_live(page, f"/claims/{waiting.id}/")
     for window in (page, other):
-        window.evaluate("window.loadedOnce = true")
+        mark_page(window)
 
     button = page.get_by_role("button", name="Approve and apply")
     assert button.get_attribute("aria-disabled") == "true"
@@ -59,7 +60,7 @@ def test_a_yes_in_one_window_is_seen_in_the_other(page: Any, other: Any, sign_in
     finish(waiting, "applied")
     page.locator("h1 .st.done").wait_for()
     for window in (page, other):
-        assert window.evaluate("window.loadedOnce") is True
+        expect_not_reloaded(window)
 
 
 def test_of_two_at_once_the_second_is_told_who_was_first(other: Any, sign_in: SignIn, site: str) -> None:
@@ -165,7 +166,8 @@ def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, sit
     assert "<img src=x" in rows.nth(0).locator("code").inner_text()
     assert page.locator(".logbox img").count() == 0
     assert [rows.nth(n).locator("code").inner_text() for n in (1, 2)] == ["100%", "after"]
-    parsed = page.evaluate("berth.ansi.parse('\\u001b[7mswap\\u001b[27m\\u001b[4;2mx\\u001b[2J\\u001b[38;2;250;40;40my').pieces")
+    coloured = "\x1b[7mswap\x1b[27m\x1b[4;2mx\x1b[2J\x1b[38;2;250;40;40my"
+    parsed = page.evaluate("text => berth.ansi.parse(text).pieces", coloured)
     assert parsed == [["swap", "bx fx"], ["x", "t-dim t-under"], ["y", "fhr t-dim t-under"]]
 
 
@@ -180,13 +182,14 @@ def test_a_log_is_followed_and_left_alone_when_somebody_reads(page: Any, sign_in
     say(claim, "a line\nthe end\n")
     page.locator("[data-log-rows]", has_text="half of a line").wait_for()
     page.locator("[data-log-rows]", has_text="the end").wait_for()
-    page.locator("[data-log-view]").hover()
+    view = page.locator("[data-log-view]")
+    view.hover()
     page.mouse.wheel(0, -400)
-    page.wait_for_function("!document.querySelector('[data-log-follow]').checked")
-    top = page.evaluate("document.querySelector('[data-log-view]').scrollTop")
+    expect(page.get_by_label("Follow")).not_to_be_checked()
+    top = view.evaluate("view => view.scrollTop")
     say(claim, "one more\n")
     page.locator("[data-log-said]", has_text="103 lines").wait_for()
-    assert page.evaluate("document.querySelector('[data-log-view]').scrollTop") == top
+    expect(view).to_have_js_property("scrollTop", top)
     page.get_by_label("Follow").check()
     page.locator("[data-log-rows]", has_text="one more").wait_for()
     finish(claim, "planned")
@@ -205,12 +208,12 @@ def test_a_hundred_thousand_lines_stay_fluent(page: Any, sign_in: SignIn, site: 
     open_live(page, f"/claims/{claim.id}/")
     page.locator("[data-log-rows]", has_text="after the gap").wait_for()
     assert "12,345,678 bytes left out" in page.locator("[data-log-rows] .cut").inner_text()
-    assert page.evaluate("berth.log.lines") < 5000  # the end alone came with the page
+    assert page.evaluate("() => berth.log.lines") < 5000  # the end alone came with the page
     page.locator("[data-log-find]").fill("line 54321 ")
     page.locator("[data-log-hits]", has_text="1 of 1").wait_for()
-    assert page.evaluate("berth.log.lines") == 100_002
+    assert page.evaluate("() => berth.log.lines") == 100_002
     assert page.locator("[data-log-rows] .hit b").inner_text() == "54,322"
-    assert page.evaluate("berth.log.rows") < 100
+    assert page.evaluate("() => berth.log.rows") < 100
     slowest = page.evaluate(
         """async () => {
           const view = document.querySelector("[data-log-view]");
@@ -342,9 +345,7 @@ def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: s
     for path in [*paths, "/claims/run/"]:
         page.goto(path)
         page.locator(LIVE).wait_for()
-        page.evaluate(
-            "document.querySelector('.jump') && scrollTo(0, document.body.scrollHeight)"
-        )  # where the button that leads to the decision covers nothing
+        page.evaluate("() => document.querySelector('.jump') && scrollTo(0, document.body.scrollHeight)")  # the jump button covers text
         found += faults(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        expect(page.locator("html"), path).to_have_js_property("scrollWidth", 390)
     assert not found, "\n".join(found)

@@ -15,7 +15,7 @@ from pools.models import Member, Pool
 from slots.member_tokens import issue_token
 from tests.agent.conftest import Agent, server, start_agent, until
 from tests.agents_api.conftest import make_agents
-from tests.pages.kit import person
+from tests.pages.kit import expect_not_reloaded, mark_page, person
 from tests.pages.test_browser import LIVE, open_live
 
 __all__ = ["server", "start_agent"]  # fixtures
@@ -89,7 +89,7 @@ def test_hello_from_the_form_to_its_page(
     page.get_by_role("button", name="Run it").click()
 
     page.locator("h1", has_text="north-quay").wait_for()
-    page.evaluate("window.loadedOnce = true")
+    mark_page(page)
     page.locator("h1 .st.apply_pending").wait_for(timeout=SLOW)
     page.locator(".plan", has_text="ship.aurora").first.wait_for()
     page.get_by_role("button", name="Expand all").click()
@@ -104,7 +104,7 @@ def test_hello_from_the_form_to_its_page(
         window.locator(".steps", has_text="by lind").wait_for()
         window.get_by_role("tab", name=re.compile("apply")).wait_for()
     page.locator("[data-log-said]", has_text="complete").wait_for()
-    assert page.evaluate("window.loadedOnce") is True
+    expect_not_reloaded(page)
     assert "aurora" in (target / "north-quay" / "index.html").read_text()
     assert len((target / "north-quay" / "applied.log").read_text().splitlines()) == 1
 

@@ -98,7 +98,7 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     page.set_viewport_size({"width": 390, "height": 844})
     expect(canvas).not_to_have_js_property("clientWidth", wide)
     shoot(page, f"scaling-{theme}-390")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("html")).to_have_js_property("scrollWidth", 390)
 
 
 def test_an_order_is_asked_and_its_effect_is_seen_live(page: Any, sign_in: Callable[[Any, User], None], ana: User) -> None:

@@ -10,6 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from claims.scaling.scaler import scale_pools
 from claims.services import overrides
@@ -91,7 +92,7 @@ def test_all_pools_and_the_calendar(page: Any, sign_in: Callable[[Any, User], No
         assert found.violations_count == 0, found.generate_report()
         page.set_viewport_size({"width": 390, "height": 844})
         shoot(page, f"all-{view}-{theme}-390")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        expect(page.locator("html"), view).to_have_js_property("scrollWidth", 390)
     page.goto("/pools/old/?tab=scaling")
     page.wait_for_selector("text=The roll has stopped")
     shoot(page, f"roll-{theme}")
