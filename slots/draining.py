@@ -41,6 +41,7 @@ class Stuck:
     draining: int
     note: str
     by: str
+    pool_id: int
 
 
 def drain_member(*, member_id: int, reason: str, until: datetime | None = None, force: bool = False, stays: bool | None = None) -> Removal:
@@ -123,7 +124,7 @@ def lock_over(member_id: int) -> Any | None:
 
 def list_stuck(limit: int = 50) -> list[Stuck]:
     rows = DRAINING.rows("progress", limit, over=HANGS)
-    return [Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by) for r in rows]
+    return [Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id) for r in rows]
 
 
 def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool) -> datetime:

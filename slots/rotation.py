@@ -31,6 +31,7 @@ class OldToken:
     is_untaken: bool
     age: float  # seconds
     left: float  # seconds until it is due; less than 0: it is
+    pool_id: int
 
 
 def rotates(provider: str) -> bool:
@@ -78,4 +79,4 @@ def list_old_tokens(limit: int = 50) -> list[OldToken]:
     agents = kinds_with(lambda provider: provider.has_agents and not provider.rotates)
     ours = kinds_with(lambda provider: provider.rotates)
     rows = SQL.rows("old", limit, age=limits["age"], untaken=UNTAKEN, notice=NOTICE if token_age() else 0.0, ours=ours, theirs=agents)
-    return [OldToken(r.id, r.name, r.pool, r.is_ours, r.is_untaken, r.age, limits["age"] - r.age) for r in rows]
+    return [OldToken(r.id, r.name, r.pool, r.is_ours, r.is_untaken, r.age, limits["age"] - r.age, r.pool_id) for r in rows]

@@ -63,7 +63,7 @@ def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
     visible = identity.visible_pools()
     subjects: frozenset[Subject] = frozenset({ANY}) if visible is None else frozenset(("pool", pool) for pool in visible)
     roles = sorted((pool, sorted(names)) for pool, names in identity.by_pool.items())
-    return subjects, f"{identity.requester}|{sorted(identity.everywhere)}|{roles}"
+    return subjects, f"{identity.user_id}|{sorted(identity.everywhere)}|{roles}"
 
 
 @region("claims")
@@ -125,7 +125,7 @@ def open_queue(identity: Identity, argument: str) -> Opened | None:
         context = {"rows": rows, "pool": pool, "now": timezone.now(), "more": max(0, _count(argument) - len(rows))}
         return render_to_string("regions/pool_queue.html", context)
 
-    return Opened(f"pool.queue:{argument}", f"pool.queue:{argument}|{scope}", frozenset({("pool", pool.pk)}), render, 1.0)
+    return Opened(f"pool.queue:{argument}", f"pool.queue:{pool.pk}|{scope}", frozenset({("pool", pool.pk)}), render, 1.0)
 
 
 def _count(name: str) -> int:

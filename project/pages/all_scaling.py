@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from claims.models import Lift
 from claims.scaling.overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
-from pools.access import Identity
+from pools.access import ACTIONS, Identity
 from pools.models import Pool
 from pools.pages import page, signed_in, why_not
 from pools.scaling import Occurrence
@@ -71,16 +71,14 @@ def visible(identity: Identity) -> list[Pool]:
 
 
 def of_all(name: str, template: str, context: Callable[[Identity, str], dict[str, Any] | None], every: float) -> None:
-    """A region over all pools that somebody may see; who sees the same and may order the same shares it."""
+    """A region over all pools that somebody may see; who sees and may scale the same pools shares it."""
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pools = identity.visible_pools()
         subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
-        told = repr(
-            (None if pools is None else [(pool, identity.may("scale", pool)) for pool in sorted(pools)], identity.may("scale", None))
-        )
-        own = identity.requester if pools is None and not identity.may("scale", None) else ""  # roles in some pools, seen in all
-        scope = hashlib.sha256(f"{told}{own}".encode()).hexdigest()[:16]
+        scaled = identity.pools_with(ACTIONS["scale"])
+        told = [None if ids is None else sorted(ids) for ids in (pools, scaled)]
+        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         full = f"{name}:{argument}" if argument else name
         if context(identity, argument) is None:
             return None

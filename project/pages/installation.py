@@ -1,11 +1,13 @@
 """This installation as its own pages show it: what runs, what does not, and what is refused outside."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Q
 from django.utils.module_loading import import_string
 
 from pools.models import Member, Pool
@@ -37,12 +39,14 @@ def loops() -> list[Health]:
     return check_loops(expected)
 
 
-def list_troubles() -> list[Trouble]:
-    """What somebody should look at, the worst first."""
+def list_troubles(visible: Collection[int] | None = None) -> list[Trouble]:
+    """What a person should look at, the worst first. `visible`: only troubles of these pools, and of the controllers."""
+    of_pool = Q() if visible is None else Q(pool_id__in=visible)
+    pools = Pool.objects.filter(LIVE) if visible is None else Pool.objects.filter(LIVE, pk__in=visible)
     found = [Trouble(f"{loop.name}:", loop.detail) for loop in loops() if not loop.is_well]
-    failing = list(Pool.objects.filter(LIVE, provider_error_since__isnull=False).order_by("provider_error_since")[:50])
+    failing = list(pools.filter(provider_error_since__isnull=False).order_by("provider_error_since")[:50])
     found += [Trouble(f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}") for pool in failing]
-    operations = Operation.objects.filter(done_at__isnull=True).exclude(error_code="")
+    operations = Operation.objects.filter(of_pool, done_at__isnull=True).exclude(error_code="")
     operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])  # what fails there fails for this reason
     for operation in operations.order_by("due_at")[:50]:
         again = (
@@ -51,13 +55,15 @@ def list_troubles() -> list[Trouble]:
             else f"tried {words.plural(operation.attempts, 'time')}, tries again"
         )
         found.append(Trouble(f"{operation.kind} on {operation.lane}:", f"{operation.error[:120]}; {again}"))
-    for member in Member.objects.select_related("pool").filter(LIVE, gave_up_at__isnull=False).order_by("gave_up_at")[:50]:
+    for member in Member.objects.select_related("pool").filter(LIVE, of_pool, gave_up_at__isnull=False).order_by("gave_up_at")[:50]:
         tries = words.plural(member.restarts, "time")
         found.append(Trouble(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
-    for pool in Pool.objects.filter(LIVE, roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
+    for pool in pools.filter(roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
         found.append(Trouble(f"roll of {pool.name}:", f"it has stopped, {pool.roll_stop_reason}; the others are as they were"))
-    found += [Trouble(f"{stuck.name} in {stuck.pool}:", drain_words(stuck)) for stuck in list_stuck()]
-    return found + [Trouble(f"{old.name} in {old.pool}:", token_words(old)) for old in list_old_tokens()]
+    hanging = [stuck for stuck in list_stuck() if visible is None or stuck.pool_id in visible]
+    found += [Trouble(f"{stuck.name} in {stuck.pool}:", drain_words(stuck)) for stuck in hanging]
+    tokens = [old for old in list_old_tokens() if visible is None or old.pool_id in visible]
+    return found + [Trouble(f"{old.name} in {old.pool}:", token_words(old)) for old in tokens]
 
 
 def drain_words(stuck: Stuck) -> str:

@@ -121,16 +121,15 @@ def visible(identity: Identity) -> list[Pool]:
     return list(list_pools(identity.visible_pools()))
 
 
-def open_for_visible(name: str, template: str, context: Any, every: float) -> Any:
-    """A region over all pools that somebody may see; who sees the same pools shares it."""
+def open_for_visible(name: str, template: str, context: Any, every: float, *, by_reader: bool = False) -> Any:
+    """A region over all pools that the viewer may see. Viewers who see the same pools share it; `by_reader`: only with themselves."""
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pools = identity.visible_pools()
         subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
-        own = identity.requester if pools is not None else ""  # events of their own are theirs to see
-        scope = hashlib.sha256(
-            repr((sorted(pools) if pools is not None else None, own, ADMIN in identity.everywhere)).encode()
-        ).hexdigest()[:16]
+        reader = identity.user_id if by_reader else None
+        told = (None if pools is None else sorted(pools), identity.may("configure", None), reader)
+        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         return Opened(name, f"{name}|{scope}", subjects, lambda: render_to_string(template, context(identity)), every)
 
     region(name)(opener)
@@ -160,7 +159,7 @@ def attention(identity: Identity) -> dict[str, Any]:
         "places": [
             _approvals(list_pending(identity.visible_pools(), limit=MOST_PENDING), count_pending(identity.visible_pools()), queues),
             _lost(pools, slots),
-            _errors(),
+            _errors(identity.visible_pools()),
             Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
             _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
         ]
@@ -200,8 +199,8 @@ def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
     )
 
 
-def _errors() -> Place:
-    troubles = list_troubles()
+def _errors(visible: set[int] | None) -> Place:
+    troubles = list_troubles(visible)
     if not troubles:
         return Place(0, "error", "errors", "Controllers turn, and nothing outside is refused")
     return Place(
@@ -296,4 +295,5 @@ def latest(identity: Identity) -> dict[str, Any]:
 open_for_visible("overview.facts", "regions/overview_facts.html", facts, 2.0)
 open_for_visible("overview.attention", "regions/overview_attention.html", attention, 2.0)
 open_for_visible("overview.pools", "regions/overview_pools.html", pool_rows, 0.5)
-open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5)
+# A viewer sees access events that are their own, and events of their own in pools that they do not see.
+open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5, by_reader=True)

@@ -77,7 +77,7 @@ def of_pool(
         if pool is None or not identity.may("read", pool.pk):
             return None
         scope = ",".join(sorted(identity.roles_in(pool.pk))) if by_role or by_reader else ""
-        scope += f"|{identity.requester}" if by_reader else ""
+        scope += f"|{identity.user_id}" if by_reader else ""
         full = f"{name}:{argument}"
         pool_id = pool.pk
 
@@ -85,7 +85,7 @@ def of_pool(
             fresh = Pool.objects.get(LIVE, pk=pool_id)
             return render_to_string(template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)})
 
-        return Opened(full, f"{full}|{scope}", frozenset({(subject, pool_id)}), render, every)
+        return Opened(full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every)  # a name may be used again
 
     region(name)(opener)
 

@@ -209,7 +209,7 @@ def open_scaling(identity: Identity, argument: str) -> Opened | None:
         return render_to_string("regions/pool_scaling.html", context)
 
     full = f"pool.scaling:{argument}"
-    return Opened(full, f"{full}|{roles}", frozenset({("pool", pool_id)}), render, 1.0)
+    return Opened(full, f"{full}|{pool_id}|{roles}", frozenset({("pool", pool_id)}), render, 1.0)
 
 
 @region("pool.scaling.chart")
@@ -226,4 +226,4 @@ def open_chart(identity: Identity, argument: str) -> Opened | None:
         fresh = Pool.objects.get(LIVE, pk=pool_id)
         return render_to_string("regions/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh})
 
-    return Opened(full, full, frozenset({("pool", pool_id)}), render, 10.0)
+    return Opened(full, f"{full}|{pool_id}", frozenset({("pool", pool_id)}), render, 10.0)

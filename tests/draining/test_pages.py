@@ -164,6 +164,8 @@ def test_one_that_hangs_is_among_the_troubles() -> None:
     sql("UPDATE pools_member SET drain_until = now() - interval '5 min'")
     said = {trouble.lead: trouble.text for trouble in list_troubles()}
     assert said["tf-0 in tf:"].startswith("should be empty since 5 min")
+    assert "tf-0 in tf:" in {trouble.lead for trouble in list_troubles({member().pool_id})}
+    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, "a viewer of other pools reads its name"
 
 
 def test_several_at_once_by_zone_or_name() -> None:
