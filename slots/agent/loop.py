@@ -188,6 +188,7 @@ class Agent:
             self.journal.note("ends when its tasks have ended", signal=number, running=len(self.runs))
             self.is_ending = self.poller.is_ending = True
             if number != 2:  # SIGINT does not wait
+                self._give_up_unbegun()
                 return
         self._end_all("the agent was told to end at once")
 
@@ -196,6 +197,12 @@ class Agent:
             if run.is_executing and not run.stop.event.is_set():
                 self.journal.note("ended here", run=run.record.name, why=why)
                 run.stop.tell(why, is_quit=True)
+
+    def _give_up_unbegun(self) -> None:
+        """A task that has not begun needs the server to begin, and the server may stay away for ever."""
+        for run in list(self.runs.values()):
+            if run.is_executing and run.record.phase == ACCEPTED:
+                run.stop.tell("the agent ends", is_quit=True)
 
     def _settle_lost(self, lost: list[Record]) -> None:
         for record in lost:

@@ -101,6 +101,8 @@ class Run(threading.Thread):
                 work = read_work(context.client.get(record.path), order, context.limits)
                 self.stop.check()
                 context.client.post(f"{record.path}started/", {"boot": context.boot})
+                if self.stop.is_quit:
+                    return None  # nothing has run, and the server is told so
                 context.journal.note("started", run=record.name, step=record.step, place=record.place, executor=work.executor)
                 return work
             except (Away, BadToken) as error:

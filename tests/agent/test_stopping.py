@@ -100,6 +100,28 @@ def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, sta
     assert server.log(1, 10).endswith("done\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("call", ["tasks/1/10/", "tasks/1/10/started/"])
+def test_agent_told_to_end_gives_up_a_task_that_cannot_begin(call: str, number: int, server: Server, agent: Agent) -> None:
+    server.hooks[call] = lambda exchange: exchange.answer(503)
+    server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
+    until(lambda: "cannot begin yet" in agent.log)
+    assert agent.end(number) == 0
+    assert not (agent.folder / "proof").exists()
+    assert {"claim": 1, "generation": 10, "step": "plan", "status": "not_started"} in server.hellos[-1]["runs"]
+
+
+def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_start(server: Server, agent: Agent) -> None:
+    server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.answer(503)
+    server.order(1, 10)
+    until(lambda: "cannot begin yet" in agent.log)
+    server.hooks[""] = lambda exchange: exchange.answer(503)
+    assert agent.end() == 0
+    server.hooks.clear()
+    agent.start()
+    assert server.result(1, 10)["outcome"] == "planned", "nothing of it had run, and its order still stands"
+
+
 def test_what_waits_to_be_reported_holds_up_no_end(server: Server, start_agent: Callable[..., Agent]) -> None:
     agent = start_agent("--exit-when-away", "1")
     server.hooks["tasks/1/10/result/"] = lambda exchange: exchange.answer(503)
