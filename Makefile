@@ -78,7 +78,7 @@ restore: $(VENV)/.run  ## go back to FILE while Berth is stopped; the present da
 chromium:  ## install the browser that the page tests use
 	@.ci/chromium
 
-tofu:  ## build the OpenTofu that the tests on a real binary use (needs Go; once, into ~/.cache/berth)
+tofu:  ## build OpenTofu and a provider for the tests on a real binary (needs Go; once, into ~/.cache/berth)
 	@.ci/tofu
 
 kube:  ## build the Kubernetes API server that tests use (needs Go; once, into ~/.cache/berth; or KUBEBUILDER_ASSETS names it)

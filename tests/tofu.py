@@ -31,6 +31,19 @@ def tofu() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def tofu_provider(tofu: Path) -> dict[str, str]:
+    """The environment in which tofu finds the provider of tests/tofu_provider: berth.invalid/test/files."""
+    built = subprocess.run([ROOT / ".ci/tofu", "--mirror"], capture_output=True, text=True, check=True).stdout.strip()
+    if not (Path(built) / "ready").exists():
+        pytest.skip(MISSING)
+    mirror = tofu.parent / "mirror"
+    shutil.copytree(built, mirror)
+    config = tofu.parent / "tofu.rc"
+    config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
+    return {"TF_CLI_CONFIG_FILE": str(config)}
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     left_out = [report for report in terminalreporter.getreports("skipped") if MISSING in str(report.longrepr)]
     if left_out:
