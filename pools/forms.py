@@ -1,7 +1,7 @@
 """The form of a pool: a page's fields as a configuration and back. Pure. What is wrong with a value is said by the configuration's own
 reader, so that form, call and file refuse the same with the same words; here it is only brought to the field that people see."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -265,13 +265,17 @@ def field_for(error: FieldError, form: str) -> str:
     return next((known for known in PATHS if path.startswith(known.partition(".")[0])), "")
 
 
-def sections(values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool) -> list[Section]:
-    """Everything there is to say about a pool, with every fault at its field."""
+def sections(
+    values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool, allowed: Collection[str] | None = None
+) -> list[Section]:
+    """Every field of a pool, with every fault at its field. `allowed`: kinds of providers to choose from; None: all."""
     form = values.get("form", "plain")
     is_pods = values.get("provider.template.image", "") != "" or any(e.field == "provider.template.image" for e in errors)
 
     def fill(field: Field) -> Field:
         faults = tuple(lined(e, field.name, values) for e in errors if field_for(e, form) == field.name)
+        if field.name == "provider" and allowed is not None:
+            field = replace(field, options=tuple((kind, text) for kind, text in field.options if kind in allowed))
         return replace(field, value=values.get(field.name, ""), errors=faults)
 
     found = []

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from pools.layout import lanes
 from pools.models import Member, Pool
 from pools.policy import Change, Fixed, diff_values, list_fixed
-from pools.providers.base import digest_of, option_readers, provider_class
+from pools.providers.base import digest_of, explain_not_allowed, option_readers, provider_class
 from pools.selectors import LIVE, get_pool, lock_pool, spec_of
 from pools.spec import PoolSpec, parse_pool, read_pool
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
@@ -34,6 +34,7 @@ def follow_configuration(follower: Follower, checker: Checker) -> None:
 def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
     """A new pool with the members its configuration declares. Claims that wait for its name are woken."""
     spec = parse_pool(config, option_readers())
+    _refuse_not_allowed(spec, config)
     provider = provider_class(spec.provider)
     with transaction.atomic():
         try:
@@ -62,6 +63,8 @@ def update_pool(pool_name: str, config: Mapping[str, Any], *, revision: int | No
         pool = lock_pool(get_pool(pool_name).pk)
         _check_current(pool, revision)
         before = spec_of(pool)
+        if spec.provider != before.provider:
+            _refuse_not_allowed(spec, config)
         _refuse_fixed(pool, before, spec)
         changes = diff_values(before.as_stored(), spec.as_stored())
         if changes:
@@ -81,11 +84,24 @@ def check_config(config: Any, where: str = "") -> list[FieldError]:
     prefix = f"{where}." if where else ""
     pool = Pool.objects.filter(LIVE, name=spec.name).first()
     found = [] if pool is None else _list_hindrances(pool, spec_of(pool), spec)
+    if pool is None or pool.provider != spec.provider:
+        found += _list_not_allowed(spec, config)
     if pool is not None and pool.state == "deleting":
         found = [FieldError("name", f"Pool {pool.name} is being deleted.", "Wait until it is gone, or choose another name.")]
     for check in _checkers:
         found += check(pool, spec)
     return [FieldError(prefix + e.field, e.message, e.way_out) for e in dict.fromkeys(found)]
+
+
+def _refuse_not_allowed(spec: PoolSpec, config: Mapping[str, Any]) -> None:
+    if faults := _list_not_allowed(spec, config):
+        raise Invalid(fields=faults)
+
+
+def _list_not_allowed(spec: PoolSpec, config: Mapping[str, Any]) -> list[FieldError]:
+    fault = explain_not_allowed(spec.provider)
+    where = "provider.kind" if isinstance(config.get("provider"), Mapping) else "provider"
+    return [] if fault is None else [FieldError(where, fault.message, fault.way_out)]
 
 
 def raise_revision(pool: Pool) -> None:

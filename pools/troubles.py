@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
+from pools.providers.base import explain_not_allowed
 from project.kernel.models import Operation
 
 WAITS_LONG = timedelta(seconds=60)  # a pod that waits longer for a node or an image waits for a person
 MOST = 2000
+NOT_ALLOWED = "provider_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class PoolTrouble:
 
     @property
     def words(self) -> str:
+        if self.code == NOT_ALLOWED:
+            return "It takes no new members"
         if not self.members:
             return "Its provider fails"
         what = "waits" if self.code == "waiting" else "can’t be made as it should be"
@@ -44,11 +48,21 @@ def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
         if pool.provider_error_since is not None
     }
     rest = [pool.pk for pool in rows if pool.pk not in found and pool.queue]
-    return found | _find_waiting(rest) | _find_failing(rest) if rest else found
+    found = found | _find_waiting(rest) | _find_failing(rest) if rest else found
+    return _find_not_allowed(rows) | found
 
 
 def find_trouble(pool: Pool) -> PoolTrouble | None:
     return find_troubles([pool]).get(pool.pk)
+
+
+def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolTrouble]:
+    """Pools whose provider may no longer be used. Other troubles of such a pool are more urgent: its members still work."""
+    found = {}
+    for pool in pools:
+        if (fault := explain_not_allowed(pool.provider)) is not None:
+            found[pool.pk] = PoolTrouble(NOT_ALLOWED, f"{fault.message} {fault.way_out}", pool.changed_at, is_tried=False)
+    return found
 
 
 def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:

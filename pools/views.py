@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
@@ -15,11 +16,13 @@ from pools.access import ROLES, require
 from pools.models import Member, Pool
 from pools.pages import frame, page, pool_for, signed_in
 from pools.preflight import refuse_outside
-from pools.selectors import LIVE, config_of, list_pools, spec_of
+from pools.provider_rights import require_provider
+from pools.providers.base import list_allowed
+from pools.selectors import LIVE, config_of, list_pools, lock_pool, spec_of
 from pools.services import create_pool, update_pool
 from pools.tokens import create_token, list_tokens, revoke_token
 from project.kernel.dialogs import Done, Field, Given, Question, ask
-from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
 
 SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
@@ -48,7 +51,7 @@ def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpRespons
             return HttpResponseRedirect(reverse("pool", args=[saved.name]))
         except BerthError as error:
             errors = list(error.fields) or [FieldError("", error.detail, error.way_out)]
-            status = 409 if isinstance(error, Conflict) else 422
+            status = 409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 422
     return page(request, "pages/pool_form.html", "overview", status, **form_context(pool, values, errors))
 
 
@@ -68,7 +71,7 @@ def form_context(pool: Pool | None, values: dict[str, str], errors: list[FieldEr
         "form": form,
         "is_file": is_file,
         "file": values.get("file", "") or (as_file(pool) if pool else EXAMPLE),
-        "sections": forms.sections(values, errors, is_new=pool is None),
+        "sections": forms.sections(values, errors, is_new=pool is None, allowed=list_allowed()),
         "slots": forms.slot_fields(values, errors),
         "fixed": fixed,
         "problems": errors if is_file else [e for e in errors if not forms.field_for(e, form) or (fixed and e.field.startswith("slots"))],
@@ -89,13 +92,17 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
                 config["provider"] = forms.read_pods(values, before["provider"])
             if "form" not in values:  # its fields are off while members are there
                 config["slots"] = before["slots"]
+    if pool is not None:
+        require_provider(request.identity, pool, config)
     refuse_outside(config)
     if pool is None:
         made = create_pool(config, reason=reason)
         messages.success(request, f"{made.name} is made.")
         return made
     revision = values.get("revision", "")
-    changed = update_pool(pool.name, config, revision=int(revision) if revision.isdecimal() else None, reason=reason)
+    with transaction.atomic():
+        require_provider(request.identity, lock_pool(pool.pk), config)
+        changed = update_pool(pool.name, config, revision=int(revision) if revision.isdecimal() else None, reason=reason)
     said = f"{pool.name} is changed, revision {changed.revision}." if changed.revision != pool.revision else f"{pool.name} is as it was."
     messages.success(request, said)
     return changed

@@ -1,11 +1,14 @@
 """Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it leaves, I11 the most, I16m timers, I19 the
-outside, I24 looks, I26 agents of this machine."""
+outside, I24 looks, I26 agents of this machine, I40 providers that may be used."""
 
 from collections.abc import Iterator
 from functools import partial
 
+from django.conf import settings
+
 from pools.layout import slots_of
 from pools.models import Member
+from pools.providers.base import explain_not_allowed, known_providers
 from pools.providers.local import agents_home, member_of, remove
 from pools.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
 from project.kernel.checks import operation_limits
@@ -173,3 +176,17 @@ def find_agents_without_members() -> Iterator[Finding]:
     for folder in folders:
         if member_of(folder) not in known:
             yield Finding(str(folder), "no member knows it", "--repair ends what runs there and removes it.", partial(remove, folder))
+
+
+@check(
+    "I40",
+    "Each pool's provider may be used in this installation",
+    "BERTH_ALLOWED_PROVIDERS lists the kinds that may be used. A pool of another kind keeps its members and takes no new ones.",
+)
+def find_providers_not_allowed() -> Iterator[Finding]:
+    if unknown := sorted(set(settings.BERTH_ALLOWED_PROVIDERS) - set(known_providers())):
+        detail = f"names {', '.join(unknown)}, which no provider here is called"
+        yield Finding("BERTH_ALLOWED_PROVIDERS", detail, f"Known: {', '.join(sorted(known_providers()))}.")
+    for pool in list_pools():
+        if (fault := explain_not_allowed(pool.provider)) is not None:
+            yield Finding(f"pool {pool.name}", f"{fault.message} It takes no new members.", fault.way_out)

@@ -17,7 +17,7 @@ from psycopg.types.range import Int4Range
 from pools.layout import ports_of, ranks_of, slots_of
 from pools.models import Member, Pool
 from pools.policy import is_willing
-from pools.providers.base import known_providers
+from pools.providers.base import explain_not_allowed, known_providers
 from pools.spec import MemberSpec, PoolSpec
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
@@ -58,6 +58,9 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], 
     """Members with all their slots, behind those that are there. A provider that has to act first gets an operation for each."""
     if not declared:
         return []
+    if (fault := explain_not_allowed(pool.provider)) is not None:
+        detail = f"Pool {pool.name} takes no new members. {fault.message}"
+        raise Refused(detail, code="provider_not_allowed", way_out=fault.way_out)
     last = Member.objects.filter(pool=pool).aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
     provider = known_providers().get(spec.provider)  # none: its class was taken out of the settings, the pool is still there

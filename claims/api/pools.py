@@ -16,6 +16,7 @@ from pools.access import require
 from pools.endpoint import PAGES, REASON, Endpoint, cut, describe, in_query, page, pages_of, read_flag, read_page, read_text
 from pools.models import Pool
 from pools.preflight import refuse_outside
+from pools.provider_rights import require_provider
 from pools.selectors import config_of, get_pool, list_pools, lock_pool
 from pools.services import create_pool, update_pool
 from pools.troubles import PoolTrouble, find_troubles
@@ -115,10 +116,14 @@ class PoolDetail(Endpoint):
         require(self.identity, "configure", pool)
         if not isinstance(request.data, Mapping):
             raise Invalid("The body is not an object.", way_out='Send the configuration as JSON: {"slots": 3}.')
+        require_provider(self.identity, pool, make(request.data))  # before a cluster is asked
         refuse_outside(make(request.data))  # asks a cluster: never within the transaction
         with transaction.atomic():
-            check_match(request, tag_of(lock_pool(pool.pk)))
-            changed = update_pool(pool_name, make(request.data), reason=read_text(request, "reason", LONGEST_REASON))
+            locked = lock_pool(pool.pk)
+            check_match(request, tag_of(locked))
+            config = make(request.data)
+            require_provider(self.identity, locked, config)
+            changed = update_pool(pool_name, config, reason=read_text(request, "reason", LONGEST_REASON))
         return answer_pool(changed)
 
     @describe(

@@ -11,7 +11,7 @@ from typing import Any
 
 from claims.scaling.lifts import lifted_starts
 from pools.layout import default_kind, lanes_for, pair_for, slots_of
-from pools.providers.base import known_providers
+from pools.providers.base import explain_not_allowed, known_providers
 from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
 from pools.scaling_spec import Scaling
 from pools.selectors import read_stored
@@ -174,7 +174,9 @@ def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
         freeze = find_open(scaling.freeze, row.moment, lifted)
     frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
     pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)
-    paused = row.paused or row.scaling_paused or ""
+    fault = explain_not_allowed(row.provider)
+    not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
+    paused = not_allowed or row.paused or row.scaling_paused or ""
     return Limits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[1]
 
 

@@ -128,6 +128,9 @@ class Provider(ABC):
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
     # Of them those that a member is made from. They may change while members are there, who are outdated then and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
+    # Options that an admin of the pool alone may change, like `template.grace`. The kind and every other option decide what code runs, or
+    # where: they need `configure` in all pools (pools.provider_rights).
+    free_options: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
     rotates: ClassVar[bool] = False  # a new token reaches an agent that runs: `needs_token` says yes to one that is ready and due
@@ -189,6 +192,20 @@ def _load(names: tuple[str, ...]) -> Mapping[str, type[Provider]]:
 
 def known_providers() -> Mapping[str, type[Provider]]:
     return _load(tuple(getattr(settings, "BERTH_PROVIDERS", DEFAULT_PROVIDERS)))
+
+
+def list_allowed() -> list[str]:
+    """Kinds that new pools and new members may have: those of BERTH_ALLOWED_PROVIDERS, or all known ones."""
+    return sorted(settings.BERTH_ALLOWED_PROVIDERS or known_providers())
+
+
+def explain_not_allowed(kind: str) -> FieldError | None:
+    """Why this installation makes no new members of this kind, and the way out; None: the kind is allowed."""
+    allowed = list_allowed()
+    if kind in allowed:
+        return None
+    way_out = f"Use one of {', '.join(allowed)}, or have whoever runs Berth add {kind} to BERTH_ALLOWED_PROVIDERS."
+    return FieldError("provider", f"The provider {kind} may not be used in this installation.", way_out)
 
 
 def provider_class(kind: str) -> type[Provider]:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils.module_loading import import_string
 
 from pools.models import Member, Pool
+from pools.providers.base import explain_not_allowed, list_allowed
 from pools.selectors import LIVE
 from project.kernel import words
 from project.kernel.beats import Health, check_loops
@@ -60,6 +61,9 @@ def list_troubles(visible: Collection[int] | None = None) -> list[Trouble]:
         found.append(Trouble(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
     for pool in pools.filter(roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
         found.append(Trouble(f"roll of {pool.name}:", f"it has stopped, {pool.roll_stop_reason}; the others are as they were"))
+    for pool in pools.exclude(provider__in=list_allowed()).order_by("name")[:50]:
+        if (fault := explain_not_allowed(pool.provider)) is not None:
+            found.append(Trouble(f"{pool.name}:", f"it takes no new members. {fault.message} {fault.way_out}"))
     hanging = [stuck for stuck in list_stuck() if visible is None or stuck.pool_id in visible]
     found += [Trouble(f"{stuck.name} in {stuck.pool}:", drain_words(stuck)) for stuck in hanging]
     tokens = [old for old in list_old_tokens() if visible is None or old.pool_id in visible]

@@ -243,6 +243,8 @@ BERTH_PROVIDERS = [
     "pools.providers.local.LocalProvider",
     "pools.providers.kubernetes.KubernetesProvider",
 ]
+# Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all of BERTH_PROVIDERS.
+BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
 # What our things are marked with outside; empty: a name drawn once, in the database. A copy of a database needs another one.
 BERTH_INSTALLATION = os.environ.get("BERTH_INSTALLATION", "")
 # Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.

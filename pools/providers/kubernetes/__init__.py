@@ -28,6 +28,7 @@ class KubernetesProvider(Provider):
     rotates: ClassVar[bool] = True
     option_fields: ClassVar[tuple[str, ...]] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("template", "url")
+    free_options: ClassVar[tuple[str, ...]] = ("template.resources", "template.grace")
 
     @classmethod
     def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
