@@ -4,7 +4,7 @@ BERTH_HOME/            0700
   lock                 held while Berth runs here; says where
   services.json        0600, how to reach the embedded services, for commands beside
   secret-key           0600
-  admin-password       0600, of the first user, until its owner removes it
+  admin-password       0600, made for the first user, until its owner removes it; none where BERTH_ADMIN_PASSWORD gave one
   postgres/ valkey/    data, logs and passwords
   backups/             dumps, one before each migration
   agents/              a folder for each agent of the local provider: its token, its log, what it works on

@@ -6,6 +6,7 @@ sample into a database that was empty. Each step is safe to repeat.
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Command(BaseCommand):
             connection.ensure_connection()
         except OperationalError as error:
             raise CommandError(f"The database does not answer. Check DATABASE_URL. It said: {str(error).strip()}") from None
+        _forget_given_password()
         was_empty = self._migrate(is_embedded)
         if self._make_first_user():
             self.stdout.write("the first user is made")
@@ -67,18 +69,33 @@ class Command(BaseCommand):
             self.stderr.write(f"The sample is not loaded: {error}")
 
     def _make_first_user(self) -> bool:
-        """Only where nobody can sign in at all. The file is written first: a user whose password is nowhere would be no use."""
+        """Only where no active superuser exists. A password that Berth makes is written to the state folder first: a user whose password
+        is nowhere would be no use. A password that was given in BERTH_ADMIN_PASSWORD is known to its owner and is written nowhere."""
         model = get_user_model()
         with transaction.atomic():
             if model.objects.filter(is_active=True, is_superuser=True).exists():
                 return False
-            password = os.environ.get("BERTH_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
-            process.write_private(Path(settings.BERTH_HOME) / "admin-password", f"{password}\n")
+            given = os.environ.get("BERTH_ADMIN_PASSWORD")
+            password = given or secrets.token_urlsafe(12)
+            if not given:
+                process.write_private(password_file(), f"{password}\n")
             user: AbstractUser = model(username=FIRST_USER, is_staff=True, is_superuser=True)
             user.set_password(password)
             user.save()
             first_user_made.send(sender=Command, user=user)
         return True
+
+
+def password_file() -> Path:
+    return Path(settings.BERTH_HOME) / "admin-password"
+
+
+def _forget_given_password() -> None:
+    """Earlier versions wrote a password that was given in BERTH_ADMIN_PASSWORD to the state folder."""
+    given = os.environ.get("BERTH_ADMIN_PASSWORD")
+    with suppress(FileNotFoundError):
+        if given and password_file().read_text().strip() == given.strip():
+            password_file().unlink()
 
 
 def _newer(names: list[str]) -> str:
