@@ -194,6 +194,8 @@ class Plan(models.Model):
     json_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # redacted, for people, sealed
     size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
+    # How its list of changes contradicts what the agent counts; empty: it does not. Such a plan cannot be approved.
+    mismatch = models.TextField(blank=True, default="", db_default="")
     made_at = models.DateTimeField(db_default=Now())
 
     class Meta:

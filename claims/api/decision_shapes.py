@@ -57,6 +57,9 @@ class PlanAnswer(Shape):
     has_file = serializers.BooleanField()
     has_json = serializers.BooleanField()
     destroys = serializers.BooleanField(help_text="It destroys or replaces something.")
+    mismatch = serializers.CharField(
+        allow_blank=True, help_text="How its list of changes contradicts what its agent counts: it cannot be approved."
+    )
     needed = serializers.IntegerField(help_text="How many must say yes.")
     given = serializers.IntegerField(help_text="How many did.")
     may_own = serializers.BooleanField(help_text="The yes of whoever asked for the claim counts.")

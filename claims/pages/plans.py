@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from claims.api.rules import may_see, no_such_claim
 from claims.models import Plan
 from claims.runs.files import read_file
 from claims.runs.plandiff import Line
-from claims.runs.planjson import Change, Group, NotAPlan, PlanTree, count_changes, groups_of, in_group, lines_of, matching, read_plan
+from claims.runs.planjson import Change, Group, NotAPlan, PlanTree, groups_of, in_group, lines_of, matching, read_plan
 from claims.selectors import view_claim
 from pools.access import Identity
 from pools.pages import signed_in
@@ -27,6 +27,11 @@ PAGE = 100  # resources or groups that are sent at once
 FLAT = 60  # beside those at risk; more of them stand in groups
 EMBEDDED = 25  # whose attributes come with the page
 OPENED = 5  # of those at risk
+FATES = {  # of what is at risk: one of it, and what becomes of it
+    "delete": ("destruction", "destroyed"),
+    "replace": ("replacement", "destroyed and made anew"),
+    "forget": ("resource to forget", "forgotten"),
+}
 KEPT = 48 << 20  # bytes of plans kept read
 PRETTY = 2 << 20
 
@@ -97,7 +102,6 @@ def plan_context(plan: Plan) -> dict[str, Any]:
     is_small = len(tree.changes) <= EMBEDDED
     context: dict[str, Any] = {
         "tree": tree,
-        "counts": tree.counts,
         "total": len(tree.changes),
         "is_long": len(tree.changes) > EMBEDDED,
         "search": reverse("claim-plan-changes", args=[plan.claim_id, plan.pk]),
@@ -115,10 +119,11 @@ def warning_of(risky: list[Change]) -> tuple[str, list[str], int, str] | None:
     """How many, which (three of them), how many more, and what becomes of them."""
     if not risky:
         return None
-    counts = count_changes(risky)
-    said = [words.plural(n, word) for n, word in ((counts.destroy, "destruction"), (counts.replace, "replacement")) if n]
-    then = "destroyed" if not counts.replace else "destroyed and made anew" if not counts.destroy else "destroyed or made anew"
-    return " and ".join(said), [change.address for change in risky[:3]], max(0, len(risky) - 3), then
+    counts = Counter(change.action for change in risky)
+    named = [(counts[action], *texts) for action, texts in FATES.items() if counts[action]]
+    said = words.sentence([words.plural(number, word) for number, word, _ in named])
+    then = words.sentence([fate for _, _, fate in named], "or")
+    return said, [change.address for change in risky[:3]], max(0, len(risky) - 3), then
 
 
 def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0, opened: int = 0, embedded: int = OPENED) -> dict[str, Any]:

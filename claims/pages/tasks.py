@@ -274,6 +274,8 @@ def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> st
         return "This needs the role approver."
     if any(a.is_yes and a.by_user == identity.requester for a in found.approvals):
         return "You have approved it already."
+    if found.mismatch:
+        return "Its counts contradict its list of changes: plan it again."
     if claim.requested_by == identity.requester and not found.may_own:
         return "It is yours: somebody else has to decide."
     if claim.expires_at is not None and claim.expires_at <= timezone.now():

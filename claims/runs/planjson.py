@@ -13,6 +13,8 @@ from itertools import count
 from typing import Any
 
 from claims.runs.plandiff import Line, diff_values
+from slots.agent.redaction import as_list
+from slots.agent.summary import name_actions
 
 # What happens to a resource, the riskiest first: its sign, its class, in words, as one of many.
 ACTIONS: Mapping[str, tuple[str, str, str]] = {
@@ -24,7 +26,7 @@ ACTIONS: Mapping[str, tuple[str, str, str]] = {
     "read": ("<=", "z", "read during apply"),
 }
 ORDER = {name: place for place, name in enumerate(ACTIONS)}
-RISKY = ("delete", "replace")
+RISKY = ("delete", "replace", "forget")
 REASONS = {
     "replace_because_tainted": "it is tainted",
     "replace_because_cannot_update": "it can’t be updated in place",
@@ -61,6 +63,7 @@ class Change:
     body: bytes = field(repr=False)
     previous: str = ""  # its address before it was moved
     is_imported: bool = False
+    counted: str = ""  # add, change, destroy or replace, as agents count; empty: as none
 
     @property
     def sign(self) -> str:
@@ -91,7 +94,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A replacement counts once, as one."""
+    """As agents count (`slots.agent.summary`). A replacement counts once, as one."""
 
     add: int = 0
     change: int = 0
@@ -173,8 +176,8 @@ def read_plan(data: bytes) -> PlanTree:
 
 
 def count_changes(changes: Iterable[Change]) -> Counts:
-    found = Counter(change.action for change in changes)
-    return Counts(found["create"], found["update"], found["delete"], found["replace"])
+    found = Counter(change.counted for change in changes)
+    return Counts(found["add"], found["change"], found["destroy"], found["replace"])
 
 
 def groups_of(changes: Sequence[Change]) -> list[Group]:
@@ -249,6 +252,7 @@ def _change(entry: Mapping[str, Any], number: int) -> Change | None:
         body=json.dumps(change, separators=(",", ":")).encode(),
         previous=previous if previous != address else "",
         is_imported=is_imported,
+        counted=name_actions(as_list(change.get("actions"))),
     )
 
 
@@ -263,7 +267,7 @@ def _output(name: str, told: Any, number: int) -> Change | None:
 def _action(told: Any) -> str | None:
     """None: nothing is to be done."""
     actions = [a for a in told if isinstance(a, str)] if isinstance(told, list) else []
-    if "delete" in actions and "create" in actions:
+    if "create" in actions and ("delete" in actions or "forget" in actions):
         return "replace"
     return next((name for name in ("delete", "create", "update", "forget", "read") if name in actions), None)
 

@@ -50,6 +50,7 @@ class PlanView:
     approvals: list[ApprovalView] = field(default_factory=list)
     file: str = ""
     json_file: str = ""
+    mismatch: str = ""  # how its list of changes contradicts what its agent counts; it cannot be approved then
 
     @property
     def destroys(self) -> bool:
@@ -70,6 +71,7 @@ class PlanView:
             "has_file": bool(self.file),
             "has_json": self.has_json,
             "destroys": self.destroys,
+            "mismatch": self.mismatch,
             "needed": self.needed,
             "given": self.given,
             "may_own": self.may_own,
@@ -163,6 +165,7 @@ def _view(plan: Plan, said: list[ApprovalView], member: str, pool: Pool | None) 
         approvals=said,
         file=plan.file.name or "",
         json_file=plan.json_file.name or "",
+        mismatch=plan.mismatch,
     )
 
 

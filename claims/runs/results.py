@@ -89,6 +89,18 @@ def parse_result(body: Any) -> TaskResult:
     return result
 
 
+def describe_mismatch(told: Mapping[str, Any], listed: Mapping[str, int] | None) -> str:
+    """How the counts of the agent (`told`) contradict the list of changes that it sent. Empty: they agree, or there is no list."""
+    if listed is None or all(told.get(name, 0) == listed.get(name, 0) for name in COUNTS):
+        return ""
+    return f"The agent counts {describe_counts(told)}, but the plan that it sent lists {describe_counts(listed)}."
+
+
+def describe_counts(counts: Mapping[str, Any]) -> str:
+    parts = [f"{number:,} to {name}" for name in COUNTS if (number := counts.get(name, 0))]
+    return ", ".join(parts) or "no changes"
+
+
 def _read_digest(value: Any, faults: Faults) -> bytes | None:
     if value is None or value == "":
         return None
@@ -108,6 +120,8 @@ def _read_code(value: Any, faults: Faults) -> str:
 
 
 def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
+    if value is None:
+        return {}  # then the list of changes is counted
     given = _mapping(value, "summary", faults)
     found: dict[str, Any] = {name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS}
     drift = given.get("drift")

@@ -108,6 +108,9 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
         if isinstance(found, Decided):
             return found
         claim, plan, approval = found.claim, found.plan, found.approval
+        if plan.mismatch:
+            text = f"The plan of claim {claim_id} cannot be approved. {plan.mismatch}"
+            raise Conflict(text, code="counts_differ", way_out="Have it planned again; if that does not help, look at its agent.")
         if is_one_of_many and _destroys(plan):
             text = f"The plan of claim {claim_id} destroys or replaces something."
             raise Refused(text, code="destroys", way_out="Decide on it by itself, after reading it.")

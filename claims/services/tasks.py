@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from claims.answers import ClaimView
-from claims.runs.results import OF_APPLY, OF_PLAN, TaskResult
+from claims.runs.results import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
 from claims.selectors import view_claim
 from claims.services.holds import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.services.releasing import Ending, give_back, lock_claim
@@ -189,13 +189,15 @@ def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
 
 def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
     DECISIONS.rows("stale_plans", claim=claim.id)
+    listed: Mapping[str, int] | None = files.get("json_counts")
+    summary = dict(result.summary or listed or {})
     plan = DECISIONS.value(
         "add_plan",
-        claim=claim.id, generation=claim.generation, digest=result.digest or b"", summary=json.dumps(dict(result.summary)),
+        claim=claim.id, generation=claim.generation, digest=result.digest or b"", summary=json.dumps(summary),
         facts=json.dumps(dict(result.facts)), member=member.pk, file=files.get("plan") or "", json_file=files.get("json") or "",
-        size=files.get("plan_size") or 0,
+        size=files.get("plan_size") or 0, mismatch=describe_mismatch(summary, listed),
     )  # fmt: skip
-    about = dict(result.summary) | {"plan": plan, "digest": (result.digest or b"").hex()}
+    about = summary | {"plan": plan, "digest": (result.digest or b"").hex()}
     record("plan", pool_id=claim.pool_id, member_id=member.pk, claim_id=claim.id, generation=claim.generation, data=about)
 
 

@@ -82,12 +82,97 @@ def test_what_nobody_knows_is_left_out() -> None:
     assert not set(more) & set(kept) and (kept["timestamp"], kept["applyable"]) == ("2026-01-01T00:00:00Z", True)
 
 
-def test_named_secrets_go_by_value_from_keys_texts_and_numbers() -> None:
-    given = {
-        "resource_changes": [{"address": "a", "change": {"actions": ["create"], "after": {"k-4711": "url://u:pw-pw-pw@h", "pin": 4711}}}]
-    }
+def test_named_secrets_go_by_value_from_texts_and_numbers() -> None:
+    given = {"resource_changes": [{"address": "a", "change": {"actions": ["create"], "after": {"k": "url://u:pw-pw-pw@h", "pin": 4711}}}]}
     text = json.dumps(redact_plan(given, spell(["pw-pw-pw", "4711"])))
     assert "pw-pw-pw" not in text and "4711" not in text
+
+
+WORDS_OF_A_PLAN = [
+    "actions", "delete", "create", "update", "no-op", "change", "before", "after", "address", "resource_changes", "resource_drift",
+    "output_changes", "planned_values", "prior_state", "variables", "type", "terraform_data", "terraform_data.a", "before_sensitive",
+    "after_sensitive", "after_unknown", "replace_paths", "module_address", "previous_address", "root_module", "outputs", "format_version",
+]  # fmt: skip
+
+
+def risky_plan() -> dict[str, Any]:
+    def entry(name: str, *actions: str) -> dict[str, Any]:
+        change = {
+            "actions": list(actions), "before": {"input": "kept"}, "after": None, "after_unknown": {}, "before_sensitive": {},
+            "after_sensitive": False, "replace_paths": [["input"]],
+        }  # fmt: skip
+        return {"address": f"terraform_data.{name}", "module_address": "", "type": "terraform_data", "name": name, "change": change}
+
+    return {
+        "resource_changes": [entry("a", "delete"), entry("b", "delete"), entry("c", "delete", "create"), entry("d", "no-op")],
+        "resource_drift": [entry("a", "update")],
+        "output_changes": {"shown": {"actions": ["update"], "before": "x", "after": "y"}},
+    }
+
+
+@pytest.mark.parametrize("secret", WORDS_OF_A_PLAN)
+def test_no_secret_blanks_what_the_plan_does(secret: str) -> None:
+    """Whether it is a named secret or the value of a sensitive variable."""
+    named = risky_plan()
+    as_variable = {
+        **risky_plan(),
+        "variables": {"password": {"value": secret}},
+        "configuration": {"root_module": {"variables": {"password": {"sensitive": True}}}},
+    }
+    for kept in (redact_plan(named, spell([secret])), redact_plan(as_variable, [])):
+        assert summarize_plan(kept) == {"add": 0, "change": 0, "destroy": 2, "replace": 1}
+        for part in ("resource_changes", "resource_drift"):
+            for before, after in zip(named[part], kept[part], strict=True):
+                assert {key: after[key] for key in before if key != "change"} == {key: before[key] for key in before if key != "change"}
+                assert set(after["change"]) == set(before["change"])
+                assert after["change"]["actions"] == before["change"]["actions"]
+                assert after["change"]["replace_paths"] == before["change"]["replace_paths"]
+        assert kept["output_changes"]["shown"]["actions"] == ["update"]
+
+
+def test_keys_below_before_and_after_stay_and_their_values_do_not() -> None:
+    change = {"actions": ["update"], "before": {"swordfish": "a swordfish"}, "after": {"swordfish": ["swordfish"]}}
+    kept = redact_plan({"resource_changes": [{"address": "a.b", "change": change}]}, spell(["swordfish"]))
+    assert kept["resource_changes"][0]["change"] == {
+        "actions": ["update"], "before": {"swordfish": "a ***"}, "after": {"swordfish": ["***"]},
+    }  # fmt: skip
+
+
+def test_values_that_a_newer_version_adds_to_a_change_are_masked() -> None:
+    change = {"actions": ["update"], "importing": {"id": "swordfish"}, "as_of_2030": {"deep": ["swordfish"]}}
+    kept = redact_plan({"resource_changes": [{"address": "a.b", "change": change, "note": "swordfish"}]}, spell(["swordfish"]))
+    assert "swordfish" not in json.dumps(kept)
+
+
+def test_two_values_that_look_alike_once_they_are_masked_say_that_one_replaces_the_other() -> None:
+    change = {
+        "actions": ["update"],
+        "before": {"url": "u:old-secret@h", "same": "old-secret", "list": ["old-secret", 1]},
+        "after": {"url": "u:new-secret@h", "same": "old-secret", "list": ["new-secret", 1]},
+    }
+    kept = redact_plan({"resource_changes": [{"address": "a.b", "change": change}]}, spell(["old-secret", "new-secret"]))
+    assert kept["resource_changes"][0]["change"]["before"] == {"url": "u:***@h", "same": "***", "list": ["***", 1]}
+    assert kept["resource_changes"][0]["change"]["after"] == {
+        "url": "u:***@h (changed)", "same": "***", "list": ["*** (changed)", 1],
+    }  # fmt: skip
+
+
+def test_secrets_in_states_outputs_variables_and_checks_are_masked() -> None:
+    resource = {"address": "a.swordfish", "type": "a", "name": "swordfish", "values": {"x": "swordfish"}, "sensitive_values": {}}
+    values = {
+        "root_module": {"resources": [resource], "child_modules": [{"address": "module.m", "resources": [resource]}]},
+        "outputs": {"o": {"sensitive": False, "value": "swordfish", "type": "string"}},
+    }
+    given = {
+        "planned_values": values,
+        "prior_state": {"format_version": "1.0", "values": values},
+        "variables": {"v": {"value": "swordfish"}},
+        "checks": [{"address": {"to_display": "check.a"}, "instances": [{"problems": [{"message": "got swordfish"}]}]}],
+    }
+    kept = redact_plan(given, spell(["swordfish"]))
+    text = json.dumps(kept).replace('"a.swordfish"', "").replace('"name": "swordfish"', "")
+    assert "swordfish" not in text
+    assert kept["planned_values"]["root_module"]["child_modules"][0]["resources"][0]["values"] == {"x": "***"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from claims.services import force_release
 from claims.services.deciding import approve_plan
 from pools.models import Pool
 from pools.secrets import set_secret
+from project.kernel.errors import Conflict
 from project.kernel.models import Event
 from slots.member_tokens import _told
 from slots.models import Slot
@@ -102,6 +103,31 @@ def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
         "keep": False,
     }
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
+
+
+def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approved(agent: Agent, pool: Pool, files: Path) -> None:
+    claim = make_claim(pool, "plan_and_apply")
+    task = task_of(claim)
+    blanked = {"resource_changes": [{"address": "a.b", "change": {"***": ["delete"]}}] * 3}
+    assert put(agent, f"{task}plan-json/", json.dumps(blanked).encode(), "application/json") == (200, {"resources": 3})
+    digest = hashlib.sha256(SAVED).hexdigest()
+    agent.post(f"{task}result/", {"outcome": "planned", "digest": digest, "summary": {"destroy": 3}})
+    plan = Plan.objects.get(claim_id=claim.id)
+    assert plan.mismatch == "The agent counts 3 to destroy, but the plan that it sent lists no changes."
+    assert plan.summary["destroy"] == 3
+    with pytest.raises(Conflict) as caught:
+        approve_plan(claim_id=claim.id, digest=digest, by="ben")
+    assert caught.value.code == "counts_differ" and plan.mismatch in caught.value.detail and caught.value.way_out
+    assert Claim.objects.get(pk=claim.id).state == "reserved"
+
+
+def test_a_result_without_counts_takes_those_of_its_list(agent: Agent, pool: Pool, files: Path) -> None:
+    claim = make_claim(pool, "plan_and_apply")
+    task = task_of(claim)
+    assert put(agent, f"{task}plan-json/", json.dumps(SHOWN).encode(), "application/json")[0] == 200
+    agent.post(f"{task}result/", {"outcome": "planned", "digest": hashlib.sha256(SAVED).hexdigest()})
+    plan = Plan.objects.get(claim_id=claim.id)
+    assert (plan.summary["add"], plan.mismatch) == (3, "")
 
 
 def test_what_does_not_fit_is_not_kept(agent: Agent, pool: Pool, claim: Any, files: Path) -> None:

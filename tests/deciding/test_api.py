@@ -37,6 +37,21 @@ def test_yes_and_too_late() -> None:
     assert [(a["by"], a["is_yes"], a["via"], a["comment"]) for a in plan["approvals"]] == [("ben", True, "api", "fine")]
 
 
+def test_a_plan_whose_counts_contradict_its_list_is_approved_neither_alone_nor_among_many() -> None:
+    agents()
+    claim, ben = planned(), caller()
+    sql("UPDATE claims_plan SET mismatch = 'The agent counts nothing.' WHERE claim_id = %s", claim.id)
+    assert ben.get(f"claims/{claim.id}/plan/").body["mismatch"] == "The agent counts nothing."
+    alone = ben.post(f"claims/{claim.id}/approve/", {"digest": hexed()})
+    assert (alone.status, alone.body["code"]) == (409, "counts_differ")
+    assert "The agent counts nothing." in alone.body["detail"] and alone.body["way_out"]
+    decisions = [{"claim": claim.id, "digest": hexed(), "approve": True}]
+    (among,) = ben.post("approvals/bulk/", {"decisions": decisions}).body["results"]
+    assert (among["status"], among["body"]["code"]) == (409, "counts_differ")
+    assert plan_of(claim).approvals.count() == 0
+    assert ben.post(f"claims/{claim.id}/reject/", {"digest": hexed(), "comment": "broken"}).status == 200
+
+
 def test_what_is_wrong_with_a_decision() -> None:
     agents()
     claim, ben = planned(), caller()

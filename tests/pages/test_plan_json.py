@@ -2,12 +2,16 @@
 
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claims.runs.plandiff import MOST_LINES, diff_values
 from claims.runs.planjson import NotAPlan, count_changes, groups_of, in_group, lines_of, matching, read_plan
+from slots.agent.summary import summarize_plan
 
 
 def resource(address: str, *actions: str, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
@@ -35,10 +39,20 @@ def test_the_riskiest_come_first_then_addresses_as_people_count() -> None:
     assert [c.address for c in tree.changes] == [
         "aws_e.d", "aws_d.r", "aws_g.f", "aws_b.u", "aws_a.x2", "aws_a.x10", "aws_f.q",
     ]  # fmt: skip
-    assert (tree.counts.add, tree.counts.change, tree.counts.destroy, tree.counts.replace) == (2, 1, 1, 1)
+    assert (tree.counts.add, tree.counts.change, tree.counts.destroy, tree.counts.replace) == (2, 1, 2, 1)
     assert tree.counts.destroys
-    assert [c.address for c in tree.risky] == ["aws_e.d", "aws_d.r"]
+    assert [c.address for c in tree.risky] == ["aws_e.d", "aws_d.r", "aws_g.f"]
     assert tree.version == "1.12.6"
+
+
+ACTIONS = st.lists(st.sampled_from(["create", "delete", "update", "forget", "read", "no-op", "later"]), max_size=3)
+
+
+@given(st.lists(ACTIONS, max_size=5))
+def test_the_counts_of_a_list_are_those_of_the_agent(actions: list[list[str]]) -> None:
+    data = plan(*[resource(f"a.b{n}", *each) for n, each in enumerate(actions)])
+    counts = read_plan(data).counts
+    assert summarize_plan(json.loads(data)) == asdict(counts)
 
 
 def test_a_replacement_says_what_forces_it() -> None:

@@ -96,6 +96,31 @@ def test_in_a_dialog_what_destroys_wants_its_name_typed() -> None:
     assert event.actor == "lind"
 
 
+def test_a_plan_whose_counts_contradict_its_list_says_so_and_cannot_be_approved() -> None:
+    make_task_pool()
+    waiting = planned(plan={"resource_changes": []}, summary={"add": 0, "change": 0, "destroy": 3, "replace": 0})
+    told = "The agent counts 3 to destroy, but the plan that it sent lists no changes."
+    Plan.objects.filter(claim_id=waiting.id).update(mismatch=told)
+    client = browser_of(person("lind", "approver"))
+    text = get(client, f"/claims/{waiting.id}/")
+    assert told in text and "It changes nothing" not in text
+    why = "Its counts contradict its list of changes: plan it again."
+    assert off(text, "Approve and apply") == why
+    answer = decide(client, waiting, read="1")
+    assert answer.status_code == 409 and told in answer.content.decode()
+    assert view_claim(waiting.id).state == "reserved"
+
+
+def test_bulk_on_the_page_leaves_out_a_plan_whose_counts_contradict_its_list() -> None:
+    make_task_pool()
+    waiting, other = planned("a"), planned("b")
+    Plan.objects.filter(claim_id=waiting.id).update(mismatch="The agent counts nothing.")
+    client = browser_of(person("lind", "approver"))
+    page = get(client, f"/approvals/approve/?claim={waiting.id}&claim={other.id}", **DIALOG)
+    assert "Approve 1 plan" in page
+    assert "left out: Its counts contradict its list of changes: plan it again." in page
+
+
 def test_a_get_never_decides_and_a_plan_that_was_not_seen_is_refused() -> None:
     make_task_pool()
     waiting = planned()

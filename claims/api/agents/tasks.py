@@ -21,6 +21,7 @@ from pools.endpoint import describe
 from pools.fields import Faults, read_mapping, read_text
 from pools.lean import JSON, answer
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from slots.agent.summary import summarize_plan
 from slots.member_tokens import note_refused
 
 RAW = "application/octet-stream"
@@ -116,8 +117,9 @@ class TaskPlanJson(AgentEndpoint):
         """As `terraform show -json` writes it, redacted by the agent: people decide on it. Kept sealed."""
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
-        keep(hold, "json", data, {"json_resources": (count := count_resources(data))})
-        return answer({"resources": count})
+        found = read_plan_json(data)
+        keep(hold, "json", data, {"json_resources": len(found["resource_changes"]), "json_counts": summarize_plan(found)})
+        return answer({"resources": len(found["resource_changes"])})
 
 
 class TaskSource(AgentEndpoint):
@@ -175,16 +177,15 @@ def keep(hold: Hold, kind: str, data: bytes, about: dict[str, Any]) -> None:
     delete_file(row.before)
 
 
-def count_resources(data: bytes) -> int:
+def read_plan_json(data: bytes) -> dict[str, Any]:
     try:
         with _one_at_a_time:  # it takes ten times the room of its text
             found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"This is not JSON: {error}", code="not_json", way_out="Send what `terraform show -json` writes.")
-    changes = found.get("resource_changes", []) if isinstance(found, dict) else None
-    if not isinstance(changes, list):
+    if not isinstance(found, dict) or not isinstance(found.setdefault("resource_changes", []), list):
         raise Invalid("This is not the JSON of a plan.", code="not_json", way_out="Send what `terraform show -json` writes.")
-    return len(changes)
+    return found
 
 
 def raw(data: bytes) -> HttpResponse:
