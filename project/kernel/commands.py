@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from .errors import BerthError, FieldError, Invalid
 from .manifests import Outcome
+from .probe import default_port
 from .runtime import Controller, run
 
 
@@ -23,7 +24,10 @@ class ControllerCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="do what there is to do, then leave")
-        parser.add_argument("--probe", type=int, default=0, metavar="PORT", help="answer /healthz and /metrics on this loopback port")
+        parser.add_argument(
+            "--probe", type=int, default=default_port(), metavar="PORT",
+            help="answer /healthz, /readyz and /metrics on this port of BERTH_PROBE_BIND (default: BERTH_PROBE_PORT)",
+        )  # fmt: skip
 
     def build(self, **options: Any) -> list[Controller]:
         return [controller() for controller in self.controllers]

@@ -1,13 +1,17 @@
 """What Prometheus reads. Each process counts its own; what the database knows is asked when somebody looks (`measures`)."""
 
+import secrets
 from collections.abc import Callable, Iterable
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 REGISTRY = CollectorRegistry()
+LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+REFUSAL = "Metrics are read with the token in BERTH_METRICS_TOKEN, or from this machine.\n"
 
 FINE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COARSE = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -42,6 +46,15 @@ class _FromDatabase(Collector):
 
 
 REGISTRY.register(_FromDatabase())
+
+
+def may_read(authorization: str, *, is_local: bool) -> bool:
+    """With BERTH_METRICS_TOKEN set, only the token opens the metrics; without it, only loopback."""
+    token = getattr(settings, "BERTH_METRICS_TOKEN", "")
+    if not token:
+        return is_local
+    kind, _, given = authorization.partition(" ")
+    return kind == "Bearer" and secrets.compare_digest(given.encode(), token.encode())
 
 
 def render() -> bytes:

@@ -1,4 +1,8 @@
-"""/healthz and /metrics of a process that serves no pages. On loopback, unless BERTH_PROBE_BIND names another address."""
+"""/healthz, /readyz and /metrics of a process that serves no pages: controllers and workers.
+
+The server listens on loopback, unless BERTH_PROBE_BIND names another address. BERTH_PROBE_PORT
+is the default port; 0 means no probe server.
+"""
 
 import os
 import threading
@@ -11,25 +15,43 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from . import metrics
 
 Check = Callable[[], str]  # "" while all is well, else what is wrong
+TEXT = "text/plain; charset=utf-8"
+
+
+def default_port() -> int:
+    return int(os.environ.get("BERTH_PROBE_PORT") or 0)
 
 
 class Probe(BaseHTTPRequestHandler):
     server: "ProbeServer"
+    timeout = 5  # seconds: a silent connection does not keep its thread
 
     def do_GET(self) -> None:
         if self.path == "/healthz":
-            wrong = self.server.check()
-            self._answer(503 if wrong else 200, wrong or "ok", "text/plain; charset=utf-8")
+            self._answer_check(self.server.is_alive)
+        elif self.path == "/readyz":
+            self._answer_check(self.server.is_ready)
         elif self.path == "/metrics":
-            try:
-                self._answer(200, metrics.render().decode(), CONTENT_TYPE_LATEST)
-            finally:
-                connections.close_all()
+            self._answer_metrics()
         else:
-            self._answer(404, "not found", "text/plain; charset=utf-8")
+            self._answer(404, "not found", TEXT)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds; their log says nothing."""
+        """Probes come every few seconds, so they are not logged."""
+
+    def _answer_check(self, check: Check) -> None:
+        wrong = check()
+        self._answer(503 if wrong else 200, wrong or "ok", TEXT)
+
+    def _answer_metrics(self) -> None:
+        is_local = self.client_address[0] in metrics.LOOPBACK
+        if not metrics.may_read(self.headers.get("Authorization", ""), is_local=is_local):
+            self._answer(403, metrics.REFUSAL, TEXT)
+            return
+        try:
+            self._answer(200, metrics.render().decode(), CONTENT_TYPE_LATEST)
+        finally:
+            connections.close_all()
 
     def _answer(self, status: int, text: str, kind: str) -> None:
         body = text.encode()
@@ -41,10 +63,12 @@ class Probe(BaseHTTPRequestHandler):
 
 
 class ProbeServer(ThreadingHTTPServer):
+    """`is_alive` answers /healthz: a restart would help. `is_ready` answers /readyz."""
+
     daemon_threads = True
 
-    def __init__(self, port: int, check: Check) -> None:
-        self.check = check
+    def __init__(self, port: int, is_alive: Check, is_ready: Check) -> None:
+        self.is_alive, self.is_ready = is_alive, is_ready
         super().__init__((os.environ.get("BERTH_PROBE_BIND", "127.0.0.1"), port), Probe)
         threading.Thread(target=self.serve_forever, name="probe", daemon=True).start()
 

@@ -236,7 +236,8 @@ class Listener:
 def run(controllers: Iterable[Controller], *, once: bool = False, stop: Stop | None = None, probe_port: int = 0) -> None:
     """Run them until the stop comes; `once`: until each has nothing more to do, raising what they raise.
 
-    With a probe port, /healthz there tells of loops that have not moved for a while.
+    With a probe port, /healthz there fails while a loop is stuck in one step, and /readyz also
+    while a loop fails or has not finished its first step.
     """
     controllers = list(controllers)
     names = [c.name for c in controllers]
@@ -250,7 +251,9 @@ def run(controllers: Iterable[Controller], *, once: bool = False, stop: Stop | N
     if own:
         stop.on_signals()
     loops = [Loop(c, stop) for c in controllers]
-    probe = ProbeServer(probe_port, lambda: _name_stuck(loops)) if probe_port else None
+    probe = None
+    if probe_port:
+        probe = ProbeServer(probe_port, lambda: _name_stuck(loops), lambda: _name_unready(loops))
     try:
         _run_threads(loops, stop)
     finally:
@@ -303,6 +306,16 @@ def _name_stuck(loops: Sequence[Loop]) -> str:
     return "; ".join(
         f"{loop.controller.name} has been in one step for {loop.stuck_for():.0f} s" for loop in loops if loop.stuck_for() > beats.STALE
     )
+
+
+def _name_unready(loops: Sequence[Loop]) -> str:
+    faults = [_name_stuck(loops)]
+    for loop in loops:
+        if loop.failures:
+            faults.append(f"{loop.controller.name}: {loop.failures} failed steps in a row: {loop.error}")
+        elif not loop.steps:
+            faults.append(f"{loop.controller.name} has not finished its first step")
+    return "; ".join(filter(None, faults))
 
 
 def _beat_of(loop: Loop) -> beats.Pulse:

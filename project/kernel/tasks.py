@@ -12,6 +12,7 @@ from django.db import connections
 
 from .actor import acting_as
 from .operations import perform_due, queues_due
+from .worker_pulse import WorkerPulse, start_pulse
 
 logger = logging.getLogger(__name__)
 
@@ -63,17 +64,17 @@ class Poller:
         connections.close_all()
 
 
-_pollers: list[Poller] = []
+_running: list[Poller | WorkerPulse] = []
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
-def _start_poller(sender: Any = None, **kwargs: Any) -> None:
+def _start_threads(sender: Any = None, **kwargs: Any) -> None:
     poller = Poller(frozenset(sender.app.amqp.queues.consume_from))
-    _pollers.append(poller)
     poller.start()
+    _running.extend([poller, start_pulse(sender.app, sender.hostname)])
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]
-def _stop_pollers(**kwargs: Any) -> None:
-    for poller in _pollers:
-        poller.stop()
+def _stop_threads(**kwargs: Any) -> None:
+    for each in _running:
+        each.stop()

@@ -1,20 +1,15 @@
 """What probes read. They need no session and tell nobody's secrets."""
 
-import secrets
-from collections.abc import Iterable
-
-from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden, JsonResponse
-from django.utils.module_loading import import_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from . import beats, metrics
-from .relay import RELAYS
+from .health import check_expected_loops
 
 OK = b"ok\n"
 
@@ -28,10 +23,11 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """The database answers, its tables are ours, and every controller moves somewhere. `?only=web` leaves the controllers out."""
+    """The database answers, its tables are ours, every controller moves somewhere, and a worker
+    takes tasks. `?only=web` asks for the database alone."""
     checks = [_check_database()]
     if checks[0].is_well and request.GET.get("only") != "web":
-        checks += beats.check_loops(_expected())
+        checks += check_expected_loops()
     is_ready = all(c.is_well for c in checks)
     body = {"ready": is_ready, "checks": [{"name": c.name, "ok": c.is_well, "detail": c.detail} for c in checks]}
     return JsonResponse(body, status=200 if is_ready else 503)
@@ -41,9 +37,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def show_metrics(request: HttpRequest) -> HttpResponse:
     if not _may_read_metrics(request):
-        return HttpResponseForbidden(
-            "Metrics are read with the token in BERTH_METRICS_TOKEN, or from this machine.\n", content_type="text/plain"
-        )
+        return HttpResponseForbidden(metrics.REFUSAL, content_type="text/plain")
     return HttpResponse(metrics.render(), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -63,14 +57,8 @@ def _check_database() -> beats.Health:
     return beats.Health("database", _is_migrated, "" if _is_migrated else "waits for migrations: manage.py migrate")
 
 
-def _expected() -> Iterable[str]:
-    return [import_string(name).name for name in settings.BERTH_CONTROLLERS] + [r.name for r in RELAYS]
-
-
 def _may_read_metrics(request: HttpRequest) -> bool:
-    token = getattr(settings, "BERTH_METRICS_TOKEN", "")
-    if token:
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        return kind == "Bearer" and secrets.compare_digest(given.encode(), token.encode())
-    is_forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers  # through a proxy, everybody seems local
-    return not is_forwarded and request.META.get("REMOTE_ADDR") in {"127.0.0.1", "::1"}
+    """A forwarded request is never local: behind a proxy every client seems to be."""
+    is_forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
+    is_local = not is_forwarded and request.META.get("REMOTE_ADDR") in metrics.LOOPBACK
+    return metrics.may_read(request.headers.get("Authorization", ""), is_local=is_local)

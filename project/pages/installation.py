@@ -8,15 +8,13 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 from django.db.models import Q
-from django.utils.module_loading import import_string
 
 from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, list_allowed
 from pools.selectors import LIVE
 from project.kernel import words
-from project.kernel.beats import Health, check_loops
+from project.kernel.health import check_expected_loops
 from project.kernel.models import Operation
-from project.kernel.relay import RELAYS
 from slots.draining import Stuck, list_stuck
 from slots.rotation import OldToken, list_old_tokens
 
@@ -35,16 +33,11 @@ class Line:
     more: str = ""
 
 
-def loops() -> list[Health]:
-    expected = [import_string(name).name for name in settings.BERTH_CONTROLLERS] + [relay.name for relay in RELAYS]
-    return check_loops(expected)
-
-
 def list_troubles(visible: Collection[int] | None = None) -> list[Trouble]:
     """What a person should look at, the worst first. `visible`: only troubles of these pools, and of the controllers."""
     of_pool = Q() if visible is None else Q(pool_id__in=visible)
     pools = Pool.objects.filter(LIVE) if visible is None else Pool.objects.filter(LIVE, pk__in=visible)
-    found = [Trouble(f"{loop.name}:", loop.detail) for loop in loops() if not loop.is_well]
+    found = [Trouble(f"{loop.name}:", loop.detail) for loop in check_expected_loops() if not loop.is_well]
     failing = list(pools.filter(provider_error_since__isnull=False).order_by("provider_error_since")[:50])
     found += [Trouble(f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}") for pool in failing]
     operations = Operation.objects.filter(of_pool, done_at__isnull=True).exclude(error_code="")
@@ -93,7 +86,7 @@ def installation() -> list[Line]:
     took = (time.monotonic() - began) * 1000
     embedded = ", embedded" if _is_embedded() else ""
     found = [Line("Database", "ready", f"PostgreSQL {version}{embedded}, {max(1, round(took))} ms")]
-    health = loops()
+    health = check_expected_loops()
     turning = [loop.name for loop in health if loop.is_well and not loop.name.startswith("relay")]
     found.append(Line("Controllers", "ready" if turning else "offline", ", ".join(turning) or "none runs"))
     found += [Line(loop.name, "unhealthy", loop.detail, "look at its log") for loop in health if not loop.is_well]

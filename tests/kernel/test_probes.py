@@ -18,7 +18,7 @@ def two_controllers(settings):
 
 
 def beat(**ages: str) -> None:
-    for name in ("perform", *(r.name for r in RELAYS)):
+    for name in ("perform", "worker", *(r.name for r in RELAYS)):
         Beat.objects.create(name=name, instance="here", **({"started_at": ages[name], "at": ages[name]} if name in ages else {}))
 
 
@@ -48,6 +48,12 @@ def test_not_ready_while_a_loop_is_wedged(client):
 
 def test_not_ready_while_a_controller_runs_nowhere(client):
     assert checks(client.get("/readyz"))["perform"] == "no process runs it"
+
+
+def test_not_ready_while_no_worker_runs(client):
+    beat()
+    Beat.objects.filter(name="worker").delete()
+    assert checks(client.get("/readyz")) == {"worker": "no process runs it"}
 
 
 def test_web_processes_can_be_asked_about_themselves_alone(client):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -386,6 +387,13 @@ def ask(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+def wait_for_answer(port: int, path: str, status: int) -> tuple[int, str]:
+    end = time.monotonic() + PATIENCE
+    while (answer := ask(port, path))[0] != status:
+        assert time.monotonic() < end, answer
+    return answer
+
+
 def test_a_process_without_pages_answers_probes(monkeypatch):
     port, go_on = free_port(), threading.Event()
     controller = Scripted(lambda n: go_on.wait(PATIENCE))
@@ -399,3 +407,31 @@ def test_a_process_without_pages_answers_probes(monkeypatch):
         assert status == 503
         assert "scripted has been in one step" in text
         go_on.set()
+
+
+def test_a_process_without_pages_is_ready_after_its_first_step_and_while_steps_succeed():
+    port, go_on = free_port(), threading.Event()
+
+    def step(n: int) -> None:
+        if n > 1:
+            raise ValueError("broken")
+        go_on.wait(PATIENCE)
+
+    controller = Scripted(step)
+    with running(controller, probe_port=port):
+        assert controller.wait_for_begin(1)
+        assert ask(port, "/readyz") == (503, "scripted has not finished its first step")
+        go_on.set()
+        wait_for_answer(port, "/readyz", 200)
+        controller.wake_up()
+        _, text = wait_for_answer(port, "/readyz", 503)
+        assert "failed steps in a row: ValueError: broken" in text
+        assert ask(port, "/healthz") == (200, "ok"), "a restart would not help"
+
+
+def test_metrics_of_a_bound_probe_need_the_token_where_one_is_set(settings):
+    port = free_port()
+    with running(Scripted(lambda n: None), probe_port=port):
+        assert ask(port, "/metrics")[0] == 200
+        settings.BERTH_METRICS_TOKEN = "secret"
+        assert ask(port, "/metrics")[0] == 403

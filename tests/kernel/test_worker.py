@@ -13,23 +13,34 @@ from django.db import connection
 
 from project.kernel import hints
 from project.kernel.database import connect_direct
-from project.kernel.models import Event, Operation
+from project.kernel.models import Beat, Event, Operation
 from project.kernel.operations import add_operation
 from project.kernel.relay import QueueRelay
 from project.kernel.runtime import Stop, run
 
-from .test_runtime import PATIENCE, database_url
+from .test_runtime import PATIENCE, ask, database_url, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUEUE = "test-worker"
 
 
 @pytest.fixture
-def worker() -> Iterator[subprocess.Popen[bytes]]:
+def probe_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def worker(probe_port: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "celery", "--quiet", "-A", "project.celery", "worker", "--pool", "threads", "--concurrency", "2"]
     command += ["-Q", QUEUE, "-I", "tests.kernel.working", "--without-mingle", "--without-gossip", "--without-heartbeat", "-l", "WARNING"]
     command += ["--hostname", "worker@test-kernel"]
-    environment = os.environ | {"DATABASE_URL": database_url(), "BERTH_QUEUES": QUEUE, "PYTHONWARNINGS": "default", "C_FORCE_ROOT": "1"}
+    environment = os.environ | {
+        "DATABASE_URL": database_url(),
+        "BERTH_QUEUES": QUEUE,
+        "BERTH_PROBE_PORT": str(probe_port),
+        "PYTHONWARNINGS": "default",
+        "C_FORCE_ROOT": "1",
+    }
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     yield process
     process.send_signal(signal.SIGTERM)
@@ -85,3 +96,20 @@ def test_without_relay_the_worker_finds_it_by_itself(worker, listener):
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = due_at - interval '1 min'")
     wait_until_done(listener, 1)
+
+
+def test_a_worker_whose_consumer_answers_is_alive_ready_and_seen_by_readyz(worker, listener, probe_port, client):
+    add_operation(lane="a", kind="say", queue=QUEUE)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_operation SET due_at = due_at - interval '1 min'")
+    wait_until_done(listener, 1)  # it runs
+    for _ in range(60):
+        if Beat.objects.filter(name="worker", steps__gt=0).exists():
+            break
+        list(listener.notifies(timeout=0.5, stop_after=1))
+    assert Beat.objects.get(name="worker").steps > 0, "its consumer answered over the broker"
+    assert ask(probe_port, "/healthz") == (200, "ok")
+    assert ask(probe_port, "/readyz") == (200, "ok")
+    assert "berth_operations_total" in ask(probe_port, "/metrics")[1]
+    found = {check["name"]: check["ok"] for check in client.get("/readyz").json()["checks"]}
+    assert found["worker"], found

@@ -19,6 +19,7 @@ from tests.kube.test_provider import Bench
 from tests.kube.world import KubeWorld, Thing
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy/kubernetes"
+AGENT = DEPLOY.parent / "kustomize-agent"
 DOCS = DEPLOY.parent.parent / "docs/kubernetes.md"
 HOME = "berth"  # the namespace that the binding names
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -30,6 +31,9 @@ KINDS = {
     "Service": ("/api/v1", "services"),
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
     "Deployment": ("/apis/apps/v1", "deployments"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies"),
     "Role": (RBAC, "roles"),
     "RoleBinding": (RBAC, "rolebindings"),
 }
@@ -163,7 +167,7 @@ def enter_in_cluster(world: KubeWorld, token: str, folder: Path, monkeypatch: py
 
 
 def test_every_document_is_taken_as_it_stands(real_kube: KubeWorld, home: Space) -> None:
-    documents = render(DEPLOY) + read(DEPLOY / "role.yaml")
+    documents = render(DEPLOY) + read(DEPLOY / "role.yaml") + render(AGENT)
     for document in documents:
         apply(real_kube, document, HOME, is_dry=True)
     kinds = {document["kind"] for document in documents}
