@@ -8,7 +8,9 @@ from django.utils import timezone
 from claims.runs.files import delete_file, list_names, list_shelves, modified_at, whose
 from claims.runs.sources import SOURCES
 from project.kernel.chores import chore
+from project.kernel.restored import is_dumped_now, was_restored_within
 
+RESTORED = 24 * 3600.0  # seconds after a restore in which no file is swept
 ORPHAN = timedelta(hours=1)  # a file is written before the row that names it
 UNUSED = 24 * 3600.0  # seconds in which an archive is to be named by a claim
 BATCH = 100
@@ -36,6 +38,8 @@ def sweep_files() -> bool:
             return False
         _Walk.shelves, _Walk.began_at = list(list_shelves()), time.monotonic()
     now, _Walk.shelves = _Walk.shelves[:SHELVES], _Walk.shelves[SHELVES:]
+    if now and was_restored_within(RESTORED):
+        return False  # an hour-old orphan of this database may be a file that the data from before the restore needs
     for shelf in now:
         sweep_shelf(shelf)
     return bool(_Walk.shelves)
@@ -47,6 +51,8 @@ def sweep_shelf(shelf: str) -> int:
     if not old:
         return 0
     orphans = set(old) - known_files(shelf, old)
+    if is_dumped_now():  # asked after the rows: a dump that begins later no longer has a row that names them
+        return 0
     for name in orphans:
         delete_file(name)
     return len(orphans)

@@ -6,9 +6,7 @@ The file is read again when a key is not known yet: a rotation needs no restart.
 """
 
 import base64
-import hashlib
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +17,10 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
 from .errors import BerthError
+from .sealing_keys import DROPPED, FILE, ID_BYTES, id_of, merge_keys, normalise, read_keys, write_keys, write_scratch
 
 MARK = b"B1"
-ID_BYTES = 4
 HEAD = len(MARK) + ID_BYTES
-FILE = "sealing-key"
 LOOK = 5.0  # seconds between two looks whether the file has changed: so soon everybody seals with a new key
 WAY_OUT = "Set BERTH_SEALING_KEYS to the keys it was sealed with (the first seals; commas between), the same for every process."
 
@@ -114,20 +111,14 @@ def make_key() -> str:
 
 def read_key(text: str) -> bytes:
     """A key as Fernet wants it: 32 bytes in base64."""
-    try:
-        if len(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) == 32:
-            return text.rstrip("=").encode() + b"="
-    except ValueError:
-        pass  # said below, without the text: it may be most of a secret
-    raise SealError(
-        "A sealing key is not 32 bytes in base64.",
-        code="bad_sealing_key",
-        way_out="Make one with: manage.py reseal --print-key",
-    )
-
-
-def id_of(key: bytes) -> bytes:
-    return hashlib.sha256(b"berth sealing key " + key).digest()[:ID_BYTES]
+    key = normalise(text)
+    if key is None:  # the error is without the text, which may be most of a secret
+        raise SealError(
+            "A sealing key is not 32 bytes in base64.",
+            code="bad_sealing_key",
+            way_out="Make one with: manage.py reseal --print-key",
+        )
+    return key
 
 
 def key_file() -> Path:
@@ -135,33 +126,28 @@ def key_file() -> Path:
 
 
 def read_file() -> list[str]:
-    try:
-        return [line.strip() for line in key_file().read_text().splitlines() if line.strip()]
-    except FileNotFoundError:
-        return []
+    return read_keys(key_file())
 
 
 def write_file(keys: list[str]) -> None:
     """Readable by its owner alone, and there as a whole or not at all."""
-    path = key_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-        new.write("\n".join(keys) + "\n")
-        new.flush()
-        os.fsync(new.fileno())
-    scratch.replace(path)
+    write_keys(key_file(), keys)
+
+
+def drop_old_keys() -> Path | None:
+    """Keep only the key that seals. The others move to a file of their own: older dumps need them. None: there were no others."""
+    first, *others = read_file()
+    dropped = key_file().with_name(DROPPED)
+    merge_keys(dropped, others)  # before they leave the other file: no key is ever in neither
+    write_file([first])
+    forget()
+    return dropped if others else None
 
 
 def _make_file() -> list[str]:
     """The first process that needs a key makes it; the others take that one."""
     path = key_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-        new.write(make_key() + "\n")
-        new.flush()
-        os.fsync(new.fileno())
+    scratch = write_scratch(path, [make_key()])
     try:
         os.link(scratch, path)
     except FileExistsError:

@@ -141,7 +141,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "sealed": {
         "BACKEND": "claims.runs.files.DurableStorage",
         "OPTIONS": {
-            "location": os.environ.get("BERTH_FILES") or BERTH_HOME / "files",
+            "location": env.files(),
             "file_permissions_mode": 0o600,
             "directory_permissions_mode": 0o700,
         },

@@ -26,6 +26,11 @@ def home() -> Path:
     return Path(os.environ.get("BERTH_HOME") or ROOT / ".berth").absolute()
 
 
+def files() -> Path:
+    """Where sealed files are: plans, sources."""
+    return Path(os.environ.get("BERTH_FILES") or home() / "files").absolute()
+
+
 def is_on(name: str, default: bool = False) -> bool:
     return os.environ.get(name, "1" if default else "0").strip().lower() in {"1", "true", "yes", "on"}
 

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.files.storage import InMemoryStorage
@@ -21,7 +22,9 @@ from claims.runs.logs import Piece, add_log, read_text
 from claims.runs.sources import keep_files
 from claims.services import force_release
 from pools.models import Pool
-from project.kernel import vault
+from project.kernel import sealing_keys, vault
+from project.kernel.embedded import backup
+from project.kernel.restored import was_restored_within
 from tests.agents_api.conftest import make_claim
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +35,14 @@ OLD = "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at 
 def from_the_start() -> None:
     _Walk.after = 0
     keeping._Walk.shelves, keeping._Walk.began_at = [], 0.0
+
+
+@pytest.fixture(autouse=True)
+def settled(db: None) -> None:
+    """This database was restored long ago, if ever."""
+    was_restored_within(0)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_database_place SET since = now() - interval '2 d'")
 
 
 def age(files: Path, hours: float) -> None:
@@ -106,6 +117,30 @@ def test_orphans_are_swept_after_an_hour_and_nothing_else(pool: Pool, files: Pat
     assert read_file(half_done) and read_file(Plan.objects.get().file)
 
 
+@pytest.mark.parametrize("moved", ["server = server + 1", "database = database + 1", "timeline = '000000FF'"])
+def test_no_file_is_swept_for_a_day_after_a_restore(files: Path, moved: str) -> None:
+    orphan = save_file("plan", "99999-1", b"x")
+    age(files, 2)
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE kernel_database_place SET {moved}")
+        sweep()
+        assert storage().exists(orphan)
+        cursor.execute("UPDATE kernel_database_place SET since = now() - interval '25 h'")
+    sweep()
+    assert not storage().exists(orphan)
+
+
+def test_no_file_is_swept_while_a_dump_is_made(files: Path) -> None:
+    orphan = save_file("plan", "99999-1", b"x")
+    age(files, 2)
+    at = urlsplit(os.environ["DATABASE_URL"])
+    with backup.without_sweep(at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()):
+        sweep()
+        assert storage().exists(orphan)
+    sweep()
+    assert not storage().exists(orphan)
+
+
 def test_archives_that_nobody_uses_go_after_a_day(pool: Pool, files: Path) -> None:
     full_claim(pool)
     unused = keep_files([("b", "other")], made_by="ana")
@@ -154,6 +189,11 @@ def test_a_new_key_in_the_state_folder(settings: Any) -> None:
     assert len(vault.read_file()) == 1
     with pytest.raises(vault.SealError):
         vault.unseal(sealed)
+    (dropped,) = sealing_keys.read_keys(vault.key_file().with_name("sealing-key.dropped"))
+    assert f"{dropped}" not in said.getvalue() and "sealing-key.dropped" in said.getvalue()
+    sealing_keys.merge_keys(vault.key_file(), [dropped])
+    vault.forget()
+    assert vault.unseal(sealed) == b"x", "older dumps can be read with the dropped key"
 
 
 class Bucket(InMemoryStorage):

@@ -1,26 +1,38 @@
-"""Dumps of the embedded database, and back.
+"""Backups of the embedded database with its sealed files, and back.
 
 python -m project.kernel.embedded.backup dump [FILE]     while Berth runs
 python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; what was there moves aside
 """
 
+import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
+
+from project.kernel import sealing_keys
+from project.kernel.embedded import backup_file
+from project.kernel.embedded.backup_file import Contents
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import EmbeddedPostgres, tool
 from project.kernel.embedded.process import Trouble
 from project.settings import environment as env
 
 KEPT = 10
+BEFORE_MIGRATION = "before-migration"
+DUMP_LOCK = (7320, 0)  # an advisory lock; while it is held no file is swept (project.kernel.restored)
+HEADROOM = 100_000_000  # bytes that stay free beyond what a restore unpacks
 
 
 def dump(url: str, folder: Path, label: str = "") -> Path:
-    """A dump as pg_restore reads it. It appears under its name only when it is whole."""
+    """The database alone, as pg_restore reads it. It appears under its name only when it is whole."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}{'-' if label else ''}{label}.dump"
     run_tool("pg_dump", url, ["--format=custom", "--no-owner", f"--file={file}.part"])
@@ -29,7 +41,8 @@ def dump(url: str, folder: Path, label: str = "") -> Path:
 
 
 def keep_newest(folder: Path) -> None:
-    for old in sorted(folder.glob("*.dump"))[:-KEPT]:
+    """Of the dumps that Berth makes by itself; those that people made stay."""
+    for old in sorted(folder.glob(f"*-{BEFORE_MIGRATION}.dump"))[:-KEPT]:
         old.unlink()
 
 
@@ -47,11 +60,92 @@ def run_tool(name: str, url: str, arguments: list[str]) -> None:
         raise Trouble(f"{name} did not succeed: {done.stderr.strip()[-1500:]}")
 
 
+def keys_beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}.keys")
+
+
+def dump_all(url: str, file: Path, home: Path) -> Contents:
+    """The database with its sealed files; the keys that open them in a file of their own, if the state folder has them."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    given = env.list_words("BERTH_SEALING_KEYS")
+    keys = given or sealing_keys.read_keys(home / sealing_keys.FILE)
+    database = file.with_name(f"{file.name}.database.part")
+    try:
+        with without_sweep(url):
+            run_tool("pg_dump", url, ["--format=custom", "--no-owner", f"--file={database}"])
+            contents = backup_file.pack(file, database, env.files(), [sealing_keys.name_key(key) for key in keys])
+    finally:
+        database.unlink(missing_ok=True)
+    if keys and not given:
+        sealing_keys.write_keys(keys_beside(file), keys)
+    return contents
+
+
+@contextmanager
+def without_sweep(url: str) -> Iterator[None]:
+    """A file that goes between the dump of the database and its copy would be missing: its row is in the dump."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", DUMP_LOCK)
+        yield
+
+
+@dataclass(frozen=True)
+class Restored:
+    aside: Path | None = None  # the data from before
+    has_files: bool = False
+    added: int = 0  # sealed files
+    present: int = 0
+    added_keys: int = 0
+    missing_keys: tuple[str, ...] = ()  # ids of keys that the dump needs and nothing here has
+
+
+def restore_all(home: Home, file: Path) -> Restored:
+    """Puts a backup in the place of the present database, which moves aside. Files and keys are added, none is taken away."""
+    if not file.is_file():
+        raise Trouble(f"There is no file {file}.")
+    if backup_file.is_plain(file):
+        aside = restore_state(home, file)
+        added_keys, missing = _restore_keys(home, file, None)
+        return Restored(aside, added_keys=added_keys, missing_keys=missing)
+    contents = backup_file.read_contents(file)
+    home.open()
+    needed = file.stat().st_size + HEADROOM
+    if home.count_free() < needed:
+        raise Trouble(
+            f"The disk of {home.path} has {home.count_free() // 10**6} MB free; this restore needs {needed // 10**6} MB. "
+            "Make room. Nothing was changed."
+        )
+    database = home.path / "restore.part"
+    try:
+        added, present = backup_file.add_files(file, env.files())
+        backup_file.unpack_database(file, database)
+        aside = _swap_database(home, database)
+    finally:
+        database.unlink(missing_ok=True)
+    added_keys, missing = _restore_keys(home, file, contents.keys)
+    return Restored(aside, True, added, present, added_keys, missing)
+
+
+def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int, tuple[str, ...]]:
+    """The keys beside the dump and those that were dropped here are used again, as far as the dump needs them (None: unknown)."""
+    path = home.path / sealing_keys.FILE
+    given = env.list_words("BERTH_SEALING_KEYS")
+    found = [*sealing_keys.read_keys(keys_beside(file)), *sealing_keys.read_keys(home.path / sealing_keys.DROPPED)]
+    wanted = [key for key in found if needed is None or sealing_keys.name_key(key) in needed]
+    added = 0 if given else sealing_keys.merge_keys(path, wanted)
+    known = {sealing_keys.name_key(key) for key in given or sealing_keys.read_keys(path)}
+    return added, tuple(name for name in needed or () if name not in known)
+
+
 def restore_state(home: Home, file: Path) -> Path | None:
-    """Puts a dump in the place of the present data, which moves aside."""
+    """Puts a dump of the database alone in the place of the present data, which moves aside."""
     if not file.is_file():
         raise Trouble(f"There is no file {file}.")
     home.open()
+    return _swap_database(home, file)
+
+
+def _swap_database(home: Home, file: Path) -> Path | None:
     before = home.path / "postgres" / "data"
     aside = before.with_name(f"data-{time.strftime('%Y%m%dT%H%M%S')}") if before.exists() else None
     if aside:
@@ -70,6 +164,42 @@ def restore_state(home: Home, file: Path) -> Path | None:
     return aside
 
 
+def describe_dump(file: Path, contents: Contents) -> str:
+    keys = keys_beside(file)
+    lines = [f"{file}: the database and {count_files(contents.files)} of {env.files()} ({contents.size / 1e6:.1f} MB)."]
+    if env.list_words("BERTH_SEALING_KEYS"):
+        lines.append("Not in it: BERTH_SEALING_KEYS. Without them its plans, sources, logs and secrets cannot be read.")
+    elif contents.keys:
+        lines.append(f"{keys}: the sealing keys. Whoever has both reads all secrets: keep it apart from the dump, and keep it.")
+    lines.append(f"Not in them: {env.home() / 'secret-key'} (sessions; without it people sign in again), agents and their logs.")
+    return "\n".join(lines)
+
+
+def describe_restore(done: Restored) -> str:
+    lines = ["Restored the database."]
+    if done.aside:
+        lines.append(f"The data from before lies in {done.aside}. For a day no sealed file is swept, so that it can come back.")
+    if done.has_files:
+        lines.append(f"Added {count_files(done.added)} to {env.files()}; {done.present} were there.")
+    else:
+        lines.append(f"The dump holds no sealed files: plans and sources are those that are in {env.files()}.")
+    if done.added_keys:
+        path = env.home() / sealing_keys.FILE
+        lines.append(
+            f"Added {done.added_keys} sealing key{'s' * (done.added_keys > 1)} to {path}: what the dump holds was sealed with them."
+        )
+    if done.missing_keys:
+        lines.append(
+            f"Missing sealing keys: {', '.join(done.missing_keys)}. What they sealed cannot be read. Put them, one a line, into "
+            f"{env.home() / sealing_keys.FILE} (or BERTH_SEALING_KEYS, where that is set)."
+        )
+    return "\n".join([*lines, "Start Berth with `make up`, then look for what is missing with `make doctor`."])
+
+
+def count_files(count: int) -> str:
+    return f"{count} sealed file{'' if count == 1 else 's'}"
+
+
 def main() -> None:
     try:
         match sys.argv[1:]:
@@ -77,11 +207,15 @@ def main() -> None:
                 url = env.database_url()
                 if not url:
                     raise Trouble("Berth does not run here. Start it with `make up`, then dump.")
-                made = dump(url, Path(more[0]).absolute().parent if more else env.home() / "backups")
-                print(made.rename(Path(more[0]).absolute()) if more else made)
+                made = Path(more[0]).absolute() if more else env.home() / "backups" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.dump"
+                print(describe_dump(made, dump_all(url, made, env.home())))
             case ["restore", file]:
-                aside = restore_state(Home(env.home()), Path(file).absolute())
-                print(f"Restored.{f' The data from before lies in {aside}.' if aside else ''} Start Berth with `make up`.")
+                if os.environ.get("DATABASE_URL"):
+                    raise Trouble(
+                        "DATABASE_URL names a server of your own; restore replaces the embedded one. Unset it, or take the dump apart: "
+                        "tar -xf FILE gives database.dump for pg_restore, and files/ for BERTH_FILES."
+                    )
+                print(describe_restore(restore_all(Home(env.home()), Path(file).absolute())))
             case _:
                 raise Trouble(str(__doc__).strip())
     except Trouble as trouble:

@@ -55,9 +55,11 @@ class Command(BaseCommand):
             return False
         if applied and is_embedded:
             folder = Path(settings.BERTH_HOME) / "backups"
-            made = backup.dump(env.database_url(), folder, "before-migration")
+            made = backup.dump(env.database_url(), folder, backup.BEFORE_MIGRATION)
             backup.keep_newest(folder)
-            self.stdout.write(f"Migrations to apply: {len(pending)}. The database as it was is in {made}")
+            self.stdout.write(
+                f"Migrations to apply: {len(pending)}. The database as it was is in {made} (without sealed files: they stay in place)"
+            )
         call_command("migrate", verbosity=0, interactive=False)
         return not applied
 

@@ -22,7 +22,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--print-key", action="store_true", help="make a key for BERTH_SEALING_KEYS, print it, and do no more")
         parser.add_argument("--new-key", action="store_true", help="put a new key first in the state folder's file; then run it again")
-        parser.add_argument("--drop-old", action="store_true", help="afterwards, keep only the first key of that file")
+        parser.add_argument(
+            "--drop-old",
+            action="store_true",
+            help="afterwards, use only the first key of that file; the others move to sealing-key.dropped",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["print_key"]:
@@ -34,14 +38,19 @@ class Command(BaseCommand):
                 return
             if options["drop_old"] and (settings.BERTH_SEALING_KEYS or time.time() - vault.key_file().stat().st_mtime < SETTLED):
                 raise CommandError(
-                    "The keys stand in BERTH_SEALING_KEYS: take the old ones out there, once this has run without --drop-old."
+                    "The keys stand in BERTH_SEALING_KEYS: take the old ones out there, once this has run without --drop-old. "
+                    "Keep them with your backups: older ones cannot be read without them."
                     if settings.BERTH_SEALING_KEYS
                     else f"The key is too new: until {SETTLED:.0f} s after --new-key some process may still seal with the old one."
                 )
             self._reseal()
             if options["drop_old"]:
-                vault.write_file(vault.read_file()[:1])
-                self.stdout.write("Only the first key is kept.")
+                dropped = vault.drop_old_keys()
+                self.stdout.write("Only the first key is used from now on.")
+                if dropped:
+                    self.stdout.write(
+                        f"Dumps that are older need the dropped keys: they are in {dropped}. Delete it with the last such dump."
+                    )
         except BerthError as error:
             raise CommandError(explain(error))
 
