@@ -907,6 +907,14 @@ WHERE c.state = 'blocked' AND sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER 
 SELECT pool_id, count(*) FILTER (WHERE state = 'waiting')::int AS waiting, count(*) FILTER (WHERE state = 'blocked')::int AS blocked,
   min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id
 
+-- measure_queues: the queue of every pool, empty ones too, for Prometheus. Claims whose pool does not exist count under ''.
+SELECT coalesce(p.name, '') AS pool, coalesce(q.waiting, 0)::int AS waiting, coalesce(q.blocked, 0)::int AS blocked,
+  coalesce(extract(epoch FROM clock_timestamp() - q.oldest), 0)::float8 AS oldest
+FROM (
+  SELECT pool_id, count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'blocked') AS blocked,
+    min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id) q
+FULL JOIN (SELECT id, name FROM pools_pool WHERE state <> 'gone') p ON p.id = q.pool_id
+
 -- member_name: what people call it.
 SELECT name FROM pools_member WHERE id = %(member)s
 

@@ -26,6 +26,7 @@ from project.kernel.policy import Backoff, delay_after
 from project.kernel.runtime import Controller
 from slots.followers import Followers, Told
 from slots.leftovers import EVERY, list_gone_pools, sweep_gone
+from slots.metrics import STRAYS, timed_call
 from slots.outside import clear_provider_error, hurry_member, note_ending, note_lost, note_outside, note_provider_error
 from slots.rotation import rotate_due
 from slots.selectors import snapshot_whole
@@ -235,13 +236,15 @@ def settle_look(
     # more than this copy of it: what runs there may be at work.
     strays = set(Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True))
     if strays:
+        STRAYS.labels(pool.provider).inc(len(strays))
         logger.warning("pool %s has things outside of members that are gone, they are removed: %s", pool.name, sorted(strays))
         sweep(before, strays)
 
 
 @outside_transaction
 def ask_provider(pool: PoolSnapshot) -> Look:
-    return provider_of(pool.provider).look(pool)
+    with timed_call(pool.provider, "look"):
+        return provider_of(pool.provider).look(pool)
 
 
 @outside_transaction

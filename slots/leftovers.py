@@ -12,6 +12,7 @@ from pools.providers.base import PoolSnapshot, kinds_with, provider_class, provi
 from pools.selectors import snapshot_pool
 from project.kernel.guards import outside_transaction
 from project.kernel.operations import ProviderError
+from slots.metrics import STRAYS
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def sweep_gone(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -> No
         try:
             provider = provider_of(pool.provider)
             if strays := provider.look(pool).strays:
+                STRAYS.labels(pool.provider).inc(len(strays))
                 logger.warning("things of the pool %s are left, which is gone: they are removed: %s", pool.name, sorted(strays))
                 provider.remove_strays(pool, strays)
         except ProviderError as error:

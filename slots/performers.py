@@ -13,6 +13,7 @@ from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, pro
 from project.kernel.guards import outside_transaction
 from project.kernel.operations import NotFoundOutside, ProviderError, Taken, performs
 from slots.member_tokens import issue_token
+from slots.metrics import timed_call
 from slots.models import Slot
 from slots.outside import note_failed, note_lost, note_outside
 from slots.rows import S, ask_for_sync, lane_of
@@ -47,7 +48,8 @@ def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         reason = "its agent is started" if member.state == "creating" else "it is time for another one"
         member = replace(member, token=issue_token(member_id=member.id, reason=reason))
     try:
-        return provider.sync(pool, member)
+        with timed_call(pool.provider, "sync"):
+            return provider.sync(pool, member)
     except NotFoundOutside:
         if member.state == "deleting":
             return MemberReport(clean=_draining(member), is_gone=True)

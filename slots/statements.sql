@@ -224,6 +224,12 @@ GROUP BY 1, 2, 3, 4, 5, 6
 SELECT pool_id, state, is_cordoned, is_leaving, lost_at IS NOT NULL AS is_lost, count(*) AS n
 FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' GROUP BY 1, 2, 3, 4, 5
 
+-- count_overdue: slots that drain for longer than their pool allows, for Prometheus. A draining slot always has a timer.
+SELECT p.name AS pool, coalesce(o.n, 0)::int AS n FROM pools_pool p LEFT JOIN (
+  SELECT pool_id, count(*) AS n FROM slots_slot
+  WHERE due_at IS NOT NULL AND state = 'draining' AND drain_until <= now() GROUP BY pool_id) o ON o.pool_id = p.id
+WHERE p.state <> 'gone'
+
 -- slots_outside: what a provider gets to know of the slots of some members.
 SELECT id, member_id, lane, number, state, claim_id, last_claim_id, generation,
   state = 'draining' AND drain_until <= now() AS is_overdue

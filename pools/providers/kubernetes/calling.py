@@ -15,6 +15,7 @@ from kubernetes.config import ConfigException
 from pools.providers.kubernetes.clocks import Clock, within
 from pools.providers.kubernetes.doors import forget
 from pools.providers.kubernetes.errors import Call, describe, explain, too_slow, unreachable
+from pools.providers.kubernetes.metrics import timed_request
 from pools.providers.kubernetes.signing import Connection
 from project.kernel.operations import Misconfigured, ProviderError, Unauthorised
 
@@ -45,7 +46,8 @@ class Caller:
         if is_guarded:
             breaker.enter()
         try:
-            response = self._exchange(method, path, call, query or {}, body, content, READ if patience is None else patience)
+            with timed_request(method):
+                response = self._exchange(method, path, call, query or {}, body, content, READ if patience is None else patience)
         except ProviderError as error:
             if is_guarded:
                 breaker.leave(error)
