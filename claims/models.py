@@ -145,6 +145,7 @@ class Source(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["digest"], name="source_digest")]
+        indexes = [models.Index(fields=["made_by"], include=["size"], name="source_made_by")]  # for the quota
 
 
 class Task(models.Model):

@@ -72,7 +72,7 @@ class ClaimList(LeanEndpoint):
         {201: shapes.ClaimAnswer, 202: shapes.ClaimAnswer},
         body=shapes.as_json(shapes.CLAIM_BODY),
         headers=[KEY],
-        problems=(404, 409, 422),
+        problems=(404, 409, 422, 507),
         name="create_claim",
         tag=TAG,
         examples=[EXAMPLE],

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -67,6 +68,17 @@ def save_file(kind: str, name: str, data: bytes) -> str:
         raise ValueError(f"not a name of a file: {kind}/{name}")
     shelf = hashlib.sha256(name.encode()).hexdigest()[:2]
     return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", ContentFile(seal_pieces(data))))
+
+
+def count_free() -> int | None:
+    """Bytes of free disk where files are kept. None: the storage is no folder."""
+    where = storage()
+    if not isinstance(where, FileSystemStorage):
+        return None
+    folder = Path(where.location)
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def read_file(name: object) -> bytes:

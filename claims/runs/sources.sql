@@ -10,6 +10,9 @@ UPDATE claims_source s SET used_at = now() WHERE digest = %(digest)s AND (made_b
   WHERE t.source_id = s.id AND p.name = ANY (%(pools)s::varchar[])))
 RETURNING id
 
+-- count_kept: bytes that a user keeps here.
+SELECT coalesce(sum(size), 0)::bigint AS bytes FROM claims_source WHERE made_by = %(by)s::text
+
 -- add: the file is there already. Somebody else may have been faster: then that one counts.
 INSERT INTO claims_source AS s (digest, file, size, files, made_by, users)
 VALUES (%(digest)s, %(file)s, %(size)s, %(files)s, %(made_by)s::text, jsonb_build_array(%(made_by)s::text))

@@ -75,6 +75,12 @@ class TooLarge(BerthError):
     code = "too_large"
 
 
+class OutOfSpace(BerthError):
+    """A disk here has too little room. Nothing was kept."""
+
+    code = "out_of_space"
+
+
 class TooMany(BerthError):
     """More than the caller's share. `retry_after` is in seconds."""
 

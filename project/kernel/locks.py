@@ -15,6 +15,7 @@ RETENTION = 7302  # who deletes old rows of this kind
 RENUMBER = 7303  # who renumbers events after a restore
 SAMPLE = 7305  # who loads or removes the sample
 CONTROLLER = 7306  # a controller that wants one instance to work at a time
+SOURCE_QUOTA = 7321  # who counts what a user keeps
 # 7320, 0: a dump is being made (project.kernel.embedded.backup, which has no Django)
 
 

@@ -35,6 +35,7 @@ STATUS: dict[type[berth.BerthError], int] = {
     berth.Refused: 422,
     berth.TooLarge: 413,
     berth.TooMany: 429,
+    berth.OutOfSpace: 507,
     berth.Unavailable: 503,
 }
 
@@ -50,6 +51,7 @@ WAYS_OUT = {
     429: "Wait as long as Retry-After says.",
     500: "Sending it again may work. If not, tell whoever runs this server, with the id.",
     503: "Send it again after a second.",
+    507: "Ask whoever runs this server to make room on its disk, then send it again.",
 }
 
 

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from pools.durations import parse_duration
+from pools.sizes import parse_size
 from project import __version__
 from project.kernel.logs import logging_settings
 from project.settings import environment as env
@@ -20,6 +21,15 @@ def read_age(text: str) -> float | None:
     found = None if text == "never" else parse_duration(text)
     if text != "never" and not found:
         raise ImproperlyConfigured(f"BERTH_TOKEN_AGE={text[:40]} is not a length of time. Write one like 30d or 12h, or never.")
+    return found
+
+
+def read_bytes(name: str, default: str) -> int | None:
+    """None: without a limit."""
+    text = os.environ.get(name, "").strip() or default
+    found = None if text == "none" else parse_size(text)
+    if text != "none" and found is None:
+        raise ImproperlyConfigured(f"{name}={text[:40]} is not a size. Write one like 500MB or 5GB, or none.")
     return found
 
 
@@ -147,6 +157,10 @@ STORAGES: dict[str, dict[str, Any]] = {
         },
     },
 }
+
+# What uploaded sources may take: bytes of each user, and bytes of the disk that stay free for plans, logs and the database.
+BERTH_SOURCE_QUOTA = read_bytes("BERTH_SOURCE_QUOTA", "5GB")
+BERTH_DISK_RESERVE = read_bytes("BERTH_DISK_RESERVE", "500MB")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
