@@ -273,7 +273,7 @@ class TaskAdmin(ReadAdmin):
     raw_id_fields = ("claim", "source")
     lookups = {"claim": "claim_id"}
     bare_words = ("claim",)
-    exclude = ("body",)
+    exclude = ("body", "sealed")
     readonly_fields = ("body_shown",)
 
     @admin.display(description="body")

@@ -153,7 +153,8 @@ class Task(models.Model):
 
     claim = models.OneToOneField(Claim, on_delete=models.CASCADE, primary_key=True, related_name="work")
     executor = models.CharField(max_length=16)  # terraform | command
-    body = models.JSONField(default=dict, db_default=EMPTY)  # commands, environment, names of secrets, limits; never a secret's value
+    body = models.JSONField(default=dict, db_default=EMPTY)  # commands, names of secrets, limits; never a secret's value
+    sealed = models.BinaryField(null=True, blank=True)  # variables and environment (`claims.runs.task_body`)
     source = models.ForeignKey(Source, null=True, blank=True, on_delete=models.PROTECT, related_name="tasks")
 
 

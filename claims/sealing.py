@@ -1,10 +1,12 @@
-"""What claims keep sealed, for `manage.py reseal`: logs and files."""
+"""What claims keep sealed, for `manage.py reseal`: logs, files, and what tasks are given."""
 
+import json
 from collections.abc import Iterator
 
 from django.db import transaction
 
 from claims.runs.files import list_names, list_shelves, reseal_file, whose
+from claims.runs.task_body import open_body, seal_body
 from project.kernel.sql import run
 from project.kernel.vault import head, reseals, seal, unseal
 
@@ -16,6 +18,14 @@ FROM claims_logchunk
 WHERE (claim_id, generation, seq) > (%(claim)s, %(generation)s, %(seq)s) ORDER BY claim_id, generation, seq LIMIT {n}"""
 WRITE = """
 UPDATE claims_logchunk SET data = %(data)s WHERE claim_id = %(claim)s AND generation = %(generation)s AND seq = %(seq)s"""
+
+# Nothing else changes a task, so what was read is what is replaced.
+NEXT_TASKS = """
+SELECT claim_id, body::text AS body, sealed FROM claims_task
+WHERE claim_id > %(last)s AND CASE WHEN sealed IS NULL THEN body ? 'variables' OR body ? 'env'
+  ELSE substring(sealed FROM 1 FOR length(%(head)s)) <> %(head)s END
+ORDER BY claim_id LIMIT {n}"""
+WRITE_TASK = "UPDATE claims_task SET body = %(body)s::jsonb, sealed = %(sealed)s WHERE claim_id = %(claim)s RETURNING 1"
 
 IN_RUN = """
 UPDATE claims_run SET facts = jsonb_set(facts, '{{files,{kind}}}', to_jsonb(%(new)s::text))
@@ -38,6 +48,21 @@ def reseal_logs() -> Iterator[int]:
             run(WRITE, again, prepare=False)
         yield len(old)
         at = (rows[-1].claim_id, rows[-1].generation, rows[-1].seq)
+
+
+@reseals("tasks")
+def reseal_tasks() -> Iterator[int]:
+    """Also those that were kept before their values were sealed."""
+    last = 0
+    while rows := run(NEXT_TASKS.format(n=BATCH), {"head": head(), "last": last}, prepare=False):
+        done = 0
+        for row in rows:
+            body, sealed = seal_body(open_body(json.loads(row.body), row.sealed))
+            if sealed is not None:
+                values = {"body": json.dumps(body), "sealed": sealed, "claim": row.claim_id}
+                done += len(run(WRITE_TASK, values, prepare=False))
+        yield done
+        last = rows[-1].claim_id
 
 
 @reseals("files")

@@ -27,7 +27,7 @@ ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = E
 
 -- hold: what a member has in hand of this claim and generation: no row, unless it is bound, on a slot of its own, just now.
 SELECT c.id, c.generation, c.step, c.state, c.requested_by, c.approved_plan_id, c.spec->>'task' AS task, w.name AS workspace,
-  s.id AS slot, s.lane, s.number, t.executor, t.body::text AS body, src.digest AS source_digest, src.file AS source_file, t.source_id,
+  s.id AS slot, s.lane, s.number, t.executor, t.body::text AS body, t.sealed, src.digest AS source_digest, src.file AS source_file, t.source_id,
   r.boot, r.ended_at IS NOT NULL AS is_over, r.claim_id IS NOT NULL AS is_started
 FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id AND c.generation = s.generation
 JOIN claims_task t ON t.claim_id = c.id LEFT JOIN claims_source src ON src.id = t.source_id LEFT JOIN claims_workspace w ON w.id = c.workspace_id

@@ -20,7 +20,8 @@ ON CONFLICT (digest) DO UPDATE SET used_at = now(), users = CASE WHEN s.users ? 
 RETURNING id, file, size, files
 
 -- add_task: what is to be done for a claim, in the transaction that makes the claim.
-INSERT INTO claims_task (claim_id, executor, body, source_id) VALUES (%(claim)s, %(executor)s, %(body)s::jsonb, %(source)s)
+INSERT INTO claims_task (claim_id, executor, body, sealed, source_id)
+VALUES (%(claim)s, %(executor)s, %(body)s::jsonb, %(sealed)s, %(source)s)
 
 -- delete_unused: those that no task names, some time after they were last wanted.
 DELETE FROM claims_source WHERE id IN (

@@ -8,6 +8,7 @@ from typing import Any
 
 from claims.runs.logs import CHUNK_BYTES
 from claims.runs.orders import AGENTS, place_of
+from claims.runs.task_body import open_body
 from pools.models import Pool
 from pools.secrets import read_secrets
 from pools.selectors import spec_of as spec_of_pool
@@ -77,7 +78,7 @@ def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:
     row = AGENTS.one("hold", claim=claim_id, generation=generation, member=agent.member_id)
     if row is None:
         raise refuse(agent, claim_id, generation)
-    return Hold(row, json.loads(row.body))
+    return Hold(row, open_body(json.loads(row.body), row.sealed))
 
 
 def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:

@@ -9,6 +9,7 @@ from claims.routes import PoolFacts, Route
 from claims.runs.asked import RunRequest
 from claims.runs.git_urls import is_host_allowed
 from claims.runs.sources import SOURCES, source_of
+from claims.runs.task_body import seal_body
 from pools.providers.base import has_agents
 from project.kernel.errors import FieldError, Invalid
 
@@ -17,6 +18,7 @@ from project.kernel.errors import FieldError, Invalid
 class Work:
     executor: str
     body: dict[str, Any]
+    sealed: bytes | None  # variables and environment
     source: int | None
 
 
@@ -28,12 +30,14 @@ def prepare_work(request: ClaimRequest, route: Route) -> Work | None:
         return None
     if faults := list_faults(run, route):
         raise Invalid(fields=faults)
-    return Work(run.executor, run.as_body(), source_of(run, made_by=request.requested_by, pools=request.pools))
+    body, sealed = seal_body(run.as_body())
+    return Work(run.executor, body, sealed, source_of(run, made_by=request.requested_by, pools=request.pools))
 
 
 def add_work(claim_id: int, work: Work | None) -> None:
     if work is not None:
-        SOURCES.rows("add_task", claim=claim_id, executor=work.executor, body=json.dumps(work.body), source=work.source)
+        body = json.dumps(work.body)
+        SOURCES.rows("add_task", claim=claim_id, executor=work.executor, body=body, sealed=work.sealed, source=work.source)
 
 
 def list_faults(run: RunRequest, route: Route) -> list[FieldError]:

@@ -64,7 +64,9 @@ def plan():
         before, after = change["before"] or {}, change["after"] or {}
         for name in sorted({*before, *after}):
             if before.get(name) != after.get(name):
-                said = f"{before[name]!r} -> {after[name]!r}" if name in before and name in after else repr(after.get(name, before.get(name)))
+                said = (
+                    f"{before[name]!r} -> {after[name]!r}" if name in before and name in after else repr(after.get(name, before.get(name)))
+                )
                 say(f"      {name} = {said}")
     counts = {action: sum(change["action"] == action for change in changes) for action in SIGNS}
     say(f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy." if changes else "No changes.")
