@@ -19,7 +19,7 @@ from typing import IO, Callable
 from .environment import task_environment
 from .errors import Stopped, TaskFailed
 from .folders import Folder
-from .masking import mask_text
+from .masking import as_bytes, mask_text, sort_secrets, spell
 from .processes import MARK, children, end_all, has_ended, list_tree, started_at, who_is_left
 from .spool import Spool
 from .state import RUNNING, Record, State
@@ -33,6 +33,7 @@ DRAIN = 2.0  # for what is left in the pipe once nobody can write to it
 START = 20.0  # for a program to begin
 CPU_GRACE = 5
 NOT_FOUND, NOT_ALLOWED = 2, 13  # errno
+MOST_SPELLED = 100  # values that are also masked as programs write them for others: each costs dozens of searches
 
 
 class Stop:
@@ -89,6 +90,12 @@ class Job:
 
     def clean(self, text: str) -> str:
         return mask_text(text, self.secrets)
+
+    def hide(self, values: list[str]) -> None:
+        """From now on they are masked like secrets, in the log and in what people are shown of the plan."""
+        fully, others = values[:MOST_SPELLED], values[MOST_SPELLED:]
+        self.secrets = sort_secrets([*self.secrets, *spell(fully), *map(as_bytes, others)])
+        self.spool.hide(self.secrets)
 
     def check_time(self) -> None:
         self.stop.check()

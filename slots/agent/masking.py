@@ -34,8 +34,12 @@ def spell(values: Iterable[str]) -> list[bytes]:
                 found.update(map(as_bytes, list_quoted(text)))
             for text in {value, *plain}:
                 found.update(list_encoded(as_bytes(text)))
-    found.discard(b"")
-    return sorted(found, key=lambda secret: (-len(secret), secret))
+    return sort_secrets(found)
+
+
+def sort_secrets(found: Iterable[bytes]) -> list[bytes]:
+    """Each once, the longest first."""
+    return sorted({*found} - {b""}, key=lambda secret: (-len(secret), secret))
 
 
 def as_bytes(text: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Container
 
-from .masking import mask_text, spell
+from .masking import mask_text, sort_secrets, spell
 
 SENSITIVE = "(sensitive value)"
 # Nothing else is let through: what a newer version adds may hold values that we do not know how to redact.
@@ -47,7 +47,7 @@ def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     hidden = sensitive_variables(plan)
     given = as_dict(plan.get("variables"))
     values = {text for name in hidden for text in list_texts(as_dict(given.get(name)).get("value")) if len(text.strip()) >= SHORTEST}
-    secrets = sorted({*secrets, *spell(values)}, key=lambda secret: (-len(secret), secret))
+    secrets = sort_secrets([*secrets, *spell(values)])
     kept = {key: value for key, value in plan.items() if key in KEPT}
     for part in ("resource_changes", "resource_drift"):
         if part in kept:

@@ -77,6 +77,11 @@ class Spool:
         with self.lock:
             self._keep(self._as_text(self.masker.feed(data)))
 
+    def hide(self, secrets: list[bytes]) -> None:
+        """These are masked from now on, instead of those before."""
+        with self.lock:
+            self.masker.secrets = secrets
+
     def say(self, text: str) -> None:
         """A line of the agent's own, between the task's."""
         with self.lock:

@@ -12,6 +12,7 @@ from .folders import digest_file
 from .job import Job
 from .made import Made, find_errors, name_platform, plain
 from .rescue import mark_state, rescue_state
+from .sensitive import find_sensitive
 from .shown import Shown, keep_shown, most_raw
 from .sources import Origin, bring_source, enter
 from .spare import bring_plan, check_facts, find_kept
@@ -40,6 +41,7 @@ ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "
 
 def plan(job: Job, client: Client) -> Made:
     origin = bring_source(job, client)
+    hide_sensitive(job)
     binary = find_binary(job)
     facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
     prepare(job, binary, origin)
@@ -72,6 +74,7 @@ def apply(job: Job, client: Client) -> Made:
     else:
         origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
         check_facts(saved, {"source_digest": origin.digest})
+    hide_sensitive(job)
     binary = find_binary(job)
     facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
     check_facts(saved, facts)
@@ -103,6 +106,11 @@ def run_apply(job: Job, argv: list[str]) -> int:
 def where_rescued(job: Job) -> str:
     kept = rescue_state(job.state.folder, job.record)
     return f"; its state was not saved, the agent keeps it as {kept}" if kept else ""
+
+
+def hide_sensitive(job: Job) -> None:
+    """Before the first program runs that may print them."""
+    job.hide(find_sensitive(job.cwd, job.folder.source, job.work.variables, job.environment))
 
 
 def prepare(job: Job, binary: str, origin: Origin) -> None:

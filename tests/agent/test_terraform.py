@@ -71,6 +71,17 @@ def test_what_it_is_called_with(fake: Fake, server: Server) -> None:
     assert fake.calls[-1].endswith("/out/plan")
 
 
+def test_values_of_sensitive_variables_are_masked_in_the_log_of_plan_and_apply(fake: Fake, server: Server) -> None:
+    fake.behave(plan="echo derived: hunter2-hunter2:x default-value; exit 2", apply="echo derived: hunter2-hunter2")
+    source = server.archive(pack({"main.tf": 'variable "a" {\n  sensitive = true\n  default = "default-value"\n}\nvariable "b" {}\n'}))
+    planned = fake.run(source=source, variables={"a": "hunter2-hunter2", "b": "shown-as-it-is"})
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    assert fake.run(1, 11, "apply", plan=plan, source=source, variables={"a": "hunter2-hunter2"})["outcome"] == "applied"
+    assert "derived: ***:x ***" in server.log(1, 10) and '"b": "shown-as-it-is"' in server.log(1, 10)
+    assert "derived: ***" in server.log(1, 11)
+    assert "hunter2" not in server.log(1, 10) + server.log(1, 11)
+
+
 def test_a_lock_file_of_the_source_is_followed(fake: Fake, server: Server) -> None:
     planned = fake.run(source=server.archive(pack({".terraform.lock.hcl": "# locked\n"})))
     assert fake.calls[1] == "1 init -input=false -lockfile=readonly"

@@ -70,6 +70,15 @@ def bench(server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_pat
     return Bench(server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path)
 
 
+def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(bench: Bench, server: Server) -> None:
+    """`output` of terraform_data repeats its input without the mark."""
+    planned = bench.run(1, 10)
+    assert bench.run(1, 11, "apply", plan=bench.plan_of(planned))["outcome"] == "applied"
+    assert bench.run(2, 20, variables={"text": "second"})["outcome"] == "planned"
+    assert "first ***" in server.log(2, 20)
+    assert "hunter2" not in server.log(1, 10) + server.log(1, 11) + server.log(2, 20)
+
+
 def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(bench: Bench, server: Server) -> None:
     planned = bench.run(1, 10)
     assert (planned["outcome"], planned["exit_code"]) == ("planned", 2), server.log(1, 10)

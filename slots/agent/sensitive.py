@@ -1,0 +1,88 @@
+"""The values of sensitive variables, known before Terraform runs: its log shows what a provider derives from them without a mark."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Iterator
+
+from .hcl import LINE, Token, list_literals, read_assignments, read_variables, tokenize
+from .redaction import SHORTEST, as_dict, as_list, list_texts
+
+CONFIGURATION = (".tf", ".tofu")
+VALUES = (".auto.tfvars", ".auto.tfvars.json")
+ALWAYS = ("terraform.tfvars", "terraform.tfvars.json")
+IN_ENVIRONMENT = "TF_VAR_"
+LARGEST = 1_000_000  # characters of a file
+MOST = 4_000_000  # of all of them
+
+
+def find_sensitive(folder: Path, top: Path, variables: dict[str, Any], environment: dict[str, str]) -> list[str]:
+    """Values that a log must not show, of the variables that the root module in `folder` declares as sensitive.
+
+    They come from the task's `variables`, from `environment`, from defaults and from files of values. `top`: nothing above it is read.
+    """
+    defaults: dict[str, list[str]] = {}
+    assigned: dict[str, list[str]] = {}
+    for name, text in read_files(folder, top):
+        if name.endswith((".tf.json", ".tofu.json")):
+            collect_json_variables(text, defaults)
+        elif name.endswith(CONFIGURATION):
+            collect_variables(text, defaults)
+        elif name.endswith(".json"):
+            for key, value in as_dict(parse(text)).items():
+                assigned.setdefault(key, []).extend(list_texts(value))
+        else:
+            for key, tokens in read_assignments(list(tokenize(text))).items():
+                assigned.setdefault(key, []).extend(list_literals(tokens))
+    found = []
+    for name, values in defaults.items():
+        given = environment.get(f"{IN_ENVIRONMENT}{name}", "")
+        inside = list_literals(list(tokenize(given))) if given[:1] in ("[", "{") else []
+        found += [*values, *assigned.get(name, ()), *list_texts(variables.get(name)), given, *inside]
+    return list(dict.fromkeys(value for value in found if len(value.strip()) >= SHORTEST))
+
+
+def collect_variables(text: str, defaults: dict[str, list[str]]) -> None:
+    for block in read_variables(text):
+        if is_true(block.values.get("sensitive", [])):
+            defaults.setdefault(block.label, []).extend(list_literals(block.values.get("default", [])))
+
+
+def is_true(tokens: list[Token]) -> bool:
+    return [token.text for token in tokens if token.kind != LINE and token.text not in "()"] == ["true"]
+
+
+def collect_json_variables(text: str, defaults: dict[str, list[str]]) -> None:
+    """Blocks may be written one by one or as lists of them."""
+    for part in as_items(parse(text)):
+        for blocks in as_items(part.get("variable")):
+            for name, block in blocks.items():
+                for one in as_items(block):
+                    if one.get("sensitive") in (True, "true"):
+                        defaults.setdefault(name, []).extend(list_texts(one.get("default")))
+
+
+def as_items(value: Any) -> list[dict[str, Any]]:
+    return [value] if isinstance(value, dict) else [one for one in as_list(value) if isinstance(one, dict)]
+
+
+def parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # Terraform says so itself
+
+
+def read_files(folder: Path, top: Path) -> Iterator[tuple[str, str]]:
+    inside, left = os.path.realpath(top) + os.sep, MOST
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = path.name
+        is_wanted = name in ALWAYS or name.endswith((*CONFIGURATION, *VALUES, ".tf.json", ".tofu.json"))
+        if not is_wanted or not path.is_file() or not os.path.realpath(path).startswith(inside):
+            continue
+        with path.open(errors="replace") as file:
+            text = file.read(min(LARGEST, left))
+        left -= len(text)
+        yield name, text
