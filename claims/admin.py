@@ -283,7 +283,7 @@ class TaskAdmin(ReadAdmin):
 
 @admin.register(Approval)
 class ApprovalAdmin(ReadAdmin):
-    list_display = ("id", "plan_id", "by_user", "is_yes", "via", "at", "comment")
+    list_display = ("id", "plan_id", "user_id", "by_user", "is_yes", "via", "at", "comment")
     list_filter = ("is_yes",)
     lookups = {"id": "pk", "plan": "plan_id", "by": "by_user", "claim": "plan__claim_id"}
     bare_words = ("by",)

@@ -2,11 +2,12 @@
 
 -- start_run: before anything is executed: that this row is there says that it may have run. No row: it was started before, the claim is of
 -- another generation by now, or this member does not hold it, or its pool is being deleted: whoever is ended there should not have begun.
--- The holder has answered for it, too.
+-- The holder has answered for it, too. `is_approved`: the caller holds the claim's lock and has counted its approvals; no apply starts without.
 WITH held AS MATERIALIZED (
   SELECT c.id, c.generation, c.step, s.id AS slot_id, s.pool_id, s.member_id, m.name AS member
   FROM claims_claim c JOIN slots_slot s ON s.claim_id = c.id AND s.ordinal = 0 JOIN pools_member m ON m.id = s.member_id
   WHERE c.id = %(claim)s AND c.generation = %(generation)s AND c.state = 'bound' AND c.step <> '' AND s.member_id = %(member)s
+    AND (c.step <> 'apply' OR %(is_approved)s::bool)
     AND NOT EXISTS (SELECT FROM pools_pool WHERE id = s.pool_id AND state = 'deleting')
   FOR NO KEY UPDATE OF c),
 r AS (
@@ -77,16 +78,16 @@ SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND frozen_until IS NO
 -- is_deleting: a pool in which nothing begins any more.
 SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND state = 'deleting')
 
--- add_approval: one word of each person. No row: it was said before.
-INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)
-ON CONFLICT (plan_id, by_user) DO NOTHING RETURNING id
+-- add_approval: one decision of each user. No row: the user has decided before.
+INSERT INTO claims_approval (plan_id, user_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(user)s, %(by)s, %(is_yes)s, %(comment)s, %(via)s)
+ON CONFLICT (plan_id, user_id) DO NOTHING RETURNING id
 
 -- say_no: it takes back a yes of the same person.
-INSERT INTO claims_approval (plan_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(by)s, false, %(comment)s, %(via)s)
-ON CONFLICT (plan_id, by_user) DO UPDATE SET is_yes = false, comment = EXCLUDED.comment, via = EXCLUDED.via, at = now() RETURNING id
+INSERT INTO claims_approval (plan_id, user_id, by_user, is_yes, comment, via) VALUES (%(plan)s, %(user)s, %(by)s, false, %(comment)s, %(via)s)
+ON CONFLICT (plan_id, user_id) DO UPDATE SET is_yes = false, comment = EXCLUDED.comment, via = EXCLUDED.via, at = now() RETURNING id
 
 -- approvals_of: what was said, in its order.
-SELECT by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
+SELECT user_id, by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
 
 -- extend: in time only.
 UPDATE claims_claim SET expires_at = expires_at + make_interval(secs => %(seconds)s::float8), notified_at = NULL, due_at = now(), changed_at = now()

@@ -206,7 +206,8 @@ class Plan(models.Model):
 
 class Approval(models.Model):
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False)
-    by_user = models.CharField(max_length=80)
+    user_id = models.BigIntegerField(null=True)  # whose decision it is; null: of a user who was gone before ids were kept
+    by_user = models.CharField(max_length=80)  # their name, for people
     is_yes = models.BooleanField()
     comment = models.TextField(blank=True, default="", db_default="")
     via = models.CharField(max_length=16, blank=True, default="", db_default="")
@@ -215,7 +216,7 @@ class Approval(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["plan", "by_user"], name="approval_once"),
+            models.UniqueConstraint(fields=["plan", "user_id"], name="approval_once"),
             models.UniqueConstraint(fields=["link"], name="approval_link"),
         ]
 

@@ -10,9 +10,13 @@ from typing import Any
 from django.db.models import Q
 
 from claims.answers import ClaimView, Wait, claim_of_row
+from claims.approvals import find_faults
 from claims.explaining import explain_claims
-from claims.models import Claim, Task, Workspace
+from claims.models import Approval, Claim, Task, Workspace
 from claims.statements import CLAIMS
+from pools.approval_spec import DEFAULT
+from pools.models import Pool
+from pools.selectors import spec_of
 from project.kernel.errors import NotFound
 from project.kernel.guards import reporting
 from project.kernel.sql import Statements
@@ -69,9 +73,25 @@ def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[Clai
     """In the order asked for; those that are not there are left out."""
     ids = list(claim_ids)
     claims = [claim_of_row(row) for row in CLAIMS.rows("view_claims", claims=ids)] if ids else []
+    _count_approvals([claim for claim in claims if claim.approval is not None])
     if explain:
         explain_claims(claims)
     return claims
+
+
+def _count_approvals(claims: Sequence[ClaimView]) -> None:
+    """Of plans that wait: how many approvals count."""
+    plans = {claim.approval["plan"]: claim for claim in claims if claim.approval is not None}
+    given = Approval.objects.filter(plan_id__in=list(plans), is_yes=True) if plans else ()
+    by_plan: dict[int, list[Approval]] = {}
+    for approval in given:
+        by_plan.setdefault(approval.plan_id, []).append(approval)
+    rules = {pool.pk: spec_of(pool).approval for pool in Pool.objects.filter(pk__in={plans[plan].pool_id for plan in by_plan})}
+    for plan, found in by_plan.items():
+        claim = plans[plan]
+        rule = rules.get(claim.pool_id or 0, DEFAULT)
+        faults = find_faults(found, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
+        claim.approval = {**(claim.approval or {}), "given": faults.count("")}
 
 
 def has_work(claim_id: int) -> bool:

@@ -768,8 +768,7 @@ SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, 
   c.changed_at, c.body_digest,
   CASE WHEN c.state IN ('reserved', 'parked') THEN (
     SELECT json_build_object('plan', pl.id, 'digest', encode(pl.digest, 'hex'), 'summary', pl.summary, 'since', c.reserved_at,
-      'needed', coalesce((po.spec #>> '{approval,needed}')::int, 1),
-      'given', (SELECT count(*) FROM claims_approval a WHERE a.plan_id = pl.id AND a.is_yes))::text
+      'needed', coalesce((po.spec #>> '{approval,needed}')::int, 1), 'given', 0)::text
     FROM claims_plan pl LEFT JOIN pools_pool po ON po.id = c.pool_id WHERE pl.claim_id = c.id AND NOT pl.is_stale) END AS approval,
   (SELECT json_agg(json_build_array(s.id, p.name, s.member_id, m.name, s.lane, s.number, m.labels, s.state) ORDER BY s.ordinal)::text
    FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id WHERE s.claim_id = c.id) AS slots
@@ -950,7 +949,7 @@ SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')
 
 -- lock_claim: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
 SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec, requested_by, attempts,
-  expires_at, expires_at <= now() AS is_over, extract(epoch FROM now() - reserved_at)::float8 AS waited,
+  approved_plan_id, expires_at, expires_at <= now() AS is_over, extract(epoch FROM now() - reserved_at)::float8 AS waited,
   step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = claims_claim.id) AS has_task
 FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE
 

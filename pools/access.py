@@ -1,4 +1,4 @@
-"""Who may do what. The one place for it: API, pages, sockets and admin ask here; services do not ask at all.
+"""Who may do what. The one place for it: API, pages, sockets and admin ask here; of services only those that count approvals.
 
 A role holds in one pool or in all of them, for a user or for a group. What has no pool yet (a claim on a pool that is not there, a
 workspace, a new pool) needs the role in all pools. A token may do less than its user, never more: its scopes are held against the
@@ -159,6 +159,19 @@ def load_identity(user_id: int) -> Identity | None:
         return None
     told = json.loads(row.told)
     return read_identity(told) if told["is_active"] else None
+
+
+def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
+    """By id, without users that no longer exist. None: deactivated."""
+    ids = sorted(set(user_ids))
+    told = [json.loads(row.told) for row in SQL.rows("user_identities", users=ids)] if ids else []
+    return {one["user"]: read_identity(one) if one["is_active"] else None for one in told}
+
+
+def hold_rights(user_ids: Iterable[int]) -> None:
+    """In a transaction: whoever takes a role from these users or deactivates them waits until it ends. Read their identities after this."""
+    if ids := sorted(set(user_ids)):
+        SQL.rows("hold_rights", users=ids)
 
 
 def read_identity(told: dict[str, Any]) -> Identity:

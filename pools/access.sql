@@ -11,6 +11,17 @@ FROM pools_token t WHERE t.hash = %(hash)s
 SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
 FROM auth_user u WHERE u.id = %(user)s
 
+-- user_identities: the same for many; whether each is active stands in it.
+SELECT u.id, json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
+FROM auth_user u WHERE u.id = ANY (%(users)s::bigint[])
+
+-- hold_rights: the rights of these users stay as they are until this transaction ends. A statement after this one reads them.
+WITH u AS MATERIALIZED (SELECT id FROM auth_user WHERE id = ANY (%(users)s::bigint[]) ORDER BY id FOR SHARE),
+m AS MATERIALIZED (SELECT id, group_id FROM auth_user_groups WHERE user_id = ANY (%(users)s::bigint[]) ORDER BY id FOR KEY SHARE),
+g AS MATERIALIZED (
+  SELECT id FROM pools_grant WHERE user_id = ANY (%(users)s::bigint[]) OR group_id = ANY (ARRAY(SELECT group_id FROM m)) ORDER BY id FOR KEY SHARE)
+SELECT (SELECT count(*) FROM u) + (SELECT count(*) FROM m) + (SELECT count(*) FROM g) AS n
+
 -- note_use: at most once a minute, and never waiting for another request that notes the same.
 UPDATE pools_token SET last_used_at = now() WHERE id = (
   SELECT id FROM pools_token WHERE id = %(token)s AND coalesce(last_used_at < now() - interval '1 min', true) FOR NO KEY UPDATE SKIP LOCKED)

@@ -158,6 +158,13 @@ PAGES = (
     in_query("limit", f"How many at a time, up to {MOST}.", {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}),
     in_query("cursor", "Where to go on, as `next` says it.", str),
 )
+NEEDED_REASON = OpenApiParameter(
+    "reason",
+    {"type": "string", "minLength": 1, "maxLength": 500},
+    OpenApiParameter.QUERY,
+    required=True,
+    description="Why. It stands in the events.",
+)
 REASON = in_query("reason", "Why. It stands in the events.", {"type": "string", "maxLength": 500})
 
 

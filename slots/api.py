@@ -10,8 +10,8 @@ from rest_framework.response import Response
 
 from pools.access import Identity, require
 from pools.endpoint import (
+    NEEDED_REASON,
     PAGES,
-    REASON,
     Endpoint,
     cut,
     describe,
@@ -102,7 +102,7 @@ class MemberDetail(MemberEndpoint):
         services.edit_member(member_id=member_id, reason=reason, **changes)
         return Response(show_member_view(view_member(member_id)))
 
-    @describe("Remove a member", {200: shapes.RemovalAnswer}, query=[REASON], problems=(409,), name="remove_member", tag=TAG)
+    @describe("Remove a member", {200: shapes.RemovalAnswer}, query=[NEEDED_REASON], problems=(409,), name="remove_member", tag=TAG)
     def delete(self, request: Request, member_id: int) -> Response:
         """It takes nothing new and goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
         self.find(member_id, "remove_member")

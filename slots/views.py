@@ -22,6 +22,7 @@ MOST_SHOWN = 50
 ADDED = {
     "static": ("Nothing is created outside: it is there already; Berth keeps the ledger.", "They take claims at once."),
     "local": ("Berth starts an agent for each on this machine.", "They take claims as soon as their agents are here."),
+    "kubernetes": ("Berth creates a pod for each in the pool’s namespace.", "They take claims once the agents in their pods are here."),
     "agents": ("You start the agent of each: its page has a token and the lines for that.", "They take claims once their agents are here."),
 }
 LONGEST_PAUSE = 366 * 86400.0

@@ -38,6 +38,8 @@ TERRAFORM: Json = {"type": "object", "additionalProperties": True, "description"
 class SaidAnswer(Shape):
     by = serializers.CharField()
     is_yes = serializers.BooleanField()
+    counts = serializers.BooleanField(help_text="As an approval at this moment.")
+    why_not = serializers.CharField(allow_blank=True, help_text="Why an approval does not count at this moment.")
     comment = serializers.CharField(allow_blank=True)
     via = serializers.CharField(allow_blank=True)
     at = serializers.DateTimeField()
@@ -61,7 +63,7 @@ class PlanAnswer(Shape):
         allow_blank=True, help_text="How its list of changes contradicts what its agent counts: it cannot be approved."
     )
     needed = serializers.IntegerField(help_text="How many must say yes.")
-    given = serializers.IntegerField(help_text="How many did.")
+    given = serializers.IntegerField(help_text="How many approvals count at this moment.")
     may_own = serializers.BooleanField(help_text="The yes of whoever asked for the claim counts.")
     approvals = SaidAnswer(many=True)
 

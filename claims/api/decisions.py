@@ -54,7 +54,7 @@ class ClaimApprove(Decision):
         body = Body(call, "digest", "comment", required=("digest",))
         digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
         body.check()
-        by = call.identity.requester
+        by = call.identity
         return self.act(call, claim_id, "decide", services.approve_plan, digest=digest, by=by, comment=comment, via=VIA)
 
 
@@ -65,7 +65,7 @@ class ClaimReject(Decision):
         body = Body(call, "digest", "comment", required=("digest", "comment"))
         digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
         body.check()
-        by = call.identity.requester
+        by = call.identity
         return self.act(call, claim_id, "decide", services.reject_plan, digest=digest, by=by, comment=comment, via=VIA)
 
 
@@ -183,7 +183,7 @@ def read_verdict(item: Any, call: Call) -> Verdict | BerthError:
         claim_id=read_number(given, "", "claim", faults, 1, BIGINT, 0),
         digest=read_words(given, "", "digest", faults, DIGEST_LENGTH),
         is_yes=read_flag(given, "", "approve", faults),
-        by=call.identity.requester,
+        by=call.identity,
         comment=read_words(given, "", "comment", faults, 500),
         via=VIA,
     )

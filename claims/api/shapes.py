@@ -119,7 +119,7 @@ class ApprovalFacts(Shape):
     summary = serializers.DictField(help_text="add, change, destroy, replace.")
     since = serializers.DateTimeField(allow_null=True, help_text="Since when it waits.")
     needed = serializers.IntegerField(help_text="How many must say yes.")
-    given = serializers.IntegerField(help_text="How many did.")
+    given = serializers.IntegerField(help_text="How many approvals count at this moment.")
 
 
 class ClaimAnswer(Shape):

@@ -35,6 +35,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "claims_claim": ("claim_move", "claim_generation_rises", "claim_kept", "claim_agrees", "claim_agrees_new"),
     "claims_claimset": ("claim_set_move",),
+    "auth_user": ("username_fixed", "user_kept"),
     "kernel_event": ("event_kept", "event_unchanged"),
 }
 

@@ -25,7 +25,7 @@ from claims.services.deciding import (
     settle_lost_apply,
 )
 from claims.services.draining import drains_of
-from pools.access import refusal
+from pools.access import Identity, refusal
 from pools.durations import parse_duration
 from pools.models import Pool
 from pools.pages import frame, signed_in
@@ -76,7 +76,7 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
     )
 
     def perform(given: Given) -> Done:
-        return say_yes(claim, given.values["digest"], request.identity.requester, given.values["comment"])
+        return say_yes(claim, given.values["digest"], request.identity, given.values["comment"])
 
     if is_panel(request):
         return from_panel(request, lambda: yes_from_panel(request, claim, found))
@@ -86,10 +86,10 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
 def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
     if found.destroys and not request.POST.get("read"):
         raise Invalid(fields=[FieldError("read", f"It is not confirmed that the {must_read(found)} was read.", "Tick it, then approve.")])
-    return say_yes(claim, request.POST.get("digest", ""), request.identity.requester, request.POST.get("comment", "").strip()[:500])
+    return say_yes(claim, request.POST.get("digest", ""), request.identity, request.POST.get("comment", "").strip()[:500])
 
 
-def say_yes(claim: ClaimView, digest: str, by: str, comment: str) -> Done:
+def say_yes(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
     decided = approve_plan(claim_id=claim.id, digest=digest, by=by, comment=comment, via="browser")
     name = claim.workspace or str(claim.id)
     left = decided.needed - decided.given
@@ -117,7 +117,7 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
     )
 
     def no(digest: str, comment: str) -> Done:
-        reject_plan(claim_id=claim.id, digest=digest, by=request.identity.requester, comment=comment, via="browser")
+        reject_plan(claim_id=claim.id, digest=digest, by=request.identity, comment=comment, via="browser")
         return Done(f"{claim.workspace or claim.id} is rejected.")
 
     if is_panel(request):
@@ -300,7 +300,7 @@ def approve_many(request: Any) -> HttpResponse:
             plain.append(one)
 
     def act(one: Chosen, digest: str, given: Given) -> None:
-        verdict = Verdict(one.claim.id, digest, True, request.identity.requester, given.reason, "browser")
+        verdict = Verdict(one.claim.id, digest, True, request.identity, given.reason, "browser")
         answer = decide_many([verdict])[0]  # which refuses those that destroy
         if isinstance(answer, BerthError):
             raise answer
@@ -337,7 +337,7 @@ def reject_many(request: Any) -> HttpResponse:
     fit, left = chosen(request)
 
     def act(one: Chosen, digest: str, given: Given) -> None:
-        reject_plan(claim_id=one.claim.id, digest=digest, by=request.identity.requester, comment=given.reason, via="browser")
+        reject_plan(claim_id=one.claim.id, digest=digest, by=request.identity, comment=given.reason, via="browser")
 
     return many(
         request, fit, left, act, title=f"Reject {words.plural(len(fit), 'plan')}", verb=f"Reject {words.plural(len(fit), 'plan')}",

@@ -272,7 +272,7 @@ def must_read(found: PlanView) -> str:
 def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
     if not identity.may("decide", claim.pool_id):
         return "This needs the role approver."
-    if any(a.is_yes and a.by_user == identity.requester for a in found.approvals):
+    if found.given < found.needed and any(a.counts and a.user_id == identity.user_id for a in found.approvals):
         return "You have approved it already."
     if found.mismatch:
         return "Its counts contradict its list of changes: plan it again."
@@ -319,7 +319,7 @@ def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
     here = Grant.objects.filter(Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER)
     names = set(here.filter(user__is_active=True).values_list("user__username", flat=True)[:50])
     names |= set(here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[:50])
-    names -= {a.by_user for a in found.approvals if a.is_yes}
+    names -= {a.by_user for a in found.approvals if a.counts}
     if not found.may_own:
         names.discard(claim.requested_by)
     listed = (["you"] if identity.username in names else []) + sorted(names - {identity.username})

@@ -9,26 +9,43 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models import Q
 
+from claims.approvals import find_faults
 from claims.models import Approval, Claim, Plan
-from pools.models import Member, Pool
+from pools.approval_spec import DEFAULT
+from pools.models import Member
 from pools.selectors import spec_of
 from project.kernel.guards import reporting
 from project.kernel.words import rfc3339
 
 PENDING = ("reserved", "parked")
+UNDECIDED = (*PENDING, "waiting", "blocked")  # approvals are counted again before the apply starts
 MOST_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalView:
+    user_id: int | None
     by_user: str
     is_yes: bool
     comment: str
     via: str
     at: datetime
+    why_not: str = ""  # why it does not count at this moment
+
+    @property
+    def counts(self) -> bool:
+        return self.is_yes and not self.why_not
 
     def as_dict(self) -> dict[str, Any]:
-        return {"by": self.by_user, "is_yes": self.is_yes, "comment": self.comment, "via": self.via, "at": rfc3339(self.at)}
+        return {
+            "by": self.by_user,
+            "is_yes": self.is_yes,
+            "counts": self.counts,
+            "why_not": self.why_not,
+            "comment": self.comment,
+            "via": self.via,
+            "at": rfc3339(self.at),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +62,7 @@ class PlanView:
     size: int  # bytes of the saved plan
     has_json: bool
     needed: int  # how many must say yes
-    given: int  # how many did
+    given: int  # how many approvals count at this moment
     may_own: bool  # the yes of whoever asked for the claim counts
     approvals: list[ApprovalView] = field(default_factory=list)
     file: str = ""
@@ -137,16 +154,23 @@ def list_plans(claim_id: int) -> list[PlanView]:
 
 def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
     plans = list(rows)
-    said: dict[int, list[ApprovalView]] = defaultdict(list)
+    said: dict[int, list[Approval]] = defaultdict(list)
     for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by("at", "id"):
-        said[row.plan_id].append(ApprovalView(row.by_user, row.is_yes, row.comment, row.via, row.at))
+        said[row.plan_id].append(row)
     members = dict(Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list("id", "name"))
-    pools = {c.pk: c.pool for c in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
-    return [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), pools.get(plan.claim_id)) for plan in plans]
+    claims = {claim.pk: claim for claim in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
+    return [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id]) for plan in plans]
 
 
-def _view(plan: Plan, said: list[ApprovalView], member: str, pool: Pool | None) -> PlanView:
-    needed, may_own = (1, True) if pool is None else (spec_of(pool).approval.needed, spec_of(pool).approval.own)
+def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:
+    rule = DEFAULT if claim.pool is None else spec_of(claim.pool).approval
+    faults = [""] * len(rows)  # once the apply has started, it has been decided
+    if rows and claim.state in UNDECIDED:
+        faults = find_faults(rows, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
+    said = [
+        ApprovalView(row.user_id, row.by_user, row.is_yes, row.comment, row.via, row.at, fault if row.is_yes else "")
+        for row, fault in zip(rows, faults, strict=True)
+    ]
     return PlanView(
         id=plan.pk,
         claim_id=plan.claim_id,
@@ -159,9 +183,9 @@ def _view(plan: Plan, said: list[ApprovalView], member: str, pool: Pool | None) 
         facts=plan.facts if isinstance(plan.facts, dict) else {},
         size=plan.size,
         has_json=bool(plan.json_file),
-        needed=needed,
-        given=sum(approval.is_yes for approval in said),
-        may_own=may_own,
+        needed=rule.needed,
+        given=sum(approval.counts for approval in said),
+        may_own=rule.own,
         approvals=said,
         file=plan.file.name or "",
         json_file=plan.json_file.name or "",

@@ -3,6 +3,9 @@ who it was, and when.
 
 A yes counts for the plan that was seen, by its digest. The deadline is the database's: a yes after it is refused, whether anything has
 ended the claim by then or not.
+
+An approval counts while its approver may decide in the pool. Rights are read under the claim's lock and held until the transaction ends;
+they are read again when the apply starts (`starting`).
 """
 
 from collections.abc import Sequence
@@ -12,14 +15,16 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.services.holds import DECISIONS, approval_of
+from claims.approvals import find_faults
+from claims.services.holds import DECISIONS, approval_of, pool_name
 from claims.services.releasing import Ending, end_unheld, give_back, lock_claim
 from claims.services.reserving import PENDING, extend_reservation, move_reserved, plan_again, too_late
 from claims.services.settling import settle_lost_apply
 from claims.statements import CLAIMS, repeat
+from pools.access import APPROVER, Identity, hold_rights, load_identities, refusal
 from pools.approval_spec import Approval
 from project.kernel.actor import current_actor
-from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, Refused
+from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, Refused
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.requiring import LONGEST_REASON
@@ -56,7 +61,7 @@ class Verdict:
     claim_id: int
     digest: str
     is_yes: bool
-    by: str
+    by: Identity
     comment: str = ""
     via: str = "api"
 
@@ -70,13 +75,13 @@ class _Facing:
     approval: Approval
 
 
-def approve_plan(*, claim_id: int, digest: str, by: str, comment: str = "", via: str = "browser") -> Decided:
+def approve_plan(*, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser") -> Decided:
     """Said again by the same person it counts once. With the last yes that is needed the apply begins: in the slot that waited, or first
     in line for one."""
     return repeat(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
 
 
-def reject_plan(*, claim_id: int, digest: str, by: str, comment: str, via: str = "browser") -> Decided:
+def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser") -> Decided:
     """One no is enough, whatever was said before. Nothing is applied."""
     note = _check_comment(comment)
     if not note:
@@ -101,7 +106,7 @@ def _decide_one(v: Verdict) -> Decided | BerthError:
         return error
 
 
-def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_one_of_many: bool = False) -> Decided:
+def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *, is_one_of_many: bool = False) -> Decided:
     with transaction.atomic():
         workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # nobody locks it before this is done
         found = _face(claim_id, digest, by)
@@ -114,8 +119,11 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
         if is_one_of_many and _destroys(plan):
             text = f"The plan of claim {claim_id} destroys or replaces something."
             raise Refused(text, code="destroys", way_out="Decide on it by itself, after reading it.")
-        if not approval.own and by == claim.requested_by:
-            text = f"{by} asked for claim {claim_id}, and in its pool one’s own yes does not count."
+        said = DECISIONS.rows("approvals_of", plan=plan.id)
+        hold_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
+        _require_decider(by, claim)
+        if not approval.own and by.requester == claim.requested_by:
+            text = f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes does not count."
             raise Refused(text, code="own_plan", way_out="Ask somebody else who may approve there.")
         if DECISIONS.value("is_deleting", pool=claim.pool_id):
             text = f"The pool of claim {claim_id} is being deleted: it ends with it."
@@ -123,9 +131,9 @@ def _approve(claim_id: int, digest: str, by: str, comment: str, via: str, *, is_
         if workspace is not None and workspace.is_locked:
             text = f"Workspace {workspace.name} is locked by {workspace.locked_by}: {workspace.lock_reason}. Nothing of it starts."
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
-        DECISIONS.rows("add_approval", plan=plan.id, by=by, is_yes=True, comment=comment, via=via)
-        said = DECISIONS.rows("approvals_of", plan=plan.id)  # by the rule of now: it may have been another one when they said it
-        given = sum(row.is_yes and (approval.own or row.by_user != claim.requested_by) for row in said)
+        DECISIONS.rows("add_approval", plan=plan.id, user=by.user_id, by=by.requester, is_yes=True, comment=comment, via=via)
+        yes = [row for row in DECISIONS.rows("approvals_of", plan=plan.id) if row.is_yes]  # by the rule of now
+        given = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval).count("")
         if given < approval.needed:
             _record(claim, "approval", comment, {"given": given, "needed": approval.needed})
             return Decided(claim.state, approval.needed, given)
@@ -151,13 +159,15 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
     return "bound" if state == "reserved" else "waiting"
 
 
-def _reject(claim_id: int, digest: str, by: str, comment: str, via: str) -> Decided:
+def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) -> Decided:
     with transaction.atomic():
         found = _face(claim_id, digest, by, is_yes=False)
         if isinstance(found, Decided):
             return found
         claim, plan = found.claim, found.plan
-        DECISIONS.rows("say_no", plan=plan.id, by=by, comment=comment, via=via)
+        hold_rights([by.user_id])
+        _require_decider(by, claim)
+        DECISIONS.rows("say_no", plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via)
         given = sum(row.is_yes for row in DECISIONS.rows("approvals_of", plan=plan.id))
         DECISIONS.rows("stale_plans", claim=claim_id)
         if claim.state == "reserved":
@@ -167,7 +177,16 @@ def _reject(claim_id: int, digest: str, by: str, comment: str, via: str) -> Deci
         return Decided("ended", found.approval.needed, given)
 
 
-def _face(claim_id: int, digest: str, by: str, *, is_yes: bool = True) -> _Facing | Decided:
+def _require_decider(by: Identity, claim: Any) -> None:
+    """Under the claim's lock, with the rights held: the caller may have lost them since the call was let in."""
+    now = load_identities([by.user_id]).get(by.user_id)
+    if now is None:
+        raise Forbidden(f"{by.requester} is deactivated.", role=APPROVER, pool=None, way_out="Ask an admin.")
+    if not now.may("decide", claim.pool_id):
+        raise refusal(now, APPROVER, claim.pool_id, pool_name(claim.pool_id))
+
+
+def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _Facing | Decided:
     """What is to be decided on, or what was: the same person saying the same again is answered as then."""
     claim = lock_claim(claim_id)
     approval = approval_of(claim.pool_id)
@@ -184,19 +203,19 @@ def _face(claim_id: int, digest: str, by: str, *, is_yes: bool = True) -> _Facin
     return _Facing(claim, plan, approval)
 
 
-def _answer_decided(claim: Any, digest: str, by: str, approval: Approval, *, is_yes: bool) -> Decided:
+def _answer_decided(claim: Any, digest: str, by: Identity, approval: Approval, *, is_yes: bool) -> Decided:
     """Somebody was faster: who, and when."""
     plan = DECISIONS.one("last_plan", claim=claim.id)
     said = [] if plan is None else DECISIONS.rows("approvals_of", plan=plan.id)
     no = next((row for row in said if not row.is_yes), None)
     yes = [row for row in said if row.is_yes]
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
-        if not is_yes and no.by_user == by:
+        if not is_yes and no.user_id == by.user_id:
             return Decided("ended", approval.needed, len(yes))
         raise _lost_to(claim, "rejected", f"was rejected by {no.by_user} at {no.at:%H:%M:%S} UTC: {no.comment}", by=no.by_user, at=no.at)
     if claim.step == "apply" and yes and plan is not None:
         is_same = bytes(plan.digest).hex() == digest.strip().lower()
-        if is_yes and is_same and any(row.by_user == by for row in yes):
+        if is_yes and is_same and any(row.user_id == by.user_id for row in yes):
             return Decided(claim.state, approval.needed, len(yes))
         last = yes[-1]
         raise _lost_to(claim, "approved", f"was approved by {last.by_user} at {last.at:%H:%M:%S} UTC", by=last.by_user, at=last.at)

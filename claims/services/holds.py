@@ -130,6 +130,11 @@ def meet_fate(
     hint("claims")
 
 
+def pool_name(pool_id: int | None) -> str:
+    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    return str(rows[0].name) if rows else ""
+
+
 def approval_of(pool_id: int | None) -> Approval:
     rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
     return read_stored(rows[0].name, rows[0].spec).approval if rows else Approval()

@@ -16,6 +16,7 @@ from claims.runs.results import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
 from claims.selectors import view_claim
 from claims.services.holds import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.services.releasing import Ending, give_back, lock_claim
+from claims.services.starting import LONGEST_BOOT, write_start
 from claims.statements import CLAIMS, repeat
 from pools.models import Member
 from project.kernel.actor import current_actor
@@ -24,7 +25,6 @@ from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.services import clean_slot
 
-LONGEST_PLACE, LONGEST_BOOT = 40, 40
 SERIAL = "plan_and_apply"
 VERBS = {"applied": "applied", "planned": "finish", "no_changes": "finish", "failed": "failed", "cancelled": "cancel"}
 ENDS_AS = {"applied": "applied", "planned": "planned", "no_changes": "planned", "failed": "failed", "cancelled": "cancelled"}
@@ -41,12 +41,7 @@ class Settled:
 
 def start_run(*, claim_id: int, generation: int, member: Member, boot: str, place: str = "") -> None:
     """Before anything is executed. Said again by the same start of the agent it is so; by another one it is refused."""
-
-    def start() -> bool:
-        values: dict[str, Any] = {"claim": claim_id, "generation": generation, "member": member.pk, "actor": current_actor()}
-        return bool(DECISIONS.rows("start_run", boot=boot[:LONGEST_BOOT], place=place[:LONGEST_PLACE], **values))
-
-    if repeat(start):
+    if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
         hint("events")
         return
     run = DECISIONS.one("run_of", claim=claim_id, generation=generation)

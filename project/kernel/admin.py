@@ -131,6 +131,10 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  #
     readonly_fields = ("last_login", "date_joined")
     filter_horizontal = ("groups",)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Claims, approvals and events tell people apart by their usernames, so these never change."""
+        return self.readonly_fields if obj is None else (*self.readonly_fields, "username")
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
         note_change(request, obj)

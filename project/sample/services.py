@@ -131,7 +131,7 @@ def _make_token(name: str, pools: list[Pool]) -> str:
         user.set_unusable_password()
         user.save()
     elif _may_sign_in(user):  # never somebody's who happens to have that name
-        raise Conflict(f"There is a user {name} who can sign in.", way_out="Rename that user, then try again.")
+        raise Conflict(f"There is a user {name} who can sign in.", way_out="The sample needs this name. Try it on another installation.")
     for pool in pools:
         if not Grant.objects.filter(user=user, pool=pool, role=ROLES[name]).exists():
             give_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)

@@ -2,6 +2,7 @@
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import DatabaseError, IntegrityError
 from django.test import Client
 from django.urls import reverse
 
@@ -59,6 +60,24 @@ def test_only_superusers_come_in(client: Client) -> None:
 
 def test_who_is_not_signed_in_goes_to_the_sign_in_page(client: Client) -> None:
     assert client.get(reverse("admin:login"), {"next": "/admin/"}).status_code == 302
+
+
+def test_a_username_cannot_be_changed(boss: Client) -> None:
+    user = User.objects.create_user("ana")
+    page = reverse("admin:auth_user_change", args=[user.pk])
+    assert 'name="username"' not in boss.get(page).content.decode()
+    assert boss.post(page, {"username": "ben", "is_active": "on"}).status_code == 302
+    assert User.objects.get(pk=user.pk).username == "ana"
+    with pytest.raises(DatabaseError, match="a username cannot be changed; add another user"):
+        User.objects.filter(pk=user.pk).update(username="ben")
+
+
+def test_a_user_cannot_be_deleted_so_the_name_is_never_used_again(boss: Client) -> None:
+    user = User.objects.create_user("ana")
+    with pytest.raises(DatabaseError, match="deactivate it"):
+        user.delete()
+    with pytest.raises(IntegrityError):
+        User.objects.create_user("ana")
 
 
 def test_a_changed_user_is_an_event(boss: Client) -> None:

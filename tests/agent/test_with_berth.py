@@ -22,6 +22,7 @@ from pools.models import Member, Pool
 from slots.member_tokens import issue_token, revoke_tokens
 from slots.models import Slot
 from tests.agents_api.conftest import make_agents, make_claim
+from tests.deciding.kit import decider
 
 from .conftest import ROOT, Agent, until
 
@@ -62,7 +63,7 @@ def test_plan_approve_apply(pool: Pool, live_agent: Agent, tmp_path: Path) -> No
     assert plan.summary["add"] == 1
     assert not (tmp_path / "proof").exists()
     slot = Slot.objects.get(claim_id=claim.id)
-    approve_plan(claim_id=claim.id, digest=bytes(plan.digest).hex(), by="bob")
+    approve_plan(claim_id=claim.id, digest=bytes(plan.digest).hex(), by=decider("bob"))
     until(lambda: state_of(claim)[:2] == ("ended", "applied"))
     assert (tmp_path / "proof").read_text() == "saved\n"
     runs = list(Run.objects.filter(claim_id=claim.id).order_by("generation"))
@@ -93,7 +94,7 @@ def test_an_agent_killed_while_it_applies(pool: Pool, live_agent: Agent, tmp_pat
     plan = f"echo '{JSON}' > $BERTH_PLAN_JSON; echo saved > $BERTH_PLAN_FILE"
     claim = order(pool, proof, commands={"plan": plan, "apply": f"echo ran >> {proof}; sleep 300"})
     until(lambda: state_of(claim)[0] == "reserved")
-    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by="bob")
+    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by=decider("bob"))
     until(proof.exists)
     live_agent.kill()
     live_agent.start()
@@ -142,7 +143,7 @@ def test_a_server_restart_is_survived_by_the_connection(web: Web, tmp_path: Path
     claim = order(pool, tmp_path / "proof")
     until(lambda: state_of(claim)[0] == "reserved", 60)
     web.end()
-    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by="bob")
+    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by=decider("bob"))
     until(lambda: "connection over" in agent.log, 60)
     assert state_of(claim)[0] == "bound"
     web.start()

@@ -21,6 +21,7 @@ from project.kernel.models import Event
 from slots.member_tokens import _told
 from slots.models import Slot
 from tests.agents_api.conftest import Agent, agent_of, make_agents, make_claim
+from tests.deciding.kit import decider
 
 pytestmark = pytest.mark.django_db
 SAVED = b"a saved plan with a password in it " * 100
@@ -88,7 +89,7 @@ def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
     for told in (dump(), *(path.read_bytes().decode("latin-1") for path in files.rglob("*") if path.is_file())):
         assert not any(word in told for word in ("hunter2", "hunter3", "password in it", "resource_changes"))
 
-    approve_plan(claim_id=claim.id, digest=result["digest"], by="ben")
+    approve_plan(claim_id=claim.id, digest=result["digest"], by=decider("ben"))
     (order,) = agent.get("orders/").body["orders"]
     assert (order["claim"], order["step"]) == (claim.id, "apply") and order["generation"] > claim.generation
     task = f"tasks/{claim.id}/{order['generation']}/"
@@ -116,7 +117,7 @@ def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approve
     assert plan.mismatch == "The agent counts 3 to destroy, but the plan that it sent lists no changes."
     assert plan.summary["destroy"] == 3
     with pytest.raises(Conflict) as caught:
-        approve_plan(claim_id=claim.id, digest=digest, by="ben")
+        approve_plan(claim_id=claim.id, digest=digest, by=decider("ben"))
     assert caught.value.code == "counts_differ" and plan.mismatch in caught.value.detail and caught.value.way_out
     assert Claim.objects.get(pk=claim.id).state == "reserved"
 

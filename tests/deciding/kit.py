@@ -3,6 +3,8 @@
 import hashlib
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from claims.answers import ClaimView
 from claims.models import Claim, Plan, Run, Workspace
 from claims.requests import parse_claim
@@ -12,7 +14,8 @@ from claims.selectors import view_claim
 from claims.services import create_claim
 from claims.services.deciding import Decided, approve_plan, reject_plan
 from claims.services.tasks import Settled, start_run, take_result
-from pools.models import Member, Pool
+from pools.access import APPROVER, Identity, load_identity
+from pools.models import Grant, Member, Pool
 from pools.services import create_pool
 from project.kernel.errors import BerthError
 from project.kernel.models import Event
@@ -27,8 +30,19 @@ BOOT = "boot-1"
 COMMANDS = {"plan": "make plan", "apply": "make apply"}
 
 
+def decider(name: str) -> Identity:
+    """A user who may decide in every pool."""
+    user, _ = User.objects.get_or_create(username=name)
+    Grant.objects.get_or_create(user=user, role=APPROVER, pool=None)
+    found = load_identity(user.pk)
+    assert found is not None
+    return found
+
+
 def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: Any) -> Pool:
-    """Its agents are here: all its members are ready."""
+    """Its agents are here: all its members are ready. So are users who may decide."""
+    for user in (ANA, BEN, EVE):
+        decider(user)
     named = [f"{name}-{i}" for i in range(members)]
     config = {"name": name, "provider": "agents", "slots": list(slots), "members": {"max": max(members, 1), "list": named}}
     pool = create_pool({**config, **more})
@@ -95,12 +109,17 @@ def applying(pool: str = "tf", workspace: str = "net", **more: Any) -> ClaimView
     return view_claim(claim.id)
 
 
+def known(name: str) -> Identity:
+    """A caller as the call was let in; the service reads the rights anew."""
+    return Identity(User.objects.get(username=name).pk, name)
+
+
 def yes(claim: ClaimView, by: str = BEN, text: str = "a plan", **more: Any) -> Decided:
-    return approve_plan(claim_id=claim.id, digest=hexed(text), by=by, **more)
+    return approve_plan(claim_id=claim.id, digest=hexed(text), by=known(by), **more)
 
 
 def no(claim: ClaimView, by: str = BEN, text: str = "a plan", comment: str = "not today") -> Decided:
-    return reject_plan(claim_id=claim.id, digest=hexed(text), by=by, comment=comment)
+    return reject_plan(claim_id=claim.id, digest=hexed(text), by=known(by), comment=comment)
 
 
 def code_of(work: Any) -> Any:

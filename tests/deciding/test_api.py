@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from claims.runs.files import save_file
 from claims.services import cancel_claim
 from pools.grants import give_grant
+from pools.models import Grant
 from pools.tokens import create_token
 from tests.api.conftest import Caller
 from tests.deciding.kit import agents, applying, events, hexed, plan_of, planned, run_of, sql, task, workspace, yes
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def caller(name: str = "ben", *roles: str) -> Caller:
-    user = User.objects.create_user(name)
+    user, _ = User.objects.get_or_create(username=name)
+    Grant.objects.filter(user=user).delete()
     for role in roles or ("approver",):
         give_grant(role=role, user=user)
     return Caller(create_token(user=user, name="test")[1])
@@ -122,7 +124,8 @@ def test_the_inbox_page_by_page_the_soonest_first() -> None:
 def test_many_each_by_its_own_right() -> None:
     tf, _ = agents("tf", members=3), agents("dns", members=1)
     fine, destroys, theirs = planned(workspace="a"), planned(workspace="b", summary={"destroy": 2}), planned("dns", "zone")
-    user = User.objects.create_user("ben")
+    user = User.objects.get(username="ben")
+    Grant.objects.filter(user=user).delete()
     give_grant(role="approver", user=user, pool=tf)
     ben = Caller(create_token(user=user, name="test")[1])
     answer: Any = ben.post(

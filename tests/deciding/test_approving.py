@@ -19,6 +19,7 @@ from tests.deciding.kit import (
     events,
     hexed,
     is_sound,
+    known,
     member_of,
     no,
     plan_of,
@@ -147,7 +148,7 @@ def test_what_does_not_wait_is_not_decided_on() -> None:
         yes(running)
     assert (refused.value.code, refused.value.data["state"]) == ("not_pending", "bound")
     with pytest.raises(NotFound):
-        approve_plan(claim_id=12345, digest=hexed(), by=BEN)
+        approve_plan(claim_id=12345, digest=hexed(), by=known(BEN))
     done = applying(workspace="c")
     tell(done, result("applied"))
     assert code_of(lambda: no(done)) == "approved"
@@ -171,7 +172,7 @@ def test_bound_to_the_plan_that_was_seen() -> None:
     with pytest.raises(Conflict) as refused:
         yes(claim, text="another plan")
     assert (refused.value.code, refused.value.data["digest"]) == ("plan_changed", hexed())
-    assert approve_plan(claim_id=claim.id, digest=hexed().upper(), by=BEN).state == "bound"
+    assert approve_plan(claim_id=claim.id, digest=hexed().upper(), by=known(BEN)).state == "bound"
 
 
 def test_nothing_of_a_locked_workspace_starts() -> None:
@@ -194,14 +195,14 @@ def test_many_at_once_each_on_its_own() -> None:
     no(gone, EVE)
     found = decide_many(
         [
-            Verdict(fine.id, hexed(), True, BEN, "fine"),
-            Verdict(destroys.id, hexed(), True, BEN),
-            Verdict(gone.id, hexed(), True, BEN),
-            Verdict(replaces.id, hexed(), True, BEN),
-            Verdict(refused.id, hexed(), False, BEN, "no"),
-            Verdict(destroys.id, hexed(), False, BEN, "no"),
-            Verdict(999, hexed(), True, BEN),
-            Verdict(replaces.id, hexed(), False, BEN, ""),
+            Verdict(fine.id, hexed(), True, known(BEN), "fine"),
+            Verdict(destroys.id, hexed(), True, known(BEN)),
+            Verdict(gone.id, hexed(), True, known(BEN)),
+            Verdict(replaces.id, hexed(), True, known(BEN)),
+            Verdict(refused.id, hexed(), False, known(BEN), "no"),
+            Verdict(destroys.id, hexed(), False, known(BEN), "no"),
+            Verdict(999, hexed(), True, known(BEN)),
+            Verdict(replaces.id, hexed(), False, known(BEN), ""),
         ]
     )
     told = [answer.code if isinstance(answer, BerthError) else answer.state for answer in found]
@@ -215,9 +216,9 @@ def test_comments_have_an_end() -> None:
     with pytest.raises(Invalid):
         yes(claim, comment="x" * 501)
     with pytest.raises(Invalid):
-        reject_plan(claim_id=claim.id, digest=hexed(), by=BEN, comment="x" * 501)
+        reject_plan(claim_id=claim.id, digest=hexed(), by=known(BEN), comment="x" * 501)
     with pytest.raises(Invalid):
-        decide_many([Verdict(1, "", True, BEN)] * 501)
+        decide_many([Verdict(1, "", True, known(BEN))] * 501)
 
 
 def test_no_apply_without_a_recorded_yes() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from claims.answers import ClaimView
@@ -17,10 +18,15 @@ from claims.services.deciding import Decided, extend_reservation
 from claims.services.reserving import reserve_parked
 from claims.services.tasks import Settled, lose_runs, start_run
 from claims.statements import CLAIMS
+from pools.access import SQL as RIGHTS
+from pools.grants import withdraw_grant
+from pools.models import Grant
+from project.kernel.events import record
 from project.kernel.sql import Statements
 from slots.models import Slot
 from slots.services import lose_member
 from tests.deciding.kit import (
+    BEN,
     BOOT,
     again,
     agents,
@@ -188,6 +194,28 @@ def lock(claim: ClaimView) -> str:
     return "locked"
 
 
+def withdraw(claim: ClaimView) -> str:
+    withdraw_grant(Grant.objects.get(user__username=BEN).pk, reason="left the team")
+    return "withdrawn"
+
+
+def deactivate(claim: ClaimView) -> str:
+    """As the admin does: with an event."""
+    with transaction.atomic():
+        user = User.objects.get(username=BEN)
+        user.is_active = False
+        user.save()
+        record("change_user", data={"user": BEN})
+    return "deactivated"
+
+
+def approved() -> ClaimView:
+    """Its apply has not started."""
+    claim = waits()()
+    yes(claim)
+    return again(claim)
+
+
 def anew(claim: ClaimView) -> ClaimView:
     return plan_again(claim_id=claim.id, reason="main has moved")
 
@@ -250,7 +278,34 @@ def result_or_loss(claim: ClaimView, first: str, second: str) -> bool:
     return (first, second, claim.state) == ("stale_generation", "True", "blocked") and len(events("stale_report")) == 1
 
 
+def counts_only_if_first(verb: str, said: str) -> Judge:
+    """An approval that was given before the right was lost stands; one that comes after is refused."""
+
+    def judge(claim: ClaimView, first: str, second: str) -> bool:
+        if first == "bound":
+            return (claim.step, second) == ("apply", said) and events("approve")[0].pk < events(verb)[0].pk
+        return (claim.state, claim.step, first, second) == ("reserved", "plan", "forbidden", said)
+
+    return judge
+
+
+def starts_only_if_first(verb: str, said: str) -> Judge:
+    """An apply that started before the right was lost goes on; later it does not start, and waits for a decision."""
+
+    def judge(claim: ClaimView, first: str, second: str) -> bool:
+        if first == "started":
+            return (claim.step, second) == ("apply", said) and events("start")[-1].pk < events(verb)[0].pk
+        waits_again = (claim.state, claim.step, first, second) == ("parked", "plan", "stale_generation", said)
+        return waits_again and Run.objects.filter(step="apply").count() == 0
+
+    return judge
+
+
 RACES = [
+    Race("approve, role withdrawn", waits(), yes, withdraw, counts_only_if_first("ungrant", "withdrawn")),
+    Race("approve, deactivated", waits(), yes, deactivate, counts_only_if_first("change_user", "deactivated")),
+    Race("apply starts, role withdrawn", approved, start_as(BOOT), withdraw, starts_only_if_first("ungrant", "withdrawn")),
+    Race("apply starts, deactivated", approved, start_as(BOOT), deactivate, starts_only_if_first("change_user", "deactivated")),
     Race("approve, expiry: too late", overdue, yes, finalize, any_of("expired, expired, looked", "reserved plan, expired, looked")),
     Race("approve, expiry: in time", nearly_overdue, yes, finalize, any_of("bound apply, bound, looked")),
     Race("approve, reject", waits(), yes, no, any_of("bound apply, bound, approved", "rejected, rejected, ended")),
@@ -298,6 +353,7 @@ class Mutant:
 NO_LOCK = (("lock_claim", "FOR NO KEY UPDATE", ""), ("lock_run", "FOR NO KEY UPDATE", ""))
 NO_LOCKS = (*NO_LOCK, ("share_workspace_of", "FOR SHARE", ""), ("lock_workspace_of", "FOR UPDATE", ""))
 NO_DEADLINE = (("lock_claim", "expires_at <= now() AS is_over", "false AS is_over"),)
+NO_RIGHTS_HELD = (("hold_rights", "FOR SHARE", ""), ("hold_rights", "FOR KEY SHARE", ""))
 MUTANTS = [
     Mutant("approve, expiry: too late", (*NO_DEADLINE, ("resume", "AND expires_at > now()", ""))),
     Mutant(
@@ -310,6 +366,9 @@ MUTANTS = [
     )),
     *(Mutant(name, NO_LOCKS) for name in (
         "approve, its member dies", "approve, cancel", "cancel, result", "result, its agent lost it",
+    )),
+    *(Mutant(name, NO_RIGHTS_HELD) for name in (
+        "approve, role withdrawn", "approve, deactivated", "apply starts, role withdrawn", "apply starts, deactivated",
     )),
     Mutant("approve, lock of its workspace", (("share_workspace_of", "FOR SHARE", ""),)),
     Mutant("extend, expiry: too late", NO_DEADLINE),
@@ -339,7 +398,7 @@ def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.race)
 @pytest.mark.parametrize("order", ORDERS)
 def test_red_without_its_guard(mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]) -> None:
-    take_away(mutant.guards, (CLAIMS, DECISIONS), monkeypatch)
+    take_away(mutant.guards, (CLAIMS, DECISIONS, RIGHTS), monkeypatch)
     see_red(BY_NAME[mutant.race], order, red)
 
 

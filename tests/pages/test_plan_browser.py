@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from claims.services.deciding import approve_plan
 from project.kernel.actor import acting_as
-from tests.pages.kit import expect_not_reloaded, mark_page, person
+from tests.pages.kit import expect_not_reloaded, identity_of, mark_page, person
 from tests.pages.plankit import NETWORK, begin, big_plan, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
 from tests.pages.test_browser import LIVE, confirm, faults, open_live
 
@@ -70,7 +70,7 @@ def test_of_two_at_once_the_second_is_told_who_was_first(other: Any, sign_in: Si
     other.route_web_socket("**/ws/live/", lambda line: None)  # this window hears nothing
     other.goto(f"/claims/{waiting.id}/")
     with acting_as("nair"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="nair")
+        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=identity_of(decider("nair")))
     with other.expect_response(re.compile("/approve/")) as answer:
         other.get_by_role("button", name="Approve and apply").click()
     assert answer.value.status == 409
@@ -99,7 +99,7 @@ def test_what_is_typed_stays_while_the_page_changes(page: Any, sign_in: SignIn, 
     page.locator("#decide [name=read]").check()
     page.locator(".plan summary", has_text='private["b"]').click()
     with acting_as("nair"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="nair", comment="fine")
+        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=identity_of(decider("nair")), comment="fine")
     page.get_by_text("1 of 2").wait_for()
     assert page.locator("#decide [name=comment]").input_value() == "I looked at it"
     assert page.locator("#decide [name=read]").is_checked()

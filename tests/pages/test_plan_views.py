@@ -14,6 +14,7 @@ from claims.services import force_release
 from claims.services.deciding import approve_plan
 from project.kernel.actor import acting_as
 from project.kernel.models import Event
+from tests.deciding.kit import decider
 from tests.pages.kit import chief, person
 from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
 from tests.pages.visits import DIALOG, browser_of, get, off, post
@@ -34,7 +35,7 @@ def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
     for name in ("lind", "nair"):
         person(name, "approver")
     with acting_as("lind"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="lind", comment="window agreed")
+        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("lind"), comment="window agreed")
     text = get(browser_of(person("okafor", "approver")), f"/claims/{waiting.id}/")
     for said in (
         "lind approved",
@@ -250,7 +251,7 @@ def test_extend_plan_again_and_move_from_the_page() -> None:
 def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_until_somebody_says() -> None:
     make_task_pool()
     waiting = planned()
-    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="lind")
+    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
     begin(waiting)
     client = browser_of(chief())
     assert post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="").status_code == 422
@@ -273,7 +274,7 @@ def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_
 def test_a_forced_release_of_an_apply_is_told_on_its_page() -> None:
     make_task_pool()
     waiting = planned()
-    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="lind")
+    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
     begin(waiting)
     force_release(claim_id=waiting.id, reason="gone")
     client = browser_of(chief())
@@ -284,7 +285,7 @@ def test_a_forced_release_of_an_apply_is_told_on_its_page() -> None:
 def test_what_an_approver_may_settle_a_viewer_may_not() -> None:
     make_task_pool()
     waiting = planned()
-    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by="lind")
+    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
     begin(waiting)
     force_release(claim_id=waiting.id, reason="gone")
     for name, role, status in (("vera", "viewer", 403), ("lind", "approver", 204)):

@@ -11,8 +11,10 @@ from django.utils import timezone
 from claims.models import Claim
 from claims.selectors import view_claim
 from pools.models import Pool, Token
+from pools.providers.base import known_providers
 from project.kernel.models import Event
 from slots.services import pause_pool
+from slots.views import ADDED
 from tests.pages.kit import PASSWORD, chief, claim, make_pool, member, person, slot_of
 from tests.pages.visits import DIALOG, browser_of, get, off, post
 
@@ -96,6 +98,16 @@ def test_what_is_off_on_the_page_is_refused_behind_it_too() -> None:
         assert answer.status_code == 403, path
         assert b"This needs the role" in answer.content
     assert view_claim(held.id).state == "bound"
+
+
+def test_adding_members_says_of_each_provider_what_it_creates() -> None:
+    pool = make_pool()
+    client = browser_of(chief())
+    for provider in known_providers():
+        assert provider in ADDED, "its page would say that nothing is created"
+        Pool.objects.filter(pk=pool.pk).update(provider=provider)
+        assert ADDED[provider][0] in get(client, "/pools/env/members/add/", **DIALOG)
+    assert "pod" in ADDED["kubernetes"][0]
 
 
 def test_a_claimant_touches_its_own_claims_and_no_others() -> None:
