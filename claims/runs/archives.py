@@ -6,15 +6,18 @@ Nothing leads out of the archive, nothing unpacks to more than is allowed, and n
 import gzip
 import io
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO
 
-from claims.runs.asked import why_not_path
+from claims.runs.paths import why_not_path
+from project.kernel.child import ChildFailed, Limits, run_limited
 from project.kernel.errors import Refused
+from slots.agent.tar_headers import CheckedTarInfo
 
 MB = 10**6
 MOST_BYTES = 200 * MB  # unpacked
@@ -24,8 +27,9 @@ MOST_FILES = 20_000
 MOST_PACKED = 32 * MB
 GZIP, ZIP = b"\x1f\x8b", b"PK"
 ZIP_ENTRY = b"PK\x01\x02"  # each name in a zip's list begins so
-ABOUT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-LONGEST_WORDS = MB  # what a tar says about one file before it: read as a whole
+# Of the child process that reads an archive from elsewhere.
+LIMITS = Limits(memory=256 * MB, cpu=30, wall=60.0, output=MOST_PACKED + 1000)
+FILES = struct.Struct(">I")  # before the archive, in the child's answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,25 @@ def pack_files(files: Iterable[tuple[str, str]]) -> Archive:
     return into.close()
 
 
+def repack_limited(data: bytes) -> Archive:
+    """An archive from elsewhere, a tar.gz or a zip, as our own. Read in a child process with limits."""
+    try:
+        answer = run_limited(f"{__name__}:answer_repacked", data, LIMITS)
+    except ChildFailed as error:
+        raise refused(
+            f"The archive cannot be read. {error}", "Pack it again, as a plain tar.gz or zip with fewer and smaller files."
+        ) from error
+    return Archive(answer[FILES.size :], FILES.unpack_from(answer)[0])
+
+
+def answer_repacked(data: bytes) -> bytes:
+    """In the child."""
+    archive = repack(data)
+    return FILES.pack(archive.files) + archive.data
+
+
 def repack(data: bytes) -> Archive:
-    """An archive from elsewhere, a tar.gz or a zip, as our own."""
+    """An archive from elsewhere as our own, read in this process."""
     most = min(MOST_BYTES, max(FREE_BYTES, len(data) * HIGHEST_RATIO))
     try:
         if data.startswith(GZIP):
@@ -64,7 +85,7 @@ def repack(data: bytes) -> Archive:
 
 def _repack_tar(data: bytes, most: int) -> Archive:
     into = Packed()
-    with gzip.open(io.BytesIO(data)) as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=Entry) as tar:  # type: ignore[call-overload]
+    with gzip.open(io.BytesIO(data)) as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
         for member in tar:
             if (path := clean(member.name)) is None:
                 continue
@@ -104,15 +125,6 @@ def _repack_zip(data: bytes, most: int) -> Archive:
             with archive.open(info) as content:
                 into.add_file(path, content, info.file_size, is_program=bool(mode & 0o100))
     return into.close()
-
-
-class Entry(tarfile.TarInfo):
-    """Long names and other words about a file come as files of their own, and are read into memory."""
-
-    def _proc_member(self, tar: tarfile.TarFile) -> Any:
-        if self.type in ABOUT and self.size > LONGEST_WORDS:
-            raise refused("The archive says too long things about a file.")
-        return super()._proc_member(tar)  # type: ignore[misc]  # where tarfile tells the kinds apart
 
 
 class Bounded:

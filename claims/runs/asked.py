@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from claims.runs.git_urls import URL_RULE, host_of, is_git_url
+from claims.runs.paths import why_not_path
 from pools.fields import Faults, at, kind_of, read_choice, read_duration, read_mapping, shown
 from pools.spec import DAY, SECOND
 from pools.task_spec import BINARY, ENV_NAME, OURS, read_env
@@ -24,8 +25,6 @@ MOST_VARIABLES = 200
 LONGEST_VARIABLES = 64_000  # characters of all of them as JSON
 MOST_FILES = 200
 MOST_TEXT = 1_000_000  # bytes of inline files
-LONGEST_PATH = 1024
-DEEPEST = 64
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
@@ -195,16 +194,6 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
     for path in sorted(folders & set(found)):
         faults.add(at(where, shown(path)), "It is a file and a folder at once.", "Name one of them differently.")
     return tuple(sorted(found.items()))
-
-
-def why_not_path(path: str) -> str:
-    """Empty: it is one that stays inside."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or "\\" in path or not path.isprintable() or ".." in parts or "." in parts or "" in parts:
-        return "This path leads out of the source, or is not written plainly."
-    if len(path) > LONGEST_PATH or len(parts) > DEEPEST:
-        return "This path is too long."
-    return ""
 
 
 def _read_folder(value: Any, where: str, faults: Faults) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from claims.runs.archives import MOST_PACKED, Archive, pack_files, repack
+from claims.runs.archives import MOST_PACKED, Archive, pack_files, repack_limited
 from claims.runs.asked import RunRequest
 from claims.runs.files import count_free, delete_file, save_file
 from project.kernel.errors import FieldError, Invalid, OutOfSpace, TooLarge, Unavailable
@@ -49,7 +49,7 @@ def keep_source(data: bytes, *, made_by: str) -> KeptSource:
     if not _turns.acquire(timeout=PATIENCE):
         raise Unavailable("Others are uploading archives just now.", way_out="Send it again in a moment.")
     try:
-        return _keep(repack(data), made_by)
+        return _keep(repack_limited(data), made_by)
     finally:
         _turns.release()
 

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 from .errors import TaskFailed
+from .tar_headers import CheckedTarInfo
 
 MOST_FILES = 50_000
 MOST_BYTES = 512_000_000
@@ -39,7 +40,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     most = min(most_bytes, max(FREE_BYTES, archive.stat().st_size * HIGHEST_RATIO))
     links: list[tuple[list[str], str]] = []
     try:
-        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|") as tar:  # type: ignore[call-overload]
+        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
             for count, member in enumerate(tar, 1):
                 if count > MOST_FILES:
                     raise TaskFailed("source_refused", f"The archive holds more than {MOST_FILES:,} files.")
@@ -52,7 +53,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
                     write_file(tar, member, folder.joinpath(*parts))
                 else:
                     raise TaskFailed("source_refused", f"{member.name[:200]!r} in the archive is neither file, folder nor symbolic link.")
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError, RecursionError) as error:
         raise TaskFailed("source_refused", f"The archive is no whole tar.gz: {error}") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise TaskFailed("source_refused", f"The archive names something twice: {error.filename}") from error

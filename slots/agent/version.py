@@ -43,7 +43,7 @@ MODULES = (
         "spool",
         "state",
     ),
-    *("summary", "terraform", "users", "version", "wire"),
+    *("summary", "tar_headers", "terraform", "users", "version", "wire"),
 )
 
 

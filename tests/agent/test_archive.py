@@ -102,3 +102,27 @@ def test_broken(tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(TaskFailed):
         archive.unpack(file, folder)
+
+
+@pytest.mark.parametrize("body", [b"1" * 16_000, b"99 a=b\n", b"22 GNU.sparse.major=1\n", b"20000 a=" + b"x" * 19_991 + b"\n"])
+def test_a_harmful_header_is_refused_before_tarfile_interprets_it(
+    body: bytes, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", None)
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, len(body)
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0") + bytes(1024)))
+    with pytest.raises(TaskFailed, match="header|sparse") as caught:
+        archive.unpack(file, folder)
+    assert caught.value.code == "source_refused"
+
+
+def test_headers_without_end_are_refused(tmp_path: Path, folder: Path) -> None:
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, len(b"6 a=b\n")
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(gzip.compress((info.tobuf(tarfile.USTAR_FORMAT) + b"6 a=b\n".ljust(512, b"\0")) * 3000))
+    with pytest.raises(TaskFailed) as caught:
+        archive.unpack(file, folder)
+    assert caught.value.code == "source_refused"

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from claims.runs.asked import RunRequest, read_run, why_not_path
+from claims.runs.asked import RunRequest, read_run
 from claims.runs.git_urls import host_of, is_git_url, is_host_allowed
+from claims.runs.paths import why_not_path
 from pools.fields import Faults
 
 COMMANDS = {"plan": "./plan.sh", "apply": "./apply.sh"}

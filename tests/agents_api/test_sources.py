@@ -1,8 +1,10 @@
 """Sources: uploaded or given in the claim, written anew, kept once, sealed; what leads out of them or is too much is refused."""
 
+import dataclasses
 import gzip
 import hashlib
 import io
+import os
 import stat
 import tarfile
 import zipfile
@@ -158,16 +160,87 @@ def test_a_zip_of_very_many_names_is_refused_before_they_are_read(monkeypatch: p
         repack(data)
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE])
-def test_a_tar_whose_words_about_a_file_are_larger_than_any_file_is_refused(kind: bytes) -> None:
-    """They are read into memory as a whole, several times over."""
-    size = 2_000_000
+def header(kind: bytes, body: bytes) -> bytes:
+    """A header of its own before a file, as tar writes it."""
     info = tarfile.TarInfo("words")
-    info.type, info.size = kind, size
-    body = b"%d comment=" % size
-    words = info.tobuf(tarfile.USTAR_FORMAT) + (body + b"x" * (size - len(body) - 1) + b"\n").ljust(-(-size // 512) * 512, b"\0")
+    info.type, info.size = kind, len(body)
+    return info.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0")
+
+
+def with_header(kind: bytes, body: bytes) -> bytes:
+    return gzip.compress(header(kind, body) + gzip.decompress(tar_of(("main.tf", b"a"))))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE])
+def test_a_tar_with_a_long_header_is_refused(kind: bytes) -> None:
+    """It is read into memory as a whole, several times over."""
+    body = b"20000 comment="
     with pytest.raises(Refused, match="too long"):
-        repack(gzip.compress(words + gzip.decompress(tar_of(("main.tf", b"a")))))
+        repack(with_header(kind, body + b"x" * (20_000 - len(body) - 1) + b"\n"))
+
+
+def record(keyword: str, value: str) -> bytes:
+    length = len(keyword) + len(value) + 3
+    while len(f"{length}") + len(keyword) + len(value) + 3 != length:
+        length += 1
+    return f"{length} {keyword}={value}\n".encode()
+
+
+HARMFUL_PAX = {
+    "digits alone": b"1" * 16_000,
+    "a length of many digits": b"0" * 5000 + b"12 a=b\n",
+    "digits as a value": record("comment", "7" * 8000),
+    "a length beyond its end": b"99 a=b\n",
+    "a length of nothing": b"2 a=b\n",
+    "no keyword": b"5 =b\n",
+    "no line break": b"7 a=bcd",
+    "something after the last record": record("a", "b") + b"\0" * 5 + b"9",
+    "a sparse file": record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0") + record("GNU.sparse.name", "x"),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL_PAX)
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+def test_a_tar_with_a_harmful_header_is_refused(kind: bytes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before tarfile interprets it: that may take it minutes."""
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", None)
+    with pytest.raises(Refused, match="header|sparse"):
+        repack(with_header(kind, HARMFUL_PAX[name]))
+
+
+def test_a_sparse_file_of_the_old_form_is_refused() -> None:
+    with pytest.raises(Refused, match="sparse"):
+        repack(gzip.compress(header(tarfile.GNUTYPE_SPARSE, b"") + gzip.decompress(tar_of(("main.tf", b"a")))))
+
+
+def test_a_tar_of_nothing_but_headers_is_refused() -> None:
+    one = header(tarfile.XHDTYPE, record("comment", "x"))
+    with pytest.raises(Refused):
+        repack(gzip.compress(one * 3000))
+
+
+def test_usual_headers_are_read() -> None:
+    """Long names, other characters, times and comments."""
+    name = "modules/" + "é" * 100 + "/" + "x" * 200
+    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        into = io.BytesIO()
+        with tarfile.open(fileobj=into, mode="w:gz", format=form, pax_headers={"comment": "3f" * 20}) as tar:
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 1, 1234567890.123456789  # type: ignore[assignment]
+            tar.addfile(info, io.BytesIO(b"a"))
+        assert names_in(repack(into.getvalue()).data) == {name: b"a"}
+
+
+def test_an_archive_is_read_in_a_child_with_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tar_of(("main.tf", b"a"))
+    assert archives.repack_limited(data) == repack(data)
+    with pytest.raises(Refused) as caught:
+        archives.repack_limited(tar_of(("../evil", b"x")))
+    assert caught.value.code == "source_refused" and "evil" in caught.value.detail
+    monkeypatch.setattr(archives, "LIMITS", dataclasses.replace(archives.LIMITS, memory=40_000_000))
+    with pytest.raises(Refused, match="MB of memory") as caught:
+        archives.repack_limited(gzip.compress(os.urandom(25_000_000), 1))
+    assert caught.value.code == "source_refused" and caught.value.way_out
 
 
 def test_a_zip_that_lies_about_sizes_is_refused() -> None:
