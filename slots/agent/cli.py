@@ -9,12 +9,14 @@ import re
 import secrets
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from .client import Client
 from .errors import Unusable
 from .folders import choose_base, is_open
+from .isolation import Isolation, why_not
 from .journal import Journal
 from .loop import Agent
 from .processes import children, end_all
@@ -53,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="who tasks run as, where the agent is root: auto (default: a number each), a name, a number, or same",
     )
+    parser.add_argument(
+        "--isolation",
+        choices=("none", "namespaces"),
+        default="none",
+        help="namespaces: each task sees no other processes, its own /tmp, and nothing of this agent's state; it writes to its own folder",
+    )
+    parser.add_argument("--hide", action="append", default=[], metavar="PATH", help="with namespaces: not there for tasks")
+    parser.add_argument("--writable", action="append", default=[], metavar="FOLDER", help="with namespaces: tasks may write there, too")
     parser.add_argument("--ca-file", default=None, help="certificates that the server's is checked against, instead of the system's")
     parser.add_argument(
         "--exit-when-away", type=float, default=0, metavar="SECONDS", help="end when the server is away this long and nothing runs"
@@ -84,10 +94,12 @@ def start(options: Any) -> int:
             check_shut(Path(options.token_file).absolute())
         state.lock()
         base = choose_base(state.folder, options.work, users.is_separate)
-        if not users.is_separate:
+        isolation = read_isolation(options, state, base)
+        if not users.is_separate and isolation is None:
             journal.note("tasks run as this agent's own user, who can read its token: run it as root, or on a machine of its own")
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         context = Context(client, state, base, users, secrets.token_hex(8), state.identify(), journal, lambda: inbox.put(("wake", None)))
+        context.isolation = isolation
     except (Unusable, OSError) as error:
         sys.stderr.write(f"berth-agent: {error}\n")
         return error.exit_code if isinstance(error, Unusable) else 2
@@ -96,6 +108,18 @@ def start(options: Any) -> int:
     children.adopt()
     journal.note("starts", version=name_version(), url=options.url, state=state.folder, work=base)
     return Agent(context, options.exit_when_away, options.give_up, inbox).run()
+
+
+def read_isolation(options: Any, state: State, base: Path) -> Isolation | None:
+    if options.isolation == "none":
+        return None
+    if os.geteuid() == 0:
+        raise Unusable("--isolation namespaces is for an agent that is not root: tasks of a root agent have users of their own.")
+    with tempfile.TemporaryDirectory(dir=str(base)) as scratch:
+        if why := why_not(scratch):
+            raise Unusable(f"--isolation namespaces is not possible here. {why}")
+    hidden = [str(state.folder), str(base), str(Path(options.token_file).absolute()), *options.hide]
+    return Isolation(tuple(hidden), tuple(options.writable))
 
 
 def sweep(state: State) -> int:

@@ -14,11 +14,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Callable
+from typing import IO, Any, Callable
 
 from .environment import task_environment
 from .errors import Stopped, TaskFailed
 from .folders import Folder
+from .isolation import Isolation
 from .masking import as_bytes, mask_text, sort_secrets, spell
 from .processes import MARK, children, end_all, has_ended, list_tree, started_at, who_is_left
 from .spool import Spool
@@ -79,6 +80,7 @@ class Job:
         self.deadline = time.monotonic() + work.timeout_s
         self.tail = b""
         self.output = hashlib.sha256()
+        self.isolation: Isolation | None = None
         self.adopt_folder()
 
     def adopt_folder(self) -> None:
@@ -129,6 +131,7 @@ class Job:
                 "uid": self.user.uid if self.user else None,
                 "gid": self.user.gid if self.user else None,
                 "parent": os.getpid(),
+                "view": self._view(argv[0], {**self.environment, **(env or {})}),
                 "limits": self._limits(),
             }
             try:
@@ -201,6 +204,12 @@ class Job:
             else f"does not start: {text}"
         )
         raise TaskFailed("command_not_found", f"{name} {reason}.", 127)
+
+    def _view(self, program: str, env: dict[str, str]) -> dict[str, Any] | None:
+        """What the program sees of this machine; None: all of it."""
+        folder = self.folder
+        parts = (folder.source, folder.home, folder.tmp, folder.out)
+        return self.isolation.view(parts, folder.tmp, env, program) if self.isolation else None
 
     def _limits(self) -> list[tuple[str, int, int]]:
         limits = [("RLIMIT_CORE", 0, 0)]
@@ -312,6 +321,5 @@ def is_out_of_memory(tail: bytes) -> bool:
 
 
 def launcher_text() -> str:
-    data = pkgutil.get_data(__package__, "launcher.py")
-    assert data is not None
-    return data.decode()
+    data = [pkgutil.get_data(__package__, name) for name in ("isolation.py", "launcher.py")]
+    return "\n".join(text.decode() for text in data if text is not None)

@@ -47,6 +47,8 @@ def become(order):  # type: ignore[no-untyped-def]
         os._exit(125)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    if order["view"] is not None:
+        enter(View.read(order["view"]), order["cwd"])  # type: ignore[name-defined]  # noqa: F821  (isolation.py stands before this text)
 
 
 def leave_out_shut(env):  # type: ignore[no-untyped-def]

@@ -13,6 +13,7 @@ from . import command, terraform
 from .client import Backoff, Client
 from .errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
 from .folders import Folder, remove
+from .isolation import Isolation
 from .job import Job, Stop
 from .journal import Journal
 from .made import LONGEST_REASON, Made
@@ -45,6 +46,7 @@ class Context:
     journal: Journal
     wake: Callable[[], None]
     limits: Limits = field(default_factory=Limits)
+    isolation: Isolation | None = None
     grace_s: float = 20.0
     quit_now: threading.Event = field(default_factory=threading.Event)  # nothing is reported any more: this process ends
 
@@ -129,6 +131,7 @@ class Run(threading.Thread):
         folder = Folder(context.base / record.name)
         try:
             job = Job(work, record, context.state, folder, user, spool, secrets, self.mark, context.grace_s, self.stop)
+            job.isolation = context.isolation
             made = self._perform(job)
             made.reason = job.clean(made.reason)[:LONGEST_REASON]
             if made.reason:

@@ -1,0 +1,55 @@
+"""An ordinary user of this machine: what root's tests run an agent, or Berth, as."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+UID = 63_901  # of no user that this machine knows, and none that root agents give to tasks
+
+
+def options() -> dict[str, Any]:
+    """For Popen: root becomes the ordinary user; another user stays."""
+    return {"user": UID, "group": UID, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@cache
+def python() -> str:
+    """An interpreter that this user may run: that of the tests may lie in root's private home."""
+    for path in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
+        with suppress(OSError):
+            if subprocess.run([path, "-c", "import ctypes"], cwd="/", check=False, **options()).returncode == 0:
+                return path
+    raise AssertionError("no python3 here can be run by an ordinary user")
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """Outside of pytest's own folders, which belong to root alone, and of /tmp, of which a task has one of its own."""
+    folder = Path(tempfile.mkdtemp(dir="/var/lib" if os.geteuid() == 0 else Path.home(), prefix="berth-test-"))
+    folder.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(folder, UID, UID)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def list_processes() -> dict[int, str]:
+    """Command lines of all that this user runs. One that has ended and waits to be collected runs no more."""
+    uid, found = (UID if os.geteuid() == 0 else os.geteuid()), {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "status").read_text()
+            if f"\nUid:\t{uid}\t" in status and "\nState:\tZ" not in status:
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+    return found
