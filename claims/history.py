@@ -26,6 +26,7 @@ ACCESS = (
     "change_user",
     "sign_in",
     "sign_out",
+    "untrusted_proxy",
 )
 PROBLEM_VERBS = (
     "offline",

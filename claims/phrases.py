@@ -186,6 +186,7 @@ OTHER_WORDS = {
     "change_user": "user changed",
     "sign_in": "signed in",
     "sign_out": "signed out",
+    "untrusted_proxy": "unknown proxy",
     "lock": "workspace locked",
     "unlock": "workspace unlocked",
     "set_secret": "secret set",
@@ -357,7 +358,7 @@ def _other(row: EventRow, names: Names) -> list[Part]:
         verb = (SLOT_WORDS if row.slot_id else MEMBER_WORDS).get(row.verb, row.verb.replace("_", " "))
         return [place or Part(name, href, is_strong=True), Part(f" {verb}")]
     data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
-    subject = data.get("user") or data.get("group") or data.get("workspace") or data.get("secret") or ""
+    subject = data.get("user") or data.get("group") or data.get("workspace") or data.get("secret") or data.get("peer") or ""
     if row.verb in ("sign_in", "sign_out"):
         return [Part(row.actor, is_strong=True), Part(f" {OTHER_WORDS[row.verb]}")]
     if row.verb in OTHER_WORDS:

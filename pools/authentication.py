@@ -1,5 +1,7 @@
 """Who calls the API: a program with a token, or a person with a session (whose changes carry the CSRF token)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -13,7 +15,7 @@ from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.request import Request
 
 from pools.access import Identity, load_identity
-from pools.limits import buckets, count_request, count_stranger, refuse_strangers
+from pools.limits import buckets, count_request, count_unknown, refuse_repeated
 from pools.tokens import BadToken, Proof, hash_secret, identify_token, recall_token
 
 SCHEME = "bearer "
@@ -30,29 +32,34 @@ class Unauthenticated(AuthenticationFailed):
 
 
 def identify_bearer(request: HttpRequest) -> Identity | None:
-    """None: no token came with it. A caller beyond its share is refused before the database is asked."""
+    """None: no token came with it."""
     header: str = request.META.get("HTTP_AUTHORIZATION", "")
     if not header:
         return None
+    return identify_header(header, request.META.get("REMOTE_ADDR", ""), partial(count, request))
+
+
+def identify_header(header: str, address: str, take: Callable[[str], None]) -> Identity:
+    """The caller of a header Authorization. A caller beyond its share is refused before the database is asked.
+    `take`: counts a call of a known caller."""
     if header[: len(SCHEME)].lower() != SCHEME:
         raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
     secret = header[len(SCHEME) :].strip()
     caller = hash_secret(secret)
-    address: str = request.META.get("REMOTE_ADDR", "")
     if known := buckets().is_known(caller):
-        count(request, caller)
+        take(caller)
     else:
-        refuse_strangers(address)
+        refuse_repeated(address, caller)
     try:
         identity = identify_token(secret)
     except BadToken as error:
         if error.is_unknown:
-            count_stranger(address)
+            count_unknown(address, caller)
         elif not known:  # one that was revoked has a share of its own, too
-            count(request, caller)
+            take(caller)
         raise Unauthenticated(error)
     if not known:
-        count(request, caller)
+        take(caller)
     return identity
 
 
@@ -78,12 +85,17 @@ def identify_session(request: HttpRequest) -> Identity | None:
     return identity
 
 
-def guard_caller(request: HttpRequest) -> None:
-    """Before a large body is read: somebody known sends it. What they may is looked at with the body."""
-    if identify_bearer(request) is None:
-        key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
-        if not key or SESSION_KEY not in SessionStore(key):
-            raise NotAuthenticated
+def guard_caller(request: HttpRequest) -> str:
+    """Before a large body is read: the name of a known caller. What it may do is checked with the body."""
+    if (known := recall_bearer(request)) is not None:
+        return f"user:{known[0].user_id}"
+    if (identity := identify_bearer(request)) is not None:
+        return f"user:{identity.user_id}"
+    key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+    session = SessionStore(key)
+    if not key or SESSION_KEY not in session:
+        raise NotAuthenticated
+    return f"user:{session[SESSION_KEY]}"
 
 
 def count(request: HttpRequest, caller: str) -> None:

@@ -5,6 +5,8 @@ which no browser can send, so it needs no Origin. Nothing secret is ever in the 
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,8 @@ from django.http.request import split_domain_port, validate_host
 from django.urls import path
 
 from pools.access import ACCESS_EVENTS, Identity, load_identity
+from pools.authentication import Unauthenticated, identify_header
+from pools.limits import count_request
 from pools.tokens import BadToken, identify_token
 from project.kernel.live import ACCESS_VERBS
 from project.kernel.live_socket import LiveSocket
@@ -41,13 +45,17 @@ class SessionAccess:
 
 
 class TokenAccess:
-    def __init__(self, secret: str) -> None:
+    """The first look counts as a call of the API, and as an unknown token where it is one. Later looks count nothing."""
+
+    def __init__(self, secret: str, first: Callable[[], Identity]) -> None:
         self.secret = secret
+        self.first: Callable[[], Identity] | None = first
 
     def identify(self) -> Identity | None:
+        first, self.first = self.first, None
         try:
-            return identify_token(self.secret)
-        except BadToken:
+            return identify_token(self.secret) if first is None else first()
+        except (BadToken, Unauthenticated):
             return None
 
 
@@ -65,7 +73,9 @@ async def live(scope: Any, receive: Any, send: Any) -> None:
     authorization = headers.get(b"authorization", b"")
     access: SessionAccess | TokenAccess
     if authorization[: len(SCHEME)].lower() == SCHEME:
-        access = TokenAccess(authorization[len(SCHEME) :].strip().decode("latin-1"))
+        header = authorization.decode("latin-1")
+        address = (scope.get("client") or ("",))[0]
+        access = TokenAccess(header[len(SCHEME) :].strip(), partial(identify_header, header, address, count_request))
     elif is_from_here(headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")):
         access = SessionAccess(scope.get("cookies", {}).get(settings.SESSION_COOKIE_NAME))
     else:

@@ -3,7 +3,6 @@
 Where there are several web processes they tell each other what was taken (`pools/shares.py`): a caller has one share in all of them.
 """
 
-import ipaddress
 import threading
 import time
 from collections import OrderedDict
@@ -11,10 +10,12 @@ from collections.abc import Callable, Mapping
 
 from django.conf import settings
 
+from project.kernel.client_address import counted_address
 from project.kernel.errors import TooMany
 
 DEFAULT_PER_MINUTE = 6000
 STRANGERS_PER_MINUTE = 300  # tokens that nobody knows, from one address
+UNKNOWN_SECONDS = 10.0  # in which a token that was unknown is not looked up again, where its address sends too many
 MOST_BUCKETS = 10_000  # the one not used for longest is forgotten first: most likely it is full again
 
 
@@ -103,28 +104,48 @@ def strangers() -> Buckets:
     return _strangers
 
 
-def refuse_strangers(address: str) -> None:
-    """Before the database is asked about a token that was not seen here yet: an address that has tried too many is not looked at.
-    Whoever is known here does not come this way, so a neighbour behind the same address goes on."""
-    if wait := strangers().wait_of(network_of(address)):
-        raise TooMany(
-            "Too many unknown tokens come from this address.",
-            code="too_many_unknown",
-            retry_after=wait,
-            way_out="Wait as long as Retry-After says, then send a token that exists.",
-        )
+def refuse_repeated(address: str, token: str) -> None:
+    """Before the database is asked. Refuses a token (its hash) that the database did not know a moment ago, if its address has sent too
+    many of those. A valid token is never refused for what others of its address send: it was never unknown."""
+    counted = counted_address(address)
+    if counted and (wait := strangers().wait_of(counted)) and _unknown.has(token):
+        raise too_many_unknown(wait)
 
 
-def count_stranger(address: str) -> None:
-    """Its token was unknown."""
-    strangers().take(network_of(address))
+def count_unknown(address: str, token: str) -> None:
+    """The database does not know this token (its hash). Raises TooMany once the address has sent too many of those."""
+    _unknown.add(token)
+    if (counted := counted_address(address)) and (wait := strangers().take(counted)):
+        raise too_many_unknown(wait)
 
 
-def network_of(address: str) -> str:
-    """Whoever has one IPv6 address has as many as they like in its /64."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return address
+def too_many_unknown(wait: float) -> TooMany:
+    return TooMany(
+        "Too many unknown tokens come from this address.",
+        code="too_many_unknown",
+        retry_after=wait,
+        way_out="Send a token that exists: it is not refused.",
+    )
+
+
+class UnknownTokens:
+    """Hashes of tokens that the database did not know, for a few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, token: str) -> None:
+        with self._lock:
+            self._seen[token] = self._clock()
+            self._seen.move_to_end(token)
+            if len(self._seen) > MOST_BUCKETS:
+                self._seen.popitem(last=False)
+
+    def has(self, token: str) -> bool:
+        seen = self._seen.get(token)
+        return seen is not None and self._clock() - seen < UNKNOWN_SECONDS
+
+
+_unknown = UnknownTokens()

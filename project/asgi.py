@@ -16,9 +16,12 @@ from pools.consumers import sockets  # noqa: E402
 from pools.limits import buckets, strangers  # noqa: E402
 from pools.shares import Shares  # noqa: E402
 from project.kernel.http import Http  # noqa: E402
+from project.kernel.live_socket import unknown_sockets  # noqa: E402
+from project.kernel.proxies import ClientAddress  # noqa: E402
 
 if settings.REDIS_URL:
     Shares(settings.REDIS_URL, {"callers": buckets, "strangers": strangers}).start()
 
 # Sockets look at host, origin, session and token themselves: a program with a token has no origin.
-application = ProtocolTypeRouter({"http": Http(), "websocket": CookieMiddleware(URLRouter([*sockets, *agent_sockets]))})
+websockets = CookieMiddleware(URLRouter([*sockets, *agent_sockets, *unknown_sockets]))
+application = ClientAddress(ProtocolTypeRouter({"http": Http(), "websocket": websockets}))

@@ -9,7 +9,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from pools.authentication import SCHEME, count
-from pools.limits import buckets, count_stranger, refuse_strangers
+from pools.limits import buckets, count_unknown, refuse_repeated
 from pools.tokens import hash_secret
 from slots.member_tokens import PREFIX, AgentIdentity, BadMemberToken, identify_member, note_refused
 
@@ -35,12 +35,12 @@ class MemberAuthentication(BaseAuthentication):
         if known := buckets().is_known(caller):
             count(request._request, caller)
         else:
-            refuse_strangers(address)
+            refuse_repeated(address, caller)
         try:
             found = identify_member(secret)
         except BadMemberToken as error:
-            count_stranger(address)
             note_refused("a token that opens nothing", pool_id=error.pool_id, member_id=error.member_id, address=address)
+            count_unknown(address, caller)
             raise MemberUnauthenticated(error)
         if not known:
             count(request._request, caller)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,12 +60,13 @@ def insistent() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def web_process(django_db_setup: None) -> Iterator[str]:
-    """The real web process on the tests' database; its address."""
+@contextmanager
+def serve_web(**more: str) -> Iterator[str]:
+    """The real web process on the tests' database, with these variables; its address."""
     at = urlsplit(os.environ["DATABASE_URL"])
     environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
     environment |= dict.fromkeys(("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig"))  # whoever has one meanwhile
+    environment |= more
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -80,6 +82,13 @@ def web_process(django_db_setup: None) -> Iterator[str]:
             os.close(ready)
             process.terminate()
             process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def web_process(django_db_setup: None) -> Iterator[str]:
+    """The real web process on the tests' database; its address."""
+    with serve_web() as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """The kernel's own invariants for the doctor: I18 operations, I22 events from the future, I23 old transactions."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from .actor import acting_as
+from .client_address import UNTRUSTED_PROXY
 from .doctor import Finding, check
-from .events import record
+from .events import first_id_at, record
 from .locks import RENUMBER, lock_in_transaction
 from .operations import retry_operation
 from .sql import run
@@ -36,6 +39,10 @@ SELECT count(*) AS n, min(id) AS first, max(id) AS last FROM kernel_event WHERE 
 # One transaction id for all of them, that of the renumbering: by id they stay in the order in which they were written.
 RENUMBER_FUTURE = """
 UPDATE kernel_event SET tx = pg_current_xact_id() WHERE tx >= %(limit)s::text::xid8"""
+
+UNTRUSTED_PROXIES = """
+SELECT data ->> 'peer' AS peer, max(at) AS at FROM kernel_event
+WHERE id >= %(first)s AND verb = %(verb)s AND at > clock_timestamp() - interval '1 day' GROUP BY 1 ORDER BY 1 LIMIT 100"""
 
 OLD_TRANSACTIONS = """
 SELECT pid, datname, usename, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
@@ -112,6 +119,19 @@ def find_old_snapshots() -> Iterator[Finding]:
         fix = None if row.pid is None else partial(_terminate, row.pid)
         way = "ROLLBACK PREPARED, or COMMIT PREPARED." if row.pid is None else "End it where it runs; --repair ends its connection."
         yield Finding(row.who, f"has kept a snapshot for {row.age:.0f} s.", way, fix)
+
+
+@check(
+    "I38",
+    "Every proxy before Berth is known to it",
+    "All clients of an unknown proxy share its address: one that guesses passwords slows the sign-in of all others.",
+)
+def find_untrusted_proxies() -> Iterator[Finding]:
+    first = first_id_at(timezone.now() - timedelta(days=1))
+    for row in run(UNTRUSTED_PROXIES, {"first": first, "verb": UNTRUSTED_PROXY}, prepare=False):
+        detail = f"{row.peer} sent X-Forwarded-For (last noted {row.at:%Y-%m-%d %H:%M} UTC) and is not trusted, so the header is ignored."
+        way_out = "If it is your proxy, name it in BERTH_TRUSTED_PROXIES. If not, it is a client that forges the header."
+        yield Finding(f"peer {row.peer}", detail, way_out)
 
 
 def renumber_future_events() -> int:

@@ -91,6 +91,12 @@ class TooMany(BerthError):
         super().__init__(detail, **kwargs)
 
 
+class SlowClient(BerthError):
+    """The client sends its request slower than is accepted."""
+
+    code = "too_slow"
+
+
 class Unavailable(BerthError):
     """Not now, and not the caller's fault: something here is busy or down. The same call may be sent again."""
 

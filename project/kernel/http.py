@@ -18,6 +18,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -27,7 +28,17 @@ from django.http.response import HttpResponse, HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
 
-from .errors import Unavailable
+from .bodies import (
+    PASSED,
+    PASSED_FOR,
+    BodyTooLarge,
+    BodyTooSlow,
+    ClientGone,
+    LargeTurns,
+    pass_over,
+    read_body,
+)
+from .errors import SlowClient, TooMany, Unavailable
 from .later import THREADS, TRIED, Later
 from .problems import CONTENT_TYPE, describe, problem
 
@@ -37,22 +48,17 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 CHUNK = 64 * 1024
-LARGE_AT_ONCE = 4  # large bodies that are read at the same time; the others wait in their sockets
-LARGE = 1_000_000  # bytes of a body that is only read of somebody who is known, where a guard says so
-PASSED, PASSED_FOR = 64_000_000, 5.0  # bytes and seconds of a refused body that are taken in and dropped
 SHORT = 16 * 1024  # bytes that are read and checked while others wait for the event loop
 
 logger = logging.getLogger(__name__)
 
 
-class TooLarge(Exception):
-    def __init__(self, rest: Receive | None) -> None:
+class CallerRefused(Exception):
+    """The guard of a large body refused its caller."""
+
+    def __init__(self, response: HttpResponse) -> None:
         super().__init__()
-        self.rest = rest  # from which what still comes is passed over; None: nothing comes any more
-
-
-class Gone(Exception):
-    """The caller left while sending."""
+        self.response = response
 
 
 class Http(ASGIHandler):
@@ -61,25 +67,26 @@ class Http(ASGIHandler):
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
         self.bodies = [(re.compile(pattern).match, limit, guard) for pattern, limit, guard in settings.BERTH_BODIES]
         self.short: dict[str, str] = settings.BERTH_SHORT_CALLS
-        self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.turns = LargeTurns()
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         limit, guard = self.limit(scope)
-        if guard and is_large(scope) and (refused := await self.in_thread(self.ask_guard, scope, guard)) is not None:
+        try:
+            body = await read_body(scope, receive, limit=limit, guard=partial(self.name_caller, scope, guard), turns=self.turns)
+        except BodyTooLarge as error:
+            await refuse_large(send, error)
+            return
+        except CallerRefused as error:
+            await refuse_unread(send, error.response, list_headers(error.response))
+            return
+        except (BodyTooSlow, TooMany) as error:
+            refused = answer_problem(*describe(error if isinstance(error, TooMany) else make_slow_error()))
             await refuse_unread(send, refused, list_headers(refused))
             return
-        try:
-            if length_of(scope) > limit:
-                raise TooLarge(unread_of(scope, receive))
-            async with self.turns if is_large(scope) else contextlib.nullcontext():
-                body = await read(receive, limit)
-        except TooLarge as error:
-            await refuse_large(send, limit, error.rest)
-            return
-        except Gone:
+        except ClientGone:
             return
         try:
             response = await self.look(scope, body)
@@ -130,22 +137,26 @@ class Http(ASGIHandler):
         return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, function, *arguments)
 
     def limit(self, scope: Scope) -> tuple[int, str]:
-        """Bytes of its body, and who looks at the caller of a large one."""
+        """Bytes of its body, and who looks at the caller of a larger one."""
         path: str = scope["path"]
         return next(((limit, guard) for fits, limit, guard in self.bodies if fits(path)), (0, ""))
 
+    async def name_caller(self, scope: Scope, guard: str) -> str:
+        found: str | HttpResponse = await self.in_thread(self.ask_guard, scope, guard)
+        if isinstance(found, HttpResponse):
+            raise CallerRefused(found)
+        return found
+
     def ask_guard(self, scope: Scope, guard: str) -> Any:
-        """Whoever is not known is refused before a large body is read; the request looks again, with all of its checks."""
+        """The name of the caller, or its refusal. The request itself is checked again when its body is there."""
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(b""))
         if request is None:
             return refused
         try:
-            import_string(guard)(request)
+            return import_string(guard)(request)
         except Exception as error:
-            body, headers = describe(error)
-            return HttpResponse(json.dumps(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers)
-        return None
+            return answer_problem(*describe(error))
 
     def begin(self, scope: Scope, body: bytes) -> Any:
         """Without the signals, which are for database connections: there are none on the event loop."""
@@ -160,22 +171,6 @@ class Http(ASGIHandler):
         if not response.streaming:
             response.close()
         return response
-
-
-async def read(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        is_all = not message.get("more_body", False)
-        if size > limit:
-            raise TooLarge(None if is_all else receive)
-        if is_all:
-            return b"".join(parts)
 
 
 async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]]) -> bool:
@@ -193,9 +188,18 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
         await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
-async def refuse_large(send: Send, limit: int, unread: Receive | None) -> None:
+async def refuse_large(send: Send, error: BodyTooLarge) -> None:
+    limit = error.limit
     body = problem(413, "too_large", f"This body is larger than the {limit} bytes that are accepted here.", limit=limit)
-    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())], unread)
+    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())], error.rest)
+
+
+def make_slow_error() -> SlowClient:
+    return SlowClient(
+        f"The body of this request came too slowly: nothing for {settings.BERTH_BODY_SECONDS:g} s, or less than "
+        f"{settings.BERTH_BODY_RATE} bytes a second.",
+        way_out="Send it again, faster. Nothing was changed.",
+    )
 
 
 def say_stopping() -> HttpResponse:
@@ -207,8 +211,12 @@ def say_stopping() -> HttpResponse:
             retry_after=3.0,
         )
     )
+    return answer_problem(body, headers)
+
+
+def answer_problem(body: dict[str, Any], headers: dict[str, str]) -> HttpResponse:
     text = json.dumps(body)
-    headers["Content-Length"] = str(len(text))
+    headers = headers | {"Content-Length": str(len(text))}
     return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
 
 
@@ -224,36 +232,9 @@ async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, by
     await send({"type": "http.response.body", "body": b"" if unread is not None else response.content})
 
 
-async def pass_over(receive: Receive, most: int) -> None:
-    while most > 0:
-        message = await receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return
-        most -= len(message.get("body", b""))
-
-
-def unread_of(scope: Scope, receive: Receive) -> Receive | None:
-    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now never will."""
-    return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
-
-
-def length_of(scope: Scope) -> int:
-    """Of its body, as far as it is said."""
-    length = dict(scope["headers"]).get(b"content-length", b"")
-    return int(length) if length.isdigit() and len(length) < 20 else 0
-
-
 def is_short(scope: Scope, body: bytes) -> bool:
     """A small call of a program. Sessions are in the database, so cookies are for threads."""
     return len(body) <= SHORT and not scope["query_string"] and not any(name == b"cookie" for name, _ in scope["headers"])
-
-
-def is_large(scope: Scope) -> bool:
-    """Or it is not said how large it is."""
-    if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-        return False
-    length = dict(scope["headers"]).get(b"content-length", b"")
-    return not length.isdigit() or int(length) > LARGE
 
 
 def list_headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:

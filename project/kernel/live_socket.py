@@ -17,10 +17,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from django.urls import re_path
+
 from project import __version__
 
+from .errors import NotFound, TooMany
 from .events import Position
 from .live import RELOAD, Hub, hub
+from .problems import CONTENT_TYPE, describe
 from .regions import Opened, open_region
 
 logger = logging.getLogger(__name__)
@@ -101,7 +105,11 @@ class LiveSocket:
     # -- the connection ---------------------------------------------------------------------------------------------------------
     async def run(self, receive: Receive) -> None:
         await receive()  # websocket.connect
-        self.identity = await self.hub.in_thread(self.access.identify)
+        try:
+            self.identity = await self.hub.in_thread(self.access.identify)
+        except TooMany as error:
+            await refuse_handshake(self._send, error)
+            return
         await self._send({"type": "websocket.accept"})
         if self.identity is None:
             await self.close(SIGNED_OUT, "Signed out")
@@ -207,6 +215,22 @@ class LiveSocket:
         task.add_done_callback(self._tasks.discard)
 
 
+async def refuse_handshake(send: Send, error: Exception) -> None:
+    """The answer of HTTP instead of an open socket, with its reason."""
+    body, more = describe(error)
+    headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
+    await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
+
+
 def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:
     found = {name: open_region(identity, name) for name in names}
     return {name: opened for name, opened in found.items() if opened is not None}
+
+
+async def refuse_unknown(scope: Any, receive: Receive, send: Send) -> None:
+    await receive()  # websocket.connect
+    await refuse_handshake(send, NotFound("There is no WebSocket under this address.", way_out="Use /ws/live/ or /ws/agent/."))
+
+
+unknown_sockets = [re_path("", refuse_unknown)]  # type: ignore[arg-type]  # behind all others, for URLRouter

@@ -36,6 +36,7 @@ STATUS: dict[type[berth.BerthError], int] = {
     berth.TooLarge: 413,
     berth.TooMany: 429,
     berth.OutOfSpace: 507,
+    berth.SlowClient: 408,
     berth.Unavailable: 503,
 }
 

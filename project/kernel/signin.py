@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
+from .client_address import counted_address
 from .sql import run
 
 
@@ -61,6 +62,8 @@ def key_of(kind: str, value: str) -> str:
 
 
 class SlowedBackend(ModelBackend):
+    """Counts per account, and per client address as trusted proxies tell it; an IPv6 address counts with its /64."""
+
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
@@ -68,8 +71,8 @@ class SlowedBackend(ModelBackend):
             return None
         account = key_of("account", username)
         keys = {account: ACCOUNT}
-        if request is not None:
-            keys[key_of("address", request.META.get("REMOTE_ADDR", ""))] = ADDRESS
+        if request is not None and (address := counted_address(request.META.get("REMOTE_ADDR", ""))):
+            keys[key_of("address", address)] = ADDRESS
         if wait := count_attempt(keys):
             if request is not None:
                 request.sign_in_wait = wait  # type: ignore[attr-defined]  # the sign-in page says it

@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pools.durations import parse_duration
 from pools.sizes import parse_size
 from project import __version__
+from project.kernel.client_address import Network, read_networks
 from project.kernel.logs import logging_settings
 from project.settings import environment as env
 from project.settings.admin import UNFOLD as UNFOLD
@@ -31,6 +32,13 @@ def read_bytes(name: str, default: str) -> int | None:
     if text != "none" and found is None:
         raise ImproperlyConfigured(f"{name}={text[:40]} is not a size. Write one like 500MB or 5GB, or none.")
     return found
+
+
+def read_proxies(name: str, default: str) -> tuple[Network, ...]:
+    try:
+        return tuple(read_networks(env.list_words(name, default)))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from None
 
 
 BERTH_HOME = env.home()
@@ -119,17 +127,27 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps 
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in all web processes together; bulk counts as one
-# Bodies: where, how many bytes, and who looks at the caller before one of more than a megabyte is read. The first that fits counts,
-# also without the last slash: whoever left it out is told so (308), not that less is taken.
-CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.identify_agent"
+# Bodies: where, how many bytes, and the guard that names the caller before more than a little is read (project.kernel.bodies). The
+# first that fits counts, also without the last slash: whoever left it out is told so (308), not that less is taken.
+CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.guard_agent"
 BERTH_BODIES = [
     (r"/api/v1/agent/tasks/.*/(plan|plan-json)/?$", 260_000_000, AGENT),
-    (r"/api/v1/agent/tasks/", 4_000_000, AGENT),
+    (r"/api/v1/agent/", 4_000_000, AGENT),
     (r"/api/v1/sources(/|$)", 32_000_000, CALLER),
-    (r"/api/v1/", 4_000_000, ""),
+    (r"/api/v1/", 4_000_000, CALLER),
     (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
-    (r"/", 1_000_000, ""),
+    (r"/", 1_000_000, CALLER),
 ]
+BERTH_BODY_SECONDS = float(os.environ.get("BERTH_BODY_SECONDS", "10"))  # in which something of a body has to come
+BERTH_BODY_RATE = int(os.environ.get("BERTH_BODY_RATE", "16000"))  # bytes a second, on average
+# Connections of a web process (project.kernel.connections). Long polls and WebSockets are not idle.
+BERTH_CONNECTIONS = int(os.environ.get("BERTH_CONNECTIONS", "4000"))
+BERTH_CONNECTIONS_PER_ADDRESS = int(os.environ.get("BERTH_CONNECTIONS_PER_ADDRESS", "1000"))
+BERTH_IDLE_CONNECTIONS = int(os.environ.get("BERTH_IDLE_CONNECTIONS", "1000"))
+BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))  # until the head of a request is there
+BERTH_HEAD_BYTES = 65_536
+# Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and networks, comma-separated.
+BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
 BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}  # answered on the event loop where that can be (project.kernel.later)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000

@@ -8,6 +8,7 @@ from django.db import connection
 from pools import limits
 from pools.models import Member
 from project.kernel.actor import acting_as
+from project.kernel.client_address import network_of, read_networks
 from project.kernel.models import Event
 from slots import member_tokens
 from slots.member_tokens import BadMemberToken, identify_member, issue_token, note_refused, revoke_tokens
@@ -101,26 +102,57 @@ def test_a_refusal_is_recorded_once_in_a_while(member: Member, monkeypatch: pyte
     assert Event.objects.filter(verb="refused_agent").count() == 2
 
 
-def test_unknown_tokens_of_an_address_are_refused_before_the_database_is_asked(
-    caller: Any,  # noqa: F811
-    settings: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BERTH_STRANGERS_PER_MINUTE = 3
     monkeypatch.setattr(limits, "_strangers", None)
-    known = caller("viewer")
-    assert known.get("me/").status == 200
+    monkeypatch.setattr(limits, "_unknown", limits.UnknownTokens())
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
     monkeypatch.setattr("pools.tokens._ask", lambda hashed: pytest.fail("the database was asked"))
-    assert Caller("berth_" + "y" * 43).get("me/").status == 429
-    monkeypatch.undo()
-    assert known.get("me/").status == 200, "who is known goes on"
+    assert Caller(f"berth_{4:043}").get("me/").status == 429
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(caller: Any, member: Member) -> None:  # noqa: F811
+    """Neither of them was seen by this process before."""
+    secret = issue_token(member_id=member.pk)
+    valid = caller("viewer")
+    limits.buckets()._levels.clear()
+    assert [Caller(f"berth_{n:043}").get("me/").status for n in range(5)][-1] == 429
+    assert valid.get("me/").status == 200
+    assert Caller(secret)("POST", f"members/{member.pk}/heartbeat/").status != 429
+    assert Caller(secret).get("agent/orders/").status == 200
+
+
+def test_a_token_is_remembered_as_unknown_for_a_few_seconds() -> None:
+    now = [0.0]
+    unknown = limits.UnknownTokens(clock=lambda: now[0])
+    unknown.add("a")
+    assert (unknown.has("a"), unknown.has("b")) == (True, False)
+    now[0] += limits.UNKNOWN_SECONDS
+    assert not unknown.has("a")
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_a_trusted_proxy_is_no_stranger(settings: Any) -> None:
+    settings.BERTH_TRUSTED_PROXIES = tuple(read_networks(["127.0.0.0/8"]))
+    assert [Caller(f"berth_{n:043}").get("me/").status for n in range(5)] == [401] * 5
 
 
 @pytest.mark.parametrize(
     ("address", "network"),
-    [("10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("fe80::1%eth0", "fe80::/64"), ("x:y", "x:y")],
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("x:y", "x:y"),
+    ],
 )
 def test_an_address_counts_with_its_network(address: str, network: str) -> None:
-    assert limits.network_of(address) == network
+    assert network_of(address) == network

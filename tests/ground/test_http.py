@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from project.kernel import http as handler
+from project.kernel import bodies
 from project.kernel.http import Http
 
 seen: list[Any] = []
@@ -41,12 +41,18 @@ def broken(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("a view that fails")
 
 
+def name_sender(request: HttpRequest) -> str:
+    """A guard that lets everybody in."""
+    return request.headers["X-Sender"]
+
+
 urlpatterns = [path("echo", echo), path("whose", whose), path("stream", stream), path("broken", broken)]
 
 
 @pytest.fixture
 def http(settings: Any) -> Iterator[Http]:
     settings.ROOT_URLCONF = __name__
+    settings.BERTH_BODIES = [("/", 2 * bodies.LARGE, f"{__name__}.name_sender")]
     seen.clear()
     http = Http()
     yield http
@@ -75,7 +81,7 @@ async def ask(http: Http, where: str, *, method: str = "GET", body: list[bytes] 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), (b"content-length", str(sum(map(len, parts))).encode())]
+    headers = [(b"host", b"localhost"), (b"content-length", str(sum(map(len, parts))).encode()), (b"x-sender", b"ana")]
     scope = {"type": "http", "http_version": "1.1", "method": method, "path": f"/{where}", "query_string": b"", "headers": headers}
     await http(scope | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}, receive, send)
     assert not sent[-1].get("more_body", False)
@@ -87,7 +93,7 @@ async def test_a_body_arrives_whole(http: Http) -> None:
 
 
 async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) -> None:
-    endless = [b"x" * 100_000] * (settings.BERTH_BODIES[-1][1] // 100_000 + 1)
+    endless = [b"x" * 100_000] * (2 * bodies.LARGE // 100_000 + 1)
     status, body = await ask(http, "echo", method="POST", body=endless)
     assert status == 413 and b"too_large" in body
 
@@ -107,18 +113,19 @@ async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool
 
     headers = [
         (b"host", b"localhost"),
+        (b"x-sender", b"ana"),
         (b"content-length", str(parts * size).encode()),
         *([(b"expect", b"100-continue")] if expects else []),
     ]
     scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
     await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
-    assert sent[0]["status"] == 413 and b"1000000 bytes" in sent[1]["body"]
+    assert sent[0]["status"] == 413 and b"2000000 bytes" in sent[1]["body"]
     assert (len(taken), not sent[-1].get("more_body")) == (0 if expects else parts, True)
 
 
 async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http) -> None:
     """Its length was not said, and its last part is the one too many: red where the next is asked for, as none comes for seconds."""
-    parts = [{"type": "http.request", "body": b"x" * 600_000, "more_body": more} for more in (True, False)]
+    parts = [{"type": "http.request", "body": b"x" * 1_200_000, "more_body": more} for more in (True, False)]
     sent = list[dict[str, Any]]()
 
     async def receive() -> dict[str, Any]:
@@ -128,50 +135,56 @@ async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http)
         sent.append(message)
 
     scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
-    headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
+    headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked"), (b"x-sender", b"ana")]
     await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
     assert sent[0]["status"] == 413
     assert not sent[-1].get("more_body")
 
 
 class Slow:
-    """A body that comes as far as it is let."""
+    """A body that comes as far as it is let: past the size from which it needs a turn, then to its end."""
 
-    def __init__(self, size: int, is_said: bool = True) -> None:
-        self.size, self.is_said = size, is_said
+    def __init__(self, sender: str, is_said: bool = True) -> None:
+        self.sender, self.is_said = sender, is_said
+        self.parts = iter([b"x" * bodies.LARGE, b"y", b""])
         self.is_read, self.may_end = asyncio.Event(), asyncio.Event()
         self.sent: list[dict[str, Any]] = []
 
     async def receive(self) -> dict[str, Any]:
-        if not self.is_read.is_set():
+        part = next(self.parts)
+        if not part:
             self.is_read.set()
-            return {"type": "http.request", "body": b"x", "more_body": True}
-        await self.may_end.wait()
-        return {"type": "http.request", "body": b"y", "more_body": False}
+            await self.may_end.wait()
+        return {"type": "http.request", "body": part, "more_body": bool(part)}
 
     async def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
     async def go(self, http: Http) -> int:
-        length = [(b"content-length", str(self.size).encode())] if self.is_said else [(b"transfer-encoding", b"chunked")]
+        length = (b"content-length", str(bodies.LARGE + 1).encode()) if self.is_said else (b"transfer-encoding", b"chunked")
         scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
-        headers = [(b"host", b"localhost"), *length]
+        headers = [(b"host", b"localhost"), (b"x-sender", self.sender.encode()), length]
         await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, self.receive, self.send)
         return int(self.sent[0]["status"])
 
 
-@pytest.mark.parametrize("is_said", [True, False])
-async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_said: bool) -> None:
-    """Or a few callers with all that they may send fill the memory. Whose size is not said counts as large."""
-    http.bodies = [(fits, 2 * handler.LARGE, guard) for fits, _, guard in http.bodies]
-    large = [Slow(handler.LARGE + 1, is_said) for _ in range(handler.LARGE_AT_ONCE + 1)]
+async def begin(http: Http, *large: Slow) -> list[asyncio.Task[int]]:
+    """Each has its turn."""
     tasks = []
     for slow in large:
         tasks.append(asyncio.create_task(slow.go(http)))
-        if slow is not large[-1]:
-            await asyncio.wait_for(slow.is_read.wait(), 30)
+        await asyncio.wait_for(slow.is_read.wait(), 30)
+    return tasks
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_said: bool) -> None:
+    """Or a few callers with all that they may send fill the memory."""
+    large = [Slow(f"sender {n}", is_said) for n in range(bodies.LARGE_AT_ONCE + 1)]
+    tasks = await begin(http, *large[:-1])
+    tasks.append(asyncio.create_task(large[-1].go(http)))
     assert (await ask(http, "echo", method="POST", body=[b"small"]))[0] == 200, "it waits for none of them"
-    assert not large[-1].is_read.is_set(), "nothing of it is taken yet"
+    assert not large[-1].is_read.is_set(), "it has no turn yet"
     large[1].may_end.set()
     assert await asyncio.wait_for(tasks[1], 30) == 200
     await asyncio.wait_for(large[-1].is_read.wait(), 30)
@@ -180,15 +193,38 @@ async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_sai
     assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [200] * len(large)
 
 
+async def test_a_caller_has_one_turn_at_a_time(http: Http) -> None:
+    first, second, other = Slow("ana"), Slow("ana"), Slow("ben")
+    tasks = await begin(http, first)
+    tasks.append(asyncio.create_task(second.go(http)))
+    tasks += await begin(http, other)
+    assert not second.is_read.is_set()
+    first.may_end.set()
+    await asyncio.wait_for(second.is_read.wait(), 30)
+    for slow in (second, other):
+        slow.may_end.set()
+    assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [200] * 3
+
+
+async def test_a_caller_cannot_let_any_number_of_bodies_wait(http: Http) -> None:
+    first, others = Slow("ana"), [Slow("ana") for _ in range(bodies.MOST_WAITING + 1)]
+    tasks = await begin(http, first)
+    tasks += [asyncio.create_task(slow.go(http)) for slow in others]
+    done, waiting = await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [429], "one more than may wait"
+    for slow in (first, *others):
+        slow.may_end.set()
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [200] * (1 + bodies.MOST_WAITING)
+
+
 async def test_a_caller_that_leaves_gives_its_turn_back(http: Http) -> None:
-    for _ in range(handler.LARGE_AT_ONCE + 1):
-        leaving = Slow(handler.LARGE + 1)
-        task = asyncio.create_task(leaving.go(http))
-        await asyncio.wait_for(leaving.is_read.wait(), 30)
+    for n in range(bodies.LARGE_AT_ONCE + 1):
+        leaving = Slow(f"sender {n}")
+        task = (await begin(http, leaving))[0]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    status, _ = await asyncio.wait_for(ask(http, "echo", method="POST", body=[b"x" * 100_000] * 20), 30)
-    assert status == 413, "the next one has its turn"
+    status, _ = await asyncio.wait_for(ask(http, "echo", method="POST", body=[b"x" * 100_000] * 15), 30)
+    assert status == 200, "the next one has its turn"
 
 
 async def test_a_stream_arrives_in_parts(http: Http) -> None:

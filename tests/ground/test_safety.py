@@ -15,6 +15,7 @@ from django.test import Client, RequestFactory
 from django.utils.module_loading import import_string
 
 from project.kernel import sessions, signin
+from project.kernel.client_address import read_networks
 from project.kernel.http import Http
 from project.kernel.logs import without_secrets
 
@@ -133,6 +134,25 @@ def pass_time() -> None:
         cursor.execute("delete from kernel_sign_in_attempt where key like 'address%'")
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"), ("198.51.100.7", "::ffff:198.51.100.7")],
+    ids=["one /64", "IPv4 over an IPv6 socket"],
+)
+def test_addresses_of_one_client_count_together(person: User, first: str, second: str) -> None:
+    for n in range(signin.ADDRESS.free + 1):
+        sign_in(f"user{n}", "password1", first)
+    assert sign_in("ada", "correct horse", second)[1] == 1
+    assert sign_in("ada", "correct horse", "2001:db8:1:3::1")[0] == person
+
+
+def test_a_trusted_proxy_is_not_slowed_as_an_address(person: User, settings: Any) -> None:
+    settings.BERTH_TRUSTED_PROXIES = tuple(read_networks(["198.51.100.0/24"]))
+    for n in range(signin.ADDRESS.free * 2):
+        assert sign_in(f"user{n}", "password1")[1] == 0
+    assert sign_in("ada", "correct horse")[0] == person
+
+
 # -- answers ------------------------------------------------------------------
 def test_every_answer_carries_the_strict_policy(client: Client) -> None:
     answer = client.get("/no-such-page")
@@ -200,10 +220,11 @@ def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, per
         ("/api/v1/agent/tasks/7/3/plan/", 260_000_000, True),
         ("/api/v1/agent/tasks/7/3/plan-json/", 260_000_000, True),
         ("/api/v1/agent/tasks/7/3/log/", 4_000_000, True),
+        ("/api/v1/agent/hello/", 4_000_000, True),
         ("/api/v1/sources/", 32_000_000, True),
-        ("/api/v1/claims/bulk/", 4_000_000, False),
+        ("/api/v1/claims/bulk/", 4_000_000, True),
         ("/claims/run/", 33_000_000, True),
-        ("/login/", 1_000_000, False),
+        ("/login/", 1_000_000, True),
         ("", 0, False),
     ],
 )

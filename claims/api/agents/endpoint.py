@@ -12,7 +12,7 @@ from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedM
 
 from pools.authentication import SCHEME, count
 from pools.lean import JSON, Call, LeanEndpoint
-from pools.limits import buckets, count_stranger, refuse_strangers
+from pools.limits import buckets, count_unknown, refuse_repeated
 from pools.models import Member
 from pools.tokens import hash_secret
 from slots.member_authentication import MemberUnauthenticated
@@ -83,9 +83,14 @@ def identify_agent(request: HttpRequest) -> AgentIdentity:
     return identify_header(request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("REMOTE_ADDR", ""), partial(count, request))
 
 
+def guard_agent(request: HttpRequest) -> str:
+    """Before a large body is read: the name of a known agent."""
+    return f"member:{identify_agent(request).member_id}"
+
+
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
-    """A caller beyond its share, and an address that tries one token after the other, are refused before the database is asked.
-    `take`: counts a call of who is known."""
+    """The agent of a header Authorization. A caller beyond its share is refused before the database is asked.
+    `take`: counts a call of a known agent."""
     if not header:
         raise NoAgent
     secret = header[len(SCHEME) :].strip()
@@ -95,13 +100,13 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> A
     if known := buckets().is_known(caller):
         take(caller)
     else:
-        refuse_strangers(address)
+        refuse_repeated(address, caller)
     try:
         agent = identify_member(secret)
     except BadMemberToken as error:
         if error.why != "malformed":
-            count_stranger(address)
             note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
+            count_unknown(address, caller)
         raise MemberUnauthenticated(error)
     if not known:
         take(caller)

@@ -30,7 +30,7 @@ from pools.authentication import SCHEME
 from pools.limits import count_request
 from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict, Invalid
-from project.kernel.problems import CONTENT_TYPE, describe
+from project.kernel.live_socket import refuse_handshake
 from slots.member_tokens import AgentIdentity, BadMemberToken, identify_member
 from slots.services import beat_member
 
@@ -208,13 +208,10 @@ def beat(agent: AgentIdentity, load: dict[str, Any] | None) -> None:
 
 async def refuse(scope: Any, send: Send, error: Exception) -> None:
     """Before it was accepted: an answer of HTTP, with its reason where the server can send one; else it is 403."""
-    body, more = describe(error)
-    if "websocket.http.response" not in (scope.get("extensions") or {}):
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        await refuse_handshake(send, error)
+    else:
         await send({"type": "websocket.close", "code": BAD_TOKEN})
-        return
-    headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
-    await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:

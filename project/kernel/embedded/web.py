@@ -11,7 +11,7 @@ import sys
 
 import uvicorn
 
-LARGEST_FRAME = 64 * 1024  # bytes; what a browser sends us over WebSocket is small
+from project.kernel.web_server import make_config
 
 
 class Server(uvicorn.Server):
@@ -27,20 +27,7 @@ class Server(uvicorn.Server):
 
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
-    config = uvicorn.Config(
-        "project.asgi:application",
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=2,
-        timeout_keep_alive=30,
-        ws="websockets-sansio",
-        ws_max_size=LARGEST_FRAME,
-        ws_per_message_deflate=False,  # a frame is encoded once for all sockets; compressing it anew for each would cost more than it saves
-        proxy_headers=False,
-        log_config=None,
-    )
+    config = make_config(timeout_graceful_shutdown=2)
     config.load()
     os.read(int(sys.argv[2]), 1)
     server = Server(config)
