@@ -119,17 +119,19 @@ def may_sign_in(member: Member) -> bool:
 
 
 def start_lines(host: str, member: Member, secret: str) -> list[str]:
-    """For a shell. The token goes into a file: a command line is everybody's to read."""
+    """For a shell with python3 and nothing else. The token goes into a file: a command line is everybody's to read."""
     name = f"berth-{member.pool.name}-{member.name}"
     if not has_agents(member.pool.provider):
-        sign = f"-H @{name}.header"
+        sign = f"'Authorization': 'Bearer ' + open('{name}.token').read().strip()"
+        headers = f"{{{sign}, 'Content-Type': 'application/json'}}"
+        url = f"{host}api/v1/members/{member.pk}/heartbeat/"
         return [
-            f"(umask 077 && echo 'Authorization: Bearer {secret}' > {name}.header)",
-            f"curl -fsS {sign} -H 'Content-Type: application/json' -d '{{}}' {host}api/v1/members/{member.pk}/heartbeat/",
+            f"(umask 077 && echo {secret} > {name}.token)",
+            f"""python3 -c "from urllib.request import Request, urlopen; urlopen(Request('{url}', b'{{}}', {headers}))\"""",
         ]
     file = PurePosixPath(AGENT_FILE).name
     return [
-        f"curl -fsSO {host}{AGENT_FILE}",
+        f"""python3 -c "from urllib.request import urlretrieve; urlretrieve('{host}{AGENT_FILE}', '{file}')\"""",
         f"(umask 077 && echo {secret} > {name}.token)",
         f"python3 {file} --url {host} --token-file {name}.token --state {name}",
     ]

@@ -42,7 +42,7 @@ def test_a_call_makes_one_with_the_lines_that_start_the_agent(pool: Pool) -> Non
     assert answer.status == 201
     assert identify_member(answer.body["token"]).member == "a"
     assert answer.body["agent_url"] == "http://testserver/agent/berth-agent.pyz"
-    assert [line.split()[0] for line in answer.body["start"]] == ["curl", "(umask", "python3"]
+    assert [line.split()[0] for line in answer.body["start"]] == ["python3", "(umask", "python3"]
     assert answer.body["token"] not in answer.body["start"][0] + answer.body["start"][2]
     event = Event.objects.get(verb="issue_token")
     assert event.reason == "the new machine"
@@ -101,7 +101,7 @@ def test_the_command_says_it_alone_on_its_output(pool: Pool) -> None:
     call_command("member_token", "far/a", url="https://berth.example.com", stdout=out, stderr=err)
     secret = out.getvalue().strip()
     assert identify_member(secret).member == "a"
-    assert "curl -fsSO https://berth.example.com/agent/berth-agent.pyz" in err.getvalue()
+    assert "urlretrieve('https://berth.example.com/agent/berth-agent.pyz', 'berth-agent.pyz')" in err.getvalue()
     with pytest.raises(CommandError, match="no member z"):
         call_command("member_token", "far/z")
     with pytest.raises(CommandError, match="no agents"):

@@ -60,15 +60,19 @@ def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(stac
     made = stack.manage("member_token", "far/theirs", "--url", f"http://127.0.0.1:{stack.port}")
     assert made.returncode == 0, made.stderr
     fetch, keep, start = made.stderr.splitlines()[-3:]
-    subprocess.run(["sh", "-euc", f"{fetch}\n{keep}"], cwd=tmp_path, check=True)
-    agent = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)])
-    finally:
-        agent.terminate()
-        assert agent.wait(20) == 0
-    wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)])
-    stack.manage("shell", "--no-imports", "-c", "from claims.services import delete_pool; delete_pool(pool_name='far', reason='a test')")
+        subprocess.run(["sh", "-euc", f"{fetch}\n{keep}"], cwd=tmp_path, check=True)
+        agent = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)])
+        finally:
+            agent.terminate()
+            assert agent.wait(20) == 0
+        wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)])
+    finally:  # the tests after it see the pool otherwise
+        stack.manage(
+            "shell", "--no-imports", "-c", "from claims.services import delete_pool; delete_pool(pool_name='far', reason='a test')"
+        )
     wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
 
 
