@@ -3,9 +3,9 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-UV := $(VENV)/bin/uv
-LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-CODE := project pools slots claims tests manage.py .ci/lock-fits
+INSTALL := $(PYTHON) .ci/install --venv $(VENV)
+LOCK := $(INSTALL) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+CODE := project pools slots claims tests manage.py .ci/lock-fits .ci/install
 ARGS ?=
 NAME ?=
 FILE ?=
@@ -16,30 +16,22 @@ FILE ?=
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-$(UV): requirements-uv.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Berth needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
-	@$(RUN) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) has no venv. On Debian: apt-get install python3-venv"; exit 1; }
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
-	@touch $@
-
-$(VENV)/.run: requirements.txt $(UV)
-	@echo "[make] installing packages into $(VENV)"
-	@$(UV) pip install --quiet --python $(RUN) --require-hashes -r requirements.txt
-	@touch $@
+$(VENV)/.run: requirements.txt requirements-uv.txt
+	@$(INSTALL) run
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
-	@echo "[make] installing packages for development into $(VENV)"
-	@$(UV) pip install --quiet --python $(RUN) --require-hashes -r requirements-dev.txt
-	@touch $@
+	@$(INSTALL) dev
 
 setup: $(VENV)/.run  ## install what Berth needs to run
 
 setup-dev: $(VENV)/.dev  ## install what its tests and checks need, too
 
 up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH_HOME, BERTH_BIND, BERTH_SAMPLE=0)
+	@echo "[make] starting Berth"
 	@exec $(RUN) -m project.kernel.embedded.up
 
 test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/ground -x"
+	@echo "[make] starting the tests, with a PostgreSQL and a Valkey of their own"
 	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadscope --no-loadscope-reorder)
 
 lint: $(VENV)/.dev  ## ruff: rules and format
