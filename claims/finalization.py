@@ -21,6 +21,7 @@ from claims.services.releasing import Ending, after_end, end_unheld, give_back, 
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, SLOTS, repeat
 from project.kernel.actor import current_actor
+from project.kernel.after_commit import after_commit
 from project.kernel.chores import chore, each, is_away
 from project.kernel.hints import hint
 from project.kernel.retention import delete_old, keeps
@@ -80,7 +81,7 @@ def _look_at_bound(row: Any) -> None:
     if row.has_task or row.step == "apply":
         # Its workspace may have to be locked, and that lock comes before the claim's: in a transaction of its own, after this one.
         CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
-        transaction.on_commit(partial(end_overdue_task, row.id, row.generation, ending), robust=True)
+        after_commit(end_overdue_task, row.id, row.generation, ending)
     else:
         give_back(row.id, row.generation, ending)
 
@@ -161,7 +162,7 @@ def _look_at_blocked(row: Any) -> None:
         hint("claims", "events")
     else:
         CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)
-        transaction.on_commit(partial(free_workspace, row.workspace_id), robust=True)
+        after_commit(free_workspace, row.workspace_id)
 
 
 def _look_at_waiting(row: Any) -> None:

@@ -129,11 +129,18 @@ class Endpoint(APIView):
 
 
 def refuse_unknown_query(request: Request, known: frozenset[str]) -> None:
-    """A misspelt filter would show everything."""
+    """A misspelt filter would show everything, and of two values one would be ignored."""
     names = ", ".join(sorted(known))
     way_out = f"Known: {names}." if names else "Leave it out."
     faults = [FieldError(name[:80], "This parameter is not known.", way_out) for name in request.query_params if name not in known]
     faults += [FieldError(name, "This text holds a NUL character.") for name in known if "\x00" in request.query_params.get(name, "")]
+    for name, values in request.query_params.lists():
+        if name in known and len(values) > 1:
+            faults.append(
+                FieldError(
+                    name, f"This parameter is given {len(values)} times.", "Give it once; most take several values with commas between."
+                )
+            )
     if faults:
         raise Invalid(fields=faults)
 

@@ -10,19 +10,26 @@ from difflib import get_close_matches
 from typing import Any
 
 from pools.durations import format_duration, parse_duration
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 
 MISSING: Any = object()
 LONGEST_SHOWN = 60
+MOST_KEPT = MOST_FIELDS + 1  # faults; the last one says that there are more
 MOST_UNKNOWN = 20  # fields that are named; what was meant by each takes a while to find out
 
 
 @dataclass(slots=True)
 class Faults:
     found: list[FieldError] = field(default_factory=list)
+    count: int = 0
 
     def add(self, where: str, message: str, way_out: str = "") -> None:
-        self.found.append(FieldError(where, message, way_out))
+        """Keeps as many as an answer names; the others only count."""
+        self.count += 1
+        if len(self.found) < MOST_KEPT:
+            self.found.append(FieldError(where, message, way_out))
+        else:
+            self.found[-1] = FieldError("", "Many more fields are wrong and not listed here.", "Mend these first.")
 
     def raise_if_any(self) -> None:
         if self.found:
@@ -51,7 +58,7 @@ def read_mapping(value: Any, where: str, known: Collection[str], faults: Faults,
         return {}
     unknown = [name for name in value if name not in known]
     for name in unknown[:MOST_UNKNOWN]:
-        faults.add(at(where, str(name)), "No such field.", near(name, known, "Known fields"))
+        faults.add(at(where, str(name)[:LONGEST_NAME]), "No such field.", near(str(name)[:LONGEST_NAME], known, "Known fields"))
     if len(unknown) > MOST_UNKNOWN:
         faults.add(where, f"{len(unknown) - MOST_UNKNOWN} more fields are not known.", f"Known fields: {', '.join(sorted(known))}.")
     for name in required:

@@ -137,15 +137,15 @@ def _read_own_ports(value: Any, where: str, layout: Layout, faults: Faults) -> t
 
 
 def _read_task_names(value: list[Any], where: str, faults: Faults, known: tuple[str, ...]) -> list[str] | None:
-    before = len(faults.found)
+    before = faults.count
     for i, name in enumerate(value):
         if not isinstance(name, str) or name not in known:
             faults.add(f"{where}[{i}]", f"{shown(name)} is not a slot class here.", near(name, known))
-    return None if len(faults.found) > before else list(value)
+    return None if faults.count > before else list(value)
 
 
 def _read_ports(value: Mapping[str, Any], where: str, faults: Faults) -> Layout | None:
-    before = len(faults.found)
+    before = faults.count
     given = read_mapping(value, where, PORT_FIELDS, faults, required=("ports",))
     span = read_range(given["ports"], at(where, "ports"), faults) if given.get("ports") is not None else None
     protocols = _read_protocols(given, where, faults)
@@ -157,7 +157,7 @@ def _read_ports(value: Mapping[str, Any], where: str, faults: Faults) -> Layout 
         faults.add(at(where, "segment"), f"A segment of {segment} does not fit into {length} ports.", f"Use {length} at most.")
     if quota <= len(foreign):
         faults.add(at(where, "quota"), f"{len(foreign)} foreign listeners use up the quota of {quota}.", "Raise it.")
-    if span is None or len(faults.found) > before:
+    if span is None or faults.count > before:
         return None
     return port_lanes(Ports(span[0], span[1], segment, quota, foreign), protocols)
 
@@ -184,7 +184,7 @@ def _read_protocols(given: Mapping[str, Any], where: str, faults: Faults) -> lis
 
 
 def _read_classes(value: list[Any], where: str, faults: Faults) -> Layout | None:
-    before = len(faults.found)
+    before = faults.count
     found: list[tuple[str, int, tuple[str, ...]]] = []
     for i, item in enumerate(value):
         place = f"{where}[{i}]"
@@ -201,7 +201,7 @@ def _read_classes(value: list[Any], where: str, faults: Faults) -> Layout | None
     total = sum(count for _, count, _ in found)
     if total > MOST_SLOTS:
         faults.add(where, f"{total} slots are too many for one member.", f"Use {MOST_SLOTS} at most.")
-    return None if len(faults.found) > before else slot_classes(found)
+    return None if faults.count > before else slot_classes(found)
 
 
 def _read_kinds(value: Any, where: str, faults: Faults) -> tuple[str, ...]:

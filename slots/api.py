@@ -261,8 +261,8 @@ def split_reason(body: Any) -> tuple[dict[str, Any], str]:
 
 def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
     way_out = f"Known: {', '.join(known)}."
-    if faults := [FieldError(name[:80], "This field is not known.", way_out) for name in given if name not in known]:
-        raise Invalid(fields=faults)
+    if unknown := [name for name in given if name not in known]:
+        raise Invalid(fields=(FieldError(name[:80], "This field is not known.", way_out) for name in unknown))
 
 
 def show_member(member: Member) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from pools.layout import default_kind
 from pools.spec import Lease
 from pools.tokens import Proof
 from project.kernel.actor import current_actor
+from project.kernel.after_commit import after_commit
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
 from project.kernel.hints import hint
 
@@ -165,7 +166,7 @@ def tell_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> 
     if any_waiting:
         hint("claims", "events")
         # In a transaction of its own, once this one has committed: the pool's row is everybody's.
-        transaction.on_commit(partial(ask_for_capacity, [pool.id for pool in pools]), robust=True)
+        after_commit(ask_for_capacity, [pool.id for pool in pools])
 
 
 def _create(request: ClaimRequest) -> ClaimView:

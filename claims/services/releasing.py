@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from django.db import transaction
-
 from claims.answers import ClaimView
 from claims.selectors import view_claim, view_claims
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
+from project.kernel.after_commit import after_commit
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.events import record
 from project.kernel.hints import hint
@@ -99,7 +98,7 @@ def tell_freed(rows: Sequence[Any]) -> None:
 def after_end(rows: Sequence[Any]) -> None:
     """The next of its workspace, in a transaction of its own after this one: who holds a claim never goes back to lock a workspace."""
     for workspace in sorted({row.workspace_id for row in rows if row.workspace_id is not None}):
-        transaction.on_commit(partial(free_workspace, workspace), robust=True)
+        after_commit(free_workspace, workspace)
 
 
 def lock_claim(claim_id: int) -> Any:

@@ -1,6 +1,8 @@
 """What can go wrong, in words a person can act on: state, reason, way out. Nothing here knows HTTP; `api.py` maps it."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 
@@ -11,15 +13,32 @@ class FieldError:
     way_out: str = ""
 
 
+MOST_FIELDS = 100  # faults that one answer names: a body can hold thousands
+LONGEST_NAME, LONGEST_TEXT = 300, 2000  # characters of a field's name, and of what is said of it
+
+
+def cap_fields(fields: Iterable[FieldError]) -> tuple[FieldError, ...]:
+    """At most MOST_FIELDS of them and a last one that says how many more there are, each of a bounded length."""
+    rest = iter(fields)
+    found = [_shorten(each) for each in islice(rest, MOST_FIELDS + 1)]
+    if more := sum(1 for _ in rest):
+        found[-1] = FieldError("", f"{more + 1} more fields are wrong and not listed here.", "Mend these first.")
+    return tuple(found)
+
+
+def _shorten(error: FieldError) -> FieldError:
+    if len(error.field) <= LONGEST_NAME and len(error.message) <= LONGEST_TEXT and len(error.way_out) <= LONGEST_TEXT:
+        return error
+    return FieldError(error.field[:LONGEST_NAME], error.message[:LONGEST_TEXT], error.way_out[:LONGEST_TEXT])
+
+
 class BerthError(Exception):
     """Base of everything that is refused for a reason. `code` is stable and meant for programs, `detail` for people."""
 
     code = "refused"
 
-    def __init__(
-        self, detail: str = "", *, code: str = "", way_out: str = "", fields: tuple[FieldError, ...] | list[FieldError] = (), **data: Any
-    ) -> None:
-        self.fields = tuple(fields)
+    def __init__(self, detail: str = "", *, code: str = "", way_out: str = "", fields: Iterable[FieldError] = (), **data: Any) -> None:
+        self.fields = cap_fields(fields)
         self.detail = detail or _summary(self.fields) or type(self).__name__
         self.code = code or type(self).code
         self.way_out = way_out

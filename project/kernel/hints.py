@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
-from django.db import transaction
 
+from .after_commit import after_commit
 from .database import connect_direct
 
 logger = logging.getLogger(__name__)
@@ -119,12 +119,12 @@ def hint(*topics: str) -> None:
     if unknown := set(topics) - set(TOPICS):
         raise ValueError(f"no such topic: {', '.join(sorted(unknown))}")
 
-    def send() -> None:  # no partial: Django asks a hook that failed for its name
+    def send() -> None:
         _sender.add(topics)
         for ear in tuple(_ears):
             ear()
 
-    transaction.on_commit(send, robust=True)
+    after_commit(send)
 
 
 def listen_here(ear: Ear) -> None:

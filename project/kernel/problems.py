@@ -238,7 +238,7 @@ def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, st
     code = str(getattr(error, "default_code", "error"))
     match error:
         case drf.ValidationError():
-            faults = list(list_faults(error.detail))
+            faults = list(berth.cap_fields(list_faults(error.detail)))
             code, detail = "invalid", berth.Invalid(fields=faults).detail
         case drf.NotAuthenticated() | drf.AuthenticationFailed():
             status = 401
