@@ -144,6 +144,39 @@ def test_binaries_in_a_private_home_are_copied_to_where_nobody_may_run_them(stat
             valkey.stop()
 
 
+@pytest.fixture
+def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Programs as an install with umask 077 leaves them, and a cache that is not there yet."""
+    with tempfile.TemporaryDirectory() as cache:
+        Path(cache).chmod(0o755)
+        monkeypatch.setattr(process, "CACHE", Path(cache) / "var" / "berth")
+        (Path(cache) / "var").mkdir(mode=0o755)
+        before = os.umask(0o077)
+        try:
+            (tmp_path / "bin").mkdir()
+            for name in ("server", "tool"):
+                (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+                (tmp_path / "bin" / name).chmod(0o700)
+            yield tmp_path
+        finally:
+            os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+def test_programs_are_copied_to_where_nobody_may_run_them_whatever_the_umask(private_programs: Path) -> None:
+    made = process.reachable_copy(private_programs, ["bin/server", "bin/tool"])
+    assert process.is_reachable(made / "bin" / "server") and process.is_reachable(made / "bin" / "tool")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+def test_a_copy_that_an_earlier_version_closed_is_opened(private_programs: Path) -> None:
+    made = process.reachable_copy(private_programs, ["bin/server"])
+    for path in (made / "bin" / "server", made / "bin", made, process.CACHE):
+        path.chmod(0o700)
+    assert process.reachable_copy(private_programs, ["bin/server"]) == made
+    assert process.is_reachable(made / "bin" / "server")
+
+
 def test_valkey_answers_to_its_password_alone(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "valkey").start()
     try:

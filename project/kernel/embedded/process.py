@@ -6,9 +6,11 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +22,7 @@ PR_SET_PDEATHSIG = 1
 UNPRIVILEGED = "nobody"
 LONGEST_LOG = 20_000_000
 CACHE = Path("/var/cache/berth")
+STALE = 3600.0  # seconds after which a copy that is not whole is nobody's work any more
 
 
 class Trouble(Exception):
@@ -69,26 +72,45 @@ def is_reachable(path: Path) -> bool:
 
 
 def reachable_copy(root: Path, names: list[str]) -> Path:
-    """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a place that root alone writes."""
+    """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a place that root alone writes.
+
+    It is there as a whole or not at all, and its modes do not depend on the umask of whoever started us.
+    """
     stamp = root / names[0]
     digest = sha256(f"{root}:{stamp.stat().st_size}:{stamp.stat().st_mtime_ns}".encode()).hexdigest()[:16]
     target = CACHE / f"{stamp.name}-{digest}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if CACHE.is_symlink() or CACHE.stat().st_uid != 0:
+        raise Trouble(f"{CACHE} does not belong to root, so programs from it are not run. Remove it.")
+    CACHE.chmod(0o755)
     if target.is_dir() and target.stat().st_uid == 0:
+        if not is_reachable(target / names[0]):
+            open_to_all(target)
         return target
-    CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=CACHE))
-    scratch.chmod(0o755)
+    for left in CACHE.glob(f"{target.name}.*"):  # by a start that was killed
+        if time.time() - left.stat().st_mtime > STALE:
+            shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(dir=CACHE, prefix=f"{target.name}."))
     for name in names:
         if (root / name).is_dir():
             shutil.copytree(root / name, scratch / name, symlinks=True)
         elif (root / name).exists():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, scratch / name)
+    open_to_all(scratch)
     try:
         scratch.rename(target)
     except OSError:  # another start made it first
         shutil.rmtree(scratch)
     return target
+
+
+def open_to_all(folder: Path) -> None:
+    """Everybody may read it and run what its owner may run; its owner alone may write."""
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
 
 
 def free_port() -> int:
