@@ -21,6 +21,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as trials
 
 from project.kernel import hints
+from tests.left_out import CHROMIUM as CHROMIUM_MISSING
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -100,7 +101,7 @@ def site(transactional_db: None, web_process: str) -> str:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
-        pytest.skip("no chromium: make chromium")
+        pytest.skip(CHROMIUM_MISSING)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (half a second, which other tests need not pay)
 
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # its event loop runs in this thread from here on, though nothing of ours is in it

@@ -1,4 +1,4 @@
-"""`-p tests.tofu`: a real OpenTofu, as `make tofu` builds it. Where it is missing its tests are left out, and that is said loudly."""
+"""`-p tests.tofu`: a real OpenTofu, as `make tofu` builds it. Where it is missing its tests are left out (tests.left_out)."""
 
 import os
 import shutil
@@ -6,12 +6,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.left_out import OPENTOFU
+
 ROOT = Path(__file__).resolve().parent.parent
-MISSING = "no OpenTofu: make tofu"
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def tofu() -> Iterator[Path]:
     """The binary, in a folder that any system user may enter, as tasks of an agent that is root run as others."""
     built = Path(subprocess.run([ROOT / ".ci/tofu", "--path"], capture_output=True, text=True, check=True).stdout.strip())
     if not os.access(built, os.X_OK):
-        pytest.skip(MISSING)
+        pytest.skip(OPENTOFU)
     folder = Path(tempfile.mkdtemp(prefix="berth-tofu-"))
     folder.chmod(0o755)
     binary = folder / "tofu"
@@ -36,16 +36,9 @@ def tofu_provider(tofu: Path) -> dict[str, str]:
     """The environment in which tofu finds the provider of tests/tofu_provider: berth.invalid/test/files."""
     built = subprocess.run([ROOT / ".ci/tofu", "--mirror"], capture_output=True, text=True, check=True).stdout.strip()
     if not (Path(built) / "ready").exists():
-        pytest.skip(MISSING)
+        pytest.skip(OPENTOFU)
     mirror = tofu.parent / "mirror"
     shutil.copytree(built, mirror)
     config = tofu.parent / "tofu.rc"
     config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
     return {"TF_CLI_CONFIG_FILE": str(config)}
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    left_out = [report for report in terminalreporter.getreports("skipped") if MISSING in str(report.longrepr)]
-    if left_out:
-        line = f"{len(left_out)} tests on a real OpenTofu were LEFT OUT: it is not built here. Needs Go, once: make tofu"
-        terminalreporter.write_sep("!", line, red=True, bold=True)

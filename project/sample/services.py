@@ -104,6 +104,7 @@ def _make_site() -> Path:
     site.mkdir(mode=0o755, parents=True, exist_ok=True)
     if site.is_symlink() or site.stat().st_uid != os.geteuid():
         raise Conflict(f"{site} belongs to somebody else.", way_out="Move it away, then load the sample.")
+    site.chmod(0o755)  # whatever the umask: tasks run as users of their own
     pages = site / "pages"
     pages.mkdir(exist_ok=True)
     pages.chmod(0o777 if os.geteuid() == 0 else 0o700)

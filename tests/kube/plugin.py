@@ -1,19 +1,18 @@
 """`-p tests.kube.plugin`: clusters for tests, one in memory and a real one as `make kube` builds it. Each is started once, when a test
-first wants it. Where the real one is missing its tests are left out, and that is said loudly."""
+first wants it. Where the real one is missing its tests are left out (tests.left_out)."""
 
 import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.kube.world import FakeKube, KubeWorld, RealKube
+from tests.left_out import KUBE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MISSING = "no kube-apiserver: make kube"
 WORLDS = {"fake": "fake_kube", "real_kube": "real_kube"}  # what stands in the names of tests, and the fixture
 
 
@@ -34,7 +33,7 @@ def find_programs() -> Path | None:
 def real_kube() -> Iterator[RealKube]:
     built = find_programs()
     if built is None:
-        pytest.skip(MISSING)
+        pytest.skip(KUBE)
     world = RealKube(built)
     yield world
     world.close()
@@ -52,10 +51,3 @@ def best_kube(request: pytest.FixtureRequest) -> KubeWorld:
     """The real one, where it is built: for what takes long and need not be done twice."""
     world: KubeWorld = request.getfixturevalue("real_kube" if find_programs() else "fake_kube")
     return world
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    left_out = [report for report in terminalreporter.getreports("skipped") if MISSING in str(report.longrepr)]
-    if left_out:
-        line = f"{len(left_out)} tests on a real Kubernetes API server were LEFT OUT: it is not built here. Needs Go, once: make kube"
-        terminalreporter.write_sep("!", line, red=True, bold=True)

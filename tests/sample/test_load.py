@@ -1,5 +1,6 @@
 """The sample comes and goes as a whole."""
 
+import os
 import shutil
 import stat
 from collections.abc import Iterator
@@ -78,6 +79,16 @@ def test_the_pages_of_its_tasks_have_a_folder(home: Path) -> None:
     assert pages.is_dir() and pages.parent == sample.site_folder()
     sample.remove_sample()
     assert not pages.parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
+def test_the_folder_of_its_pages_is_open_to_tasks_whatever_the_umask(home: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        sample.load_sample()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(sample.site_folder().stat().st_mode) == 0o755
 
 
 def test_a_folder_of_somebody_else_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

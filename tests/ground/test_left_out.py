@@ -1,0 +1,64 @@
+"""What a test run leaves out is the last thing that it says."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.left_out import CHROMIUM, KUBE, OPENTOFU, describe, find_group
+
+TESTS = Path(__file__).resolve().parents[1]
+SKIPS = f"""
+import pytest
+
+@pytest.mark.parametrize("n", range(3))
+def test_page(n): pytest.skip({CHROMIUM!r})
+
+def test_tofu(): pytest.skip({OPENTOFU!r})
+
+def test_kube(): pytest.skip({KUBE!r})
+
+@pytest.mark.skipif(True, reason="only root becomes another")
+def test_root(): pass
+
+def test_own(): pytest.skip("a reason of its own")
+
+def test_pass(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
+def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(tmp_path: Path, workers: list[str]) -> None:
+    (tmp_path / "test_it.py").write_text(SKIPS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.left_out", "-ra", *workers, "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")], cwd=TESTS.parent, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    begin = next(n for n, line in enumerate(lines) if "7 tests were LEFT OUT" in line)
+    assert not any("SKIPPED" in line or " passed" in line for line in lines[begin:])
+    assert [line.split() for line in lines[begin + 1 :]] == [line.split() for line in describe(
+        [CHROMIUM] * 3 + [OPENTOFU, KUBE, "only root becomes another", "a reason of its own"]
+    )]  # fmt: skip
+    assert lines[begin + 1].split() == ["3", "in", "a", "real", "browser", "include", "them:", "make", "chromium"]
+
+
+def test_a_run_that_leaves_nothing_out_says_nothing(tmp_path: Path) -> None:
+    assert describe([]) == []
+
+
+def test_every_reason_to_skip_has_a_way_to_include_the_test() -> None:
+    reasons = []
+    for path in TESTS.rglob("*.py"):
+        if path == Path(__file__):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("skip", "skipif"):
+                texts = [*node.args, *(word.value for word in node.keywords if word.arg == "reason")]
+                reasons += [(path.name, text.value) for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    assert reasons
+    assert [reason for reason in reasons if find_group(reason[1]) is None] == []
