@@ -1,8 +1,9 @@
 """Matching those who wait with what is free. One step looks at the lines that have work, never at everybody in them.
 
 Lines of simple claims are served in batches: one statement takes the heads of all lines that accept a lane, in the order of their turns,
-and as many free slots. A claim that is not simple is tried by itself when its turn comes among them; if it does not fit, the others go
-on, until it has waited so long that nobody passes it. Row locks with SKIP LOCKED are the coordination: any number of allocators may run.
+and as many free slots. A claim that is not simple is tried by itself when its turn comes among them. If it does not fit, smaller claims may
+pass it: they take no more slots than it needs, counted on its row (`passed`). Row locks are the coordination: any number of allocators may
+run.
 """
 
 import json
@@ -17,17 +18,19 @@ from django.db import transaction
 
 from claims.metrics import BOUND
 from claims.policy import (
-    STRICT_AFTER,
+    HOLDERS_LEAVE,
     Head,
     Offer,
+    Passing,
     PoolState,
     Turn,
+    WaitingHead,
     Wanted,
     choose_heads,
+    choose_passings,
     find_reason,
     find_refusal,
     is_passable,
-    is_strict,
 )  # fmt: skip
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
 from claims.services.binding import bind_claim
@@ -46,6 +49,7 @@ TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
 STALE = 20.0  # seconds after which a line is looked at though nothing is free for it
 SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
 ADOPTED = 500
+LAST = (2**15 - 1, 2**63 - 1)  # behind every claim: rank and id
 
 
 @dataclass
@@ -64,6 +68,9 @@ class Line:
     tried: float | None
     noted: Mapping[str, Any] | None
     stored_lanes: list[str]
+    total: int = 1  # slots of the head in all its pools
+    passed: int = 0
+    free_lanes: set[str] = field(default_factory=set)  # of its first pool, as they were read
     is_free: bool = False
     pools: tuple[PoolFacts | None, ...] = ()
     is_done: bool = False  # its head was bound in this step
@@ -80,6 +87,9 @@ class Line:
 
     def head(self) -> Head:
         return Head(self.turn, self.shape, self.is_simple, self.tried)
+
+    def waiter(self) -> WaitingHead:
+        return WaitingHead(self.turn.claim, self.total, self.passed, self.waited, frozenset(self.lanes), self.wanted.selector)
 
 
 @dataclass
@@ -118,7 +128,7 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
 
 def _read_lines() -> list[Line]:
     found = []
-    for row in CLAIMS.rows("lines", stale=STALE, strict=STRICT_AFTER):
+    for row in CLAIMS.rows("lines", stale=STALE):
         terms = json.loads(row.terms)
         found.append(
             Line(
@@ -134,7 +144,10 @@ def _read_lines() -> list[Line]:
                 tried=row.tried,
                 noted=None if row.wait_reason is None else json.loads(row.wait_reason),
                 stored_lanes=row.lanes,
-                is_free=row.is_free,
+                total=row.total,
+                passed=row.passed,
+                free_lanes=set(row.free_lanes),
+                is_free=bool(row.free_lanes),
             )
         )
     return found
@@ -154,7 +167,8 @@ def _place_lines(lines: list[Line]) -> list[Line]:
         line.kind = kind_in(line.pools, line.kind)
         line.lanes = lanes_in(line.pools, line.kind)
         _pair(line)
-        line.is_free = line.is_free or line.lanes != line.stored_lanes
+        if line.lanes != line.stored_lanes:
+            line.is_free, line.free_lanes = True, set(line.lanes)  # worth a try
     return lines
 
 
@@ -192,7 +206,7 @@ def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) 
     if not line.kind:
         CLAIMS.rows("name_kind", shape=line.shape, kind=kind_in([after], ""))
     line.pool_id = after.id
-    line.is_free = True  # worth a try
+    line.is_free, line.free_lanes = True, set(after.lanes_for(line.kind))  # worth a try
     hint("events")
     return after
 
@@ -220,38 +234,74 @@ def _serve(lines: Sequence[Line], step: Step) -> list[Line]:
 
 def _serve_pool(pool_id: int, lines: list[Line], step: Step) -> None:
     """Everybody in the order of their turns: batches of simple ones up to the next that is not, then that one by itself."""
-    pool = next(p for p in lines[0].found if p.id == pool_id)
-    simple = [line for line in lines if line.is_simple]
-    others = {line.shape: line for line in lines if not line.is_simple and (line.is_free or line.waited >= STRICT_AFTER)}
-    closed: set[str] = set()  # lanes in which somebody waits whom nobody passes
-    for head in choose_heads([line.head() for line in others.values()], TRIED_BY_ONE):
-        line = others[head.shape]
-        if any(other.turn < line.turn for other in simple):
-            _serve_simple(pool, simple, closed, step, before=line.turn)
+    serving = _Serving(next(p for p in lines[0].found if p.id == pool_id), [line for line in lines if line.is_simple], step)
+    others = sorted((line for line in lines if not line.is_simple), key=lambda line: line.turn)
+    chosen = {head.shape for head in choose_heads([line.head() for line in others if line.is_free], TRIED_BY_ONE)}
+    for line in others:
+        serving.serve_before(line.turn)
         if line.is_done:
             continue
-        may_try = line.is_free and line.found[0].id == pool_id and not closed & set(line.lanes)
-        if not (may_try and _try_one(line, step)) and is_strict(_reason_of(line, step), line.waited):
-            closed |= set(line.lanes)
-    _serve_simple(pool, simple, closed, step)
-
-
-def _serve_simple(pool: PoolFacts, lines: Sequence[Line], closed: set[str], step: Step, before: Turn | None = None) -> None:
-    """The pool's lanes pickiest first, so that claims that fit few slots elsewhere fill these before they compete for the others."""
-    for lane in _lanes_in_order(pool):
-        shapes = [line.shape for line in lines if line.is_free and not line.is_done and lane in line.lanes]
-        if lane in closed or not shapes:
+        if line.shape in chosen and line.found[0].id == pool_id and _try_one(line, step):
             continue
-        for _ in range(BATCHES):
-            count = _bind_batch(pool, lane, shapes, before)
-            step.bound += count
-            if count:
-                step.bound_pools.add(pool.id)
-                step.has_operations = step.has_operations or bool(pool.queue)
-            if count < BATCH:
-                break
-        else:
-            step.is_more = True
+        if _reason_of(line, step) in HOLDERS_LEAVE:
+            serving.waiters.append(line.waiter())
+    serving.serve_before(None)
+
+
+class _Serving:
+    """The simple lines of one pool in one step."""
+
+    def __init__(self, pool: PoolFacts, lines: list[Line], step: Step) -> None:
+        self.pool, self.step = pool, step
+        self.heads: dict[int, Turn] = {line.shape: line.turn for line in lines}
+        # Of lanes that were free when the lines were read: every line that takes slots of these was read, too.
+        self.shapes = {lane: [line.shape for line in lines if lane in line.free_lanes] for lane in _lanes_in_order(pool)}
+        self.waiters: list[WaitingHead] = []  # that were not served, in the order of their turns
+
+    def serve_before(self, before: Turn | None) -> None:
+        """The lanes pickiest first, so that claims that fit few slots elsewhere fill these before they compete for the others."""
+        for lane, shapes in self.shapes.items():
+            if not self._stands_before(before, shapes):
+                continue
+            self._serve_lane(lane, before)
+            if before is not None:
+                self._read_heads()
+                if self._stands_before(before, shapes):  # nothing is left of this lane for those behind either
+                    self.shapes[lane] = []
+
+    def _stands_before(self, before: Turn | None, shapes: list[int]) -> bool:
+        heads = [self.heads[shape] for shape in shapes if shape in self.heads]
+        return bool(heads) and (before is None or min(heads) < before)
+
+    def _read_heads(self) -> None:
+        rows = CLAIMS.rows("heads_of_lines", shapes=list(self.heads))
+        self.heads = {row.shape: Turn(row.rank, row.claim) for row in rows}
+
+    def _serve_lane(self, lane: str, before: Turn | None) -> None:
+        ahead = [waiter for waiter in self.waiters if lane in waiter.lanes]
+        for passing in choose_passings(ahead) if ahead else [None]:
+            for _ in range(BATCHES):
+                count = self._bind_batch(lane, before, passing)
+                self.step.bound += count
+                if count:
+                    self.step.bound_pools.add(self.pool.id)
+                    self.step.has_operations = self.step.has_operations or bool(self.pool.queue)
+                if count < BATCH:
+                    break
+            else:
+                self.step.is_more = True
+
+    def _bind_batch(self, lane: str, before: Turn | None, passing: Passing | None) -> int:
+        pool = self.pool
+        values: dict[str, Any] = {"shapes": self.shapes[lane], "pool": pool.id, "lane": lane, "queue": pool.queue, "actor": current_actor()}
+        if passing is not None:
+            rank, claim = LAST if before is None else (before.rank, before.claim)
+            kept = [json.dumps(dict(labels)) for labels in passing.kept]
+            values |= {"waiters": passing.waiters, "kept": kept, "rank": rank, "claim": claim}
+            return len(repeat(lambda: CLAIMS.rows("bind_batch_past", BATCH, **values)))
+        if before is None:
+            return len(repeat(lambda: CLAIMS.rows("bind_batch", BATCH, **values)))
+        return len(repeat(lambda: CLAIMS.rows("bind_batch_before", BATCH, rank=before.rank, claim=before.claim, **values)))
 
 
 def _lanes_in_order(pool: PoolFacts) -> list[str]:
@@ -259,19 +309,12 @@ def _lanes_in_order(pool: PoolFacts) -> list[str]:
     return [c.lane for c in sorted(classes, key=lambda c: len(c.accepts))]
 
 
-def _bind_batch(pool: PoolFacts, lane: str, shapes: list[int], before: Turn | None) -> int:
-    values: dict[str, Any] = {"shapes": shapes, "pool": pool.id, "lane": lane, "queue": pool.queue, "actor": current_actor()}
-    if before is None:
-        return len(repeat(lambda: CLAIMS.rows("bind_batch", BATCH, **values)))
-    return len(repeat(lambda: CLAIMS.rows("bind_batch_before", BATCH, rank=before.rank, claim=before.claim, **values)))
-
-
 def _try_one(line: Line, step: Step) -> bool:
     """The head of a line that is not simple: all it asks for, or nothing."""
 
     def bind() -> bool:
         with transaction.atomic():
-            return bind_claim(line.turn.claim, line.wanted, line.found, line.kind)
+            return bind_claim(line.turn.claim, line.wanted, line.found, line.kind, may_pass=True)
 
     line.was_tried = True
     if not repeat(bind):
@@ -294,7 +337,7 @@ def _note(lines: Sequence[Line], step: Step) -> None:
         if step.bound_pools & {pool.id for pool in line.found}:
             line.code = ""  # what it found free may be taken by now
         code = _reason_of(line, step)
-        reason = {"code": code, "passable": is_passable(code, line.waited, is_simple=line.is_simple)}
+        reason = {"code": code, "passable": is_passable(code, is_simple=line.is_simple)}
         is_old = line.tried is None or line.tried >= (SETTLED if line.was_tried else STALE)
         if is_old or reason != line.noted or line.lanes != line.stored_lanes:
             shapes.append(line.shape)

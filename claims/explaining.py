@@ -12,7 +12,7 @@ from typing import Any
 
 from claims.answers import ClaimView, Wait
 from claims.estimates import Band, Forecast, Holds, estimate_start
-from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, Wanted, find_reason, find_refusal
+from claims.policy import HOLDERS_LEAVE, PoolState, Refusal, WaitingHead, Wanted, find_reason, find_refusal
 from claims.routes import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
 from claims.scaling.snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
@@ -49,7 +49,7 @@ class _Line:
     scene: Scene
     pools: tuple[PoolFacts, ...]
     rivals: tuple[int, ...]
-    strict: tuple[int, ...]  # rival lines whose heads nobody may pass
+    ahead: tuple[Any, ...]  # heads of rival lines that could take every slot that is open to this line
     trouble: PoolFacts | None  # the pool the reason is about
 
 
@@ -61,7 +61,6 @@ class _Reader:
     states: dict[int, Any] = field(default_factory=dict)
     pools: dict[str, PoolFacts] = field(default_factory=dict)
     forecasts: dict[int, Forecast | None] = field(default_factory=dict)  # by line; None: they depend on a person
-    strict_heads: dict[int, Any] = field(default_factory=dict)
 
     def explain(self, claim: ClaimView, place: int | None) -> Wait:
         line = self.lines.get(claim.shape_id)
@@ -70,6 +69,8 @@ class _Reader:
         ahead = place - 1 if place is not None else self.count_ahead(line, claim)
         scene = replace(line.scene, ahead=ahead)
         if scene.code == "full" and scene.places.open and not scene.wanted.selector:
+            scene = replace(scene, code="next")
+        if scene.code == "not_enough" and scene.places.open >= scene.wanted.size:
             scene = replace(scene, code="next")
         if scene.code == "no_pair" and scene.pairs >= scene.wanted.size:
             scene = replace(scene, code="next")
@@ -107,9 +108,10 @@ class _Reader:
         scene = Scene(pool=name, code=code, lanes=tuple(lanes), kind=kind, wanted=wanted, refusal=refusals.get(name))
         if trouble is not None:
             scene = self.read_scene(scene, trouble, kind)
-        rivals = CLAIMS.rows("rivals", pools=claim.pools, lanes=lanes) if lanes else []
-        strict = tuple(row.id for row in rivals if row.is_strict)
-        return _Line(scene, tuple(found), tuple(row.id for row in rivals) or (claim.shape_id,), strict, trouble)
+        labels = json.dumps(dict(wanted.selector))
+        rivals = CLAIMS.rows("rivals", pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
+        ahead = tuple(row for row in rivals if row.holds_back and row.head is not None)
+        return _Line(scene, tuple(found), tuple(row.id for row in rivals) or (claim.shape_id,), ahead, trouble)
 
     def find_trouble(
         self, wanted: Wanted, pools: Sequence[PoolFacts | None], kind: str, refusals: dict[str, Refusal | None]
@@ -232,11 +234,14 @@ class _Reader:
         return int(CLAIMS.value("place_in_line", rivals=list(line.rivals), rank=claim.rank, claim=claim.id) or 0)
 
     def strict_ahead(self, line: _Line, claim: ClaimView) -> int | None:
-        for shape in line.strict:
-            if shape not in self.strict_heads:
-                self.strict_heads[shape] = CLAIMS.one("head_of_line", 1, shape=shape)
-        heads = [self.strict_heads[shape] for shape in line.strict if shape != claim.shape_id]
-        ahead = [(head.rank, head.id) for head in heads if head is not None and (head.rank, head.id) < (claim.rank, claim.id)]
+        """The first claim that goes before this one and may not be passed by it."""
+        ahead = [
+            (row.rank, row.head)
+            for row in line.ahead
+            if row.id != claim.shape_id
+            and (row.rank, row.head) < (claim.rank, claim.id)
+            and not WaitingHead(row.head, row.size, row.passed, row.waited).may_be_passed(claim.total, 1)
+        ]
         return min(ahead)[1] if ahead else None
 
     def estimate(self, shape: int, line: _Line, scene: Scene) -> Band:

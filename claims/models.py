@@ -79,6 +79,7 @@ class Claim(models.Model):
     state = CLAIM.field()
     outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
     size = models.SmallIntegerField(default=1, db_default=1)
+    passed = models.SmallIntegerField(default=0, db_default=0)  # slots that others took past it while it waited
     generation = models.BigIntegerField(default=0, db_default=0)
     named_generation = models.BigIntegerField(default=0, db_default=0)  # the generation the last caller acted for
     step = models.CharField(max_length=8, blank=True, default="", db_default="")  # plan | apply

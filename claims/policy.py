@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-STRICT_AFTER = 600.0  # seconds that small claims may pass one that does not fit
+STRICT_AFTER = 600.0  # seconds that smaller claims may pass one that does not fit
 SOONEST, LATEST = 1.0, 300.0  # between two looks of the finalizer at a claim that it could not deal with
 
 # A claim that waits for one of these waits for holders to leave: it will be served if nobody passes it. Everything else (no member, no
@@ -181,15 +181,50 @@ def _trouble(wanted: Wanted, pool: PoolState) -> str:
     return ""
 
 
-def is_strict(code: str, waited: float) -> bool:
-    """Whether nobody may pass the head of this line any more. Only where waiting helps: a claim for labels that no member has would
-    otherwise stop its pool for good."""
-    return waited >= STRICT_AFTER and code in HOLDERS_LEAVE
+def is_passable(code: str, *, is_simple: bool) -> bool:
+    """Whether a line holds nobody back: it waits for something that no holder's leaving brings (a member, a pool, labels that no member
+    has). Simple lines are served in order, so never."""
+    return not is_simple and code not in HOLDERS_LEAVE
 
 
-def is_passable(code: str, waited: float, *, is_simple: bool) -> bool:
-    """Whether a new claim may be served at once though this line waits. Simple lines are served in order, so never."""
-    return not is_simple and not is_strict(code, waited)
+@dataclass(frozen=True, slots=True)
+class WaitingHead:
+    """The head of a line that was not served, as a later claim meets it."""
+
+    claim: int
+    size: int  # slots in all its pools
+    passed: int = 0  # slots that others have taken past it
+    waited: float = 0.0  # seconds
+    lanes: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)  # that a slot's member must carry for it
+
+    def may_be_passed(self, size: int, taken: int) -> bool:
+        """Whether a later claim of `size` slots may take `taken` slots that the waiter could use.
+
+        Only a smaller claim may pass. All that pass take no more slots than the waiter needs, and none after STRICT_AFTER.
+        """
+        return size < self.size and self.passed + taken <= self.size and self.waited < STRICT_AFTER
+
+
+class Passing(NamedTuple):
+    """One batch of simple claims past the waiters of a lane."""
+
+    waiters: list[int]  # claims that are passed: each slot counts against them
+    kept: list[Mapping[str, str]]  # labels whose members' slots are left alone
+
+
+def choose_passings(waiters: Iterable[WaitingHead]) -> list[Passing]:
+    """What simple claims may take of a lane past these waiters: first the slots that no waiter with labels could use, then the others,
+    where every waiter may still be passed. Empty: nothing."""
+    plain, labelled = list[WaitingHead](), list[WaitingHead]()
+    for waiter in waiters:
+        (labelled if waiter.labels else plain).append(waiter)
+    if not all(waiter.may_be_passed(1, 1) for waiter in plain):
+        return []
+    passings = [Passing([waiter.claim for waiter in plain], [waiter.labels for waiter in labelled])]
+    if labelled and all(waiter.may_be_passed(1, 1) for waiter in labelled):
+        passings.append(Passing([waiter.claim for waiter in (*plain, *labelled)], []))
+    return passings
 
 
 @dataclass(frozen=True, slots=True, order=True)

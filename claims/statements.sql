@@ -26,7 +26,7 @@ o AS (
 SELECT claim_id, slot_id, generation FROM pair
 
 -- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on. Its transaction may be older than the claim.
-state = 'bound', bound_at = statement_timestamp(), changed_at = now(), acknowledged_at = NULL, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
+state = 'bound', bound_at = statement_timestamp(), changed_at = now(), acknowledged_at = NULL, passed = 0, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
     due_at = statement_timestamp() + make_interval(secs => (spec->>'due_in')::float8)
 
 -- _create_one: a simple claim, its slot and its event; what it becomes and where.
@@ -34,10 +34,11 @@ WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
     AND (%(told)s::text IS NULL OR token_told(%(token)s::varchar) = %(told)s::text) FOR KEY SHARE),
+{_rivals},
 free AS MATERIALIZED (
   SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
     SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open
-      AND q.is_willing AND %(state)s::text = 'waiting' AND NOT ({_rivals})
+      AND q.is_willing AND %(state)s::text = 'waiting' AND {_unclaimed}
     ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) f
   LIMIT 1),
 c AS (
@@ -60,25 +61,32 @@ e AS (
 SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
 FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
 
--- _rivals: somebody of q.rank or better stands in a line that takes slots of the lane l.lane of the pool q (id, name). Not counted is a
--- line that nothing free here would serve, as the allocator found (passable): those behind it need not wait with it. Only lines in
--- which somebody waits are looked at, a hop each, however many others the pool has; a claim over several pools stands under the first
--- of them, so those that name this pool further behind are found by its name. OFFSET 0 holds the planner to the look-up.
-EXISTS (
-      WITH RECURSIVE w AS (
-        (SELECT rank, shape_id FROM claims_claim WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, shape_id LIMIT 1)
-        UNION ALL
-        SELECT n.rank, n.shape_id FROM w, LATERAL (
-          SELECT rank, shape_id FROM claims_claim
-          WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank AND (rank, shape_id) > (w.rank, w.shape_id)
-          ORDER BY rank, shape_id LIMIT 1) n)
-      SELECT FROM w, LATERAL (SELECT lanes, wait_reason FROM claims_shape WHERE id = w.shape_id OFFSET 0) sh
-      WHERE l.lane = ANY (sh.lanes) AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
-    OR EXISTS (
-      SELECT FROM claims_shape sh, LATERAL (
-        SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, id LIMIT 1) w
-      WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND l.lane = ANY (sh.lanes)
-        AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+-- _rivals: the lines that hold a new claim of the pool q (id, name, rank) back: a claim of equal or better rank waits in them. The lanes
+-- whose slots they take, and the labels those must have (NULL: any). A line that nothing could serve now, whoever leaves (passable), holds
+-- nothing back. Only lines in which somebody waits are looked at, a hop each, however many others the pool has; a claim over several pools
+-- stands under the first of them, so those that name this pool further behind are found by its name. OFFSET 0 holds the planner to the look-up.
+rivals AS MATERIALIZED (
+  SELECT q.id AS pool, sh.lanes, nullif(sh.terms->'selector', '{}'::jsonb) AS labels FROM q, LATERAL (
+    WITH RECURSIVE w AS (
+      (SELECT rank, shape_id FROM claims_claim WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, shape_id LIMIT 1)
+      UNION ALL
+      SELECT n.rank, n.shape_id FROM w, LATERAL (
+        SELECT rank, shape_id FROM claims_claim
+        WHERE pool_id = q.id AND state = 'waiting' AND rank <= q.rank AND (rank, shape_id) > (w.rank, w.shape_id)
+        ORDER BY rank, shape_id LIMIT 1) n)
+    SELECT shape_id FROM w) w, LATERAL (SELECT lanes, terms, wait_reason FROM claims_shape WHERE id = w.shape_id OFFSET 0) sh
+  WHERE sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb
+  UNION ALL
+  SELECT q.id, sh.lanes, nullif(sh.terms->'selector', '{}'::jsonb) FROM q, claims_shape sh, LATERAL (
+    SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, id LIMIT 1) w
+  WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+
+-- _unclaimed: no rival takes slots of the lane l.lane, nor this one for the labels of its member. The first is asked once a lane, the
+-- second (OFFSET 0: for each slot, as it comes) only where a rival asks for labels.
+NOT EXISTS (SELECT FROM rivals WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND rivals.labels IS NULL)
+      AND NOT EXISTS (
+        SELECT FROM rivals, pools_member m
+        WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND m.id = slots_slot.member_id AND m.labels @> rivals.labels OFFSET 0)
 
 -- _willing: the pool takes no pause and is not deleted. One of very many slots closes them in pieces; nobody is bound to those that are
 -- open still.
@@ -104,7 +112,34 @@ WITH line AS MATERIALIZED (
     ORDER BY c.rank, c.id LIMIT {n}) x),
 {_meet}
 
--- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line; else
+-- bind_batch_past: the same past claims that wait and did not fit (waiters): no more slots than each of them may still be passed by, which
+-- is counted with them. Their rows are locked first, so that two batches count one after the other. Slots of members that carry the labels
+-- of others (kept) are left alone.
+WITH ahead AS MATERIALIZED (
+  SELECT id, size - passed AS room FROM claims_claim WHERE id = ANY (%(waiters)s::bigint[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE),
+line AS MATERIALIZED (
+  SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
+    SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
+      SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
+      ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) c
+    ORDER BY c.rank, c.id LIMIT (SELECT greatest(0, least({n}, min(room))) FROM ahead)) x),
+free AS MATERIALIZED (
+  SELECT id, member_id, row_number() OVER () AS n FROM (
+    SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing}
+      AND NOT EXISTS (
+        SELECT FROM unnest(%(kept)s::jsonb[]) AS k(labels), pools_member m WHERE m.id = slots_slot.member_id AND m.labels @> k.labels OFFSET 0)
+    ORDER BY rank, number LIMIT (SELECT count(*) FROM line) FOR NO KEY UPDATE SKIP LOCKED) x),
+pair AS MATERIALIZED (
+  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
+passed AS (
+  UPDATE claims_claim SET passed = passed + (SELECT count(*) FROM pair) FROM ahead WHERE claims_claim.id = ahead.id AND EXISTS (SELECT FROM pair)),
+{_bind_pairs}
+
+-- heads_of_lines: who is next in each of some lines.
+SELECT sh.id AS shape, c.rank, c.id AS claim FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
+  SELECT rank, id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+
+-- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line for it; else
 -- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
 -- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
@@ -125,13 +160,14 @@ o AS (
 WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
+{_rivals},
 asked AS MATERIALIZED (
   SELECT nextval(pg_get_serial_sequence('claims_claim', 'id')) AS id, n, owner, key, digest, spec
   FROM q, unnest(%(owners)s::varchar[], %(keys)s::varchar[], %(digests)s::bytea[], %(specs)s::jsonb[]) WITH ORDINALITY AS t(owner, key, digest, spec, n)),
 free AS MATERIALIZED (
   SELECT id, member_id, number, lane, row_number() OVER () AS n FROM (
     SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[]) AS l(lane), LATERAL (
-      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND NOT ({_rivals})
+      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND {_unclaimed}
       ORDER BY rank, number LIMIT (SELECT count(*) FROM asked) FOR NO KEY UPDATE SKIP LOCKED) f
     LIMIT (SELECT count(*) FROM asked)) x),
 c AS (
@@ -170,6 +206,7 @@ WITH q AS MATERIALIZED (
     SELECT id, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = t.pool AND revision = t.revision AND state IN ('pending', 'active')
       AND EXISTS (SELECT FROM claims_shape WHERE id = t.shape AND digest = t.line AND lanes = t.lanes OFFSET 0)
     FOR KEY SHARE SKIP LOCKED) p),
+{_rivals},
 callers AS MATERIALIZED (
   SELECT n FROM json_to_recordset(%(callers)s::json) AS t(n int, token varchar, told text) WHERE told IS NULL OR token_told(token) = told),
 asked AS MATERIALIZED (
@@ -184,7 +221,7 @@ free AS MATERIALIZED (
   SELECT q.n AS of, f.id, f.member_id, f.number, f.lane, f.k FROM q, LATERAL (
     SELECT x.*, row_number() OVER () AS k FROM (
       SELECT s.id, s.member_id, s.number, l.lane FROM unnest(q.lanes) AS l(lane), LATERAL (
-        SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND NOT ({_rivals})
+        SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND {_unclaimed}
         ORDER BY rank, number LIMIT q.count FOR NO KEY UPDATE SKIP LOCKED) s
       LIMIT q.count) x) f),
 c AS (
@@ -623,27 +660,37 @@ e AS (
   SELECT 'block', pool_id, id, generation, 'waiting', 'blocked', %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
--- rivals_wait: does anybody of equal or better rank stand before this claim, in a line for a slot of these lanes in one of these pools?
--- As in _rivals: from line to line in which somebody waits, then those that name one of the pools behind their first.
-SELECT EXISTS (
-    WITH RECURSIVE w AS (
-      SELECT f.pool_id, f.rank, f.shape_id FROM unnest(%(ids)s::bigint[]) AS p(id), LATERAL (
-        SELECT pool_id, rank, shape_id FROM claims_claim WHERE pool_id = p.id AND state = 'waiting' AND rank <= %(rank)s::smallint
-        ORDER BY rank, shape_id LIMIT 1) f
-      UNION ALL
-      SELECT n.pool_id, n.rank, n.shape_id FROM w, LATERAL (
-        SELECT pool_id, rank, shape_id FROM claims_claim
-        WHERE pool_id = w.pool_id AND state = 'waiting' AND rank <= %(rank)s::smallint AND (rank, shape_id) > (w.rank, w.shape_id)
-        ORDER BY rank, shape_id LIMIT 1) n)
-    SELECT FROM w, LATERAL (SELECT lanes, wait_reason FROM claims_shape WHERE id = w.shape_id OFFSET 0) sh, LATERAL (
-      SELECT FROM claims_claim WHERE shape_id = w.shape_id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
-      ORDER BY rank, id LIMIT 1) before
-    WHERE sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
-  OR EXISTS (
-    SELECT FROM claims_shape sh, LATERAL (
-      SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND (rank, id) < (%(rank)s::smallint, %(claim)s::bigint)
-      ORDER BY rank, id LIMIT 1) w
-    WHERE sh.pools[2:16] && %(pools)s::varchar[] AND sh.lanes && %(lanes)s::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
+-- overtaken: the heads of lines that stand before this claim and could take some of these slots, and how many of them. As in _rivals: from
+-- line to line in which somebody waits, then those that name one of the pools behind their first.
+WITH RECURSIVE found AS MATERIALIZED (
+  SELECT s.pool_id, p.name, s.lane, m.labels, count(*) AS n
+  FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
+  WHERE s.id = ANY (%(slots)s::bigint[]) GROUP BY s.pool_id, p.name, s.lane, m.id),
+self AS MATERIALIZED (SELECT id, rank FROM claims_claim WHERE id = %(claim)s),
+w AS (
+  SELECT f.pool_id, f.rank, f.shape_id FROM self, (SELECT DISTINCT pool_id FROM found) p, LATERAL (
+    SELECT pool_id, rank, shape_id FROM claims_claim WHERE pool_id = p.pool_id AND state = 'waiting' AND rank <= self.rank
+    ORDER BY rank, shape_id LIMIT 1) f
+  UNION ALL
+  SELECT n.pool_id, n.rank, n.shape_id FROM w, self, LATERAL (
+    SELECT pool_id, rank, shape_id FROM claims_claim
+    WHERE pool_id = w.pool_id AND state = 'waiting' AND rank <= self.rank AND (rank, shape_id) > (w.rank, w.shape_id)
+    ORDER BY rank, shape_id LIMIT 1) n),
+lines AS (SELECT shape_id FROM w UNION SELECT id FROM claims_shape WHERE pools[2:16] && ARRAY(SELECT name FROM found)::varchar[])
+SELECT head.id AS claim, head.size, head.passed, head.waited, sum(found.n)::int AS n
+FROM lines, self, LATERAL (SELECT pools, lanes, terms, wait_reason FROM claims_shape WHERE id = lines.shape_id OFFSET 0) sh,
+LATERAL (
+  SELECT id, size, passed, extract(epoch FROM now() - created_at)::float8 AS waited FROM claims_claim
+  WHERE shape_id = lines.shape_id AND state = 'waiting' AND (rank, id) < (self.rank, self.id) ORDER BY rank, id LIMIT 1) head, found
+WHERE sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb AND found.lane = ANY (sh.lanes) AND found.name = ANY (sh.pools)
+  AND found.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)
+GROUP BY head.id, head.size, head.passed, head.waited ORDER BY head.id
+
+-- pass_waiters: so many slots are taken past each of these claims. A row for each that still waits and may be passed by so many.
+WITH t AS MATERIALIZED (
+  SELECT c.id, t.n FROM unnest(%(claims)s::bigint[], %(counts)s::int[]) AS t(id, n), LATERAL (
+    SELECT id FROM claims_claim WHERE id = t.id AND state = 'waiting' AND passed + t.n <= size FOR NO KEY UPDATE) c LIMIT 1000)
+UPDATE claims_claim SET passed = passed + t.n FROM t WHERE claims_claim.id = t.id RETURNING claims_claim.id
 
 -- find_on_one: a member with k free slots of these lanes.
 SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
@@ -704,24 +751,29 @@ SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AN
 UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
 WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
 
--- lines: every line in which somebody waits and that has work: a slot it accepts is free, or it was not looked at for a while or since
--- its pool was changed, or its head has waited so long that nobody may pass it. Hops from line to line, whatever their length.
+-- lines: every line in which somebody waits and that has work: a slot it accepts is free (also in another of its pools: whoever takes
+-- that passes it), or it was not looked at for a while or since its pool was changed. Hops from line to line, whatever their length.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
   UNION ALL
   SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
   FROM l WHERE l.shape_id IS NOT NULL)
 SELECT sh.id AS shape, sh.pools, sh.kind, sh.lanes, sh.size, sh.terms::text AS terms, sh.is_simple, sh.wait_reason::text AS wait_reason,
-  extract(epoch FROM now() - sh.tried_at)::float8 AS tried, head.id AS claim, head.rank, head.pool_id,
-  extract(epoch FROM now() - head.created_at)::float8 AS waited, f.is_free
+  extract(epoch FROM now() - sh.tried_at)::float8 AS tried, head.id AS claim, head.rank, head.pool_id, head.size AS total, head.passed,
+  extract(epoch FROM now() - head.created_at)::float8 AS waited, f.free_lanes
 FROM l JOIN claims_shape sh ON sh.id = l.shape_id CROSS JOIN LATERAL (
-  SELECT id, rank, pool_id, created_at FROM claims_claim WHERE shape_id = l.shape_id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+  SELECT id, rank, pool_id, size, passed, created_at FROM claims_claim WHERE shape_id = l.shape_id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
 CROSS JOIN LATERAL (
-  SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open) AS is_free) f
+  SELECT ARRAY(
+    SELECT lane FROM unnest(sh.lanes) AS a(lane)
+    WHERE EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = a.lane AND state = 'idle' AND is_open)) AS free_lanes) f
 WHERE l.shape_id IS NOT NULL AND (
-  f.is_free OR head.pool_id IS NULL OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
+  f.free_lanes <> '{}' OR head.pool_id IS NULL OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
   OR sh.tried_at < (SELECT changed_at FROM pools_pool WHERE id = head.pool_id)
-  OR NOT sh.is_simple AND head.created_at < now() - make_interval(secs => %(strict)s))
+  OR cardinality(sh.pools) > 1 AND EXISTS (
+    SELECT FROM pools_pool p, LATERAL (
+      SELECT FROM slots_slot WHERE pool_id = p.id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open LIMIT 1) free
+    WHERE p.name = ANY (sh.pools[2:16]) AND NOT (p.state = 'gone')))
 
 -- note_lines: why these lines wait, one write each. Whoever else notes them now says the same.
 WITH told AS MATERIALIZED (
@@ -826,7 +878,8 @@ LIMIT {n}
 -- slot_place: where a slot is.
 SELECT p.name AS pool, s.lane FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = %(slot)s AND NOT (p.state = 'gone')
 
--- rivals: the lines for slots of these lanes in one of these pools in which somebody waits, and whether nobody may pass their heads.
+-- rivals: the lines for slots of these lanes in one of these pools in which somebody waits, what their heads may still be passed by, and
+-- whether a claim that needs these labels finds nothing but slots that they could take.
 WITH RECURSIVE p AS (SELECT id FROM pools_pool WHERE name = ANY (%(pools)s::varchar[]) AND NOT (state = 'gone')),
 w AS (
   SELECT f.pool_id, f.rank, f.shape_id FROM p, LATERAL (
@@ -837,8 +890,15 @@ w AS (
     WHERE pool_id = w.pool_id AND state = 'waiting' AND (rank, shape_id) > (w.rank, w.shape_id) ORDER BY rank, shape_id LIMIT 1) n),
 found AS (
   SELECT shape_id FROM w UNION SELECT id FROM claims_shape WHERE pools[2:16] && %(pools)s::varchar[])
-SELECT sh.id, NOT sh.is_simple AND sh.wait_reason->'passable' = 'false'::jsonb AS is_strict
-FROM found, LATERAL (SELECT * FROM claims_shape WHERE id = found.shape_id OFFSET 0) sh WHERE sh.lanes && %(lanes)s::varchar[]
+SELECT sh.id, head.id AS head, head.rank, head.size, head.passed, extract(epoch FROM now() - head.created_at)::float8 AS waited,
+  NOT sh.is_simple AND sh.wait_reason->'passable' = 'false'::jsonb AND NOT EXISTS (
+    SELECT FROM p, unnest(%(lanes)s::varchar[]) AS l(lane), LATERAL (
+      SELECT s.id FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+      WHERE s.pool_id = p.id AND s.lane = l.lane AND s.state = 'idle' AND s.is_open AND m.labels @> %(labels)s::jsonb
+        AND NOT (l.lane = ANY (sh.lanes) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) LIMIT 1) other) AS holds_back
+FROM found, LATERAL (SELECT * FROM claims_shape WHERE id = found.shape_id OFFSET 0) sh LEFT JOIN LATERAL (
+  SELECT id, rank, size, passed, created_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head ON true
+WHERE sh.lanes && %(lanes)s::varchar[]
 
 -- count_places: slots of a pool by lane, state and why they are not handed out.
 SELECT s.lane, s.state, s.is_open, m.state AS member_state, m.is_cordoned OR m.is_leaving AS is_closing, count(*)::int AS n

@@ -162,7 +162,7 @@ def _say_no_common(s: Scene) -> Said:
 
 def _say_next(s: Scene) -> Said:
     if s.strict is not None:
-        return Said(f"Claim {s.strict} has waited over 10 min, nobody passes it any more", [f"Claim {s.strict} starts, or is cancelled"])
+        return Said(f"Claim {s.strict} goes first, and this claim may not pass it", [f"Claim {s.strict} starts, or is cancelled"])
     text = "A slot is open" if s.places.open == 1 else f"{s.places.open} slots are open"
     return Said(text if s.places.open else "It was not tried yet", ["Its turn comes"])
 

@@ -29,18 +29,23 @@ UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state = 'blocked
 -- look_at_pending: a plan that waits for a person gets a timer again.
 UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state IN ('reserved', 'parked') RETURNING id
 
--- passed_over: I17, lines whose claims need nothing but enough free slots of one pool.
+-- passed_over: I17, lines whose claims need nothing but enough free slots of one pool. Slots that another claim may keep for itself are
+-- not free.
 SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
 FROM claims_shape sh
 CROSS JOIN LATERAL (
-  SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
+  SELECT id, rank, size, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
 JOIN pools_pool p ON p.id = c.pool_id AND p.state = 'active' AND p.paused_until IS NULL AND p.frozen_until IS NULL
+CROSS JOIN LATERAL (
+  {_ahead}) ahead
 CROSS JOIN LATERAL (
   SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
   WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
-    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) f
+    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)
+    AND (ahead.ids IS NULL OR NOT EXISTS (
+      SELECT FROM claims_shape o WHERE o.id = ANY (ahead.ids) AND s.lane = ANY (o.lanes) AND m.labels @> coalesce(o.terms->'selector', '{}'::jsonb)))) f
 WHERE NOT {_is_searched}
-  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT {_held_up}
+  AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY sh.id LIMIT 1000
 
 -- searched: I17, the other lines: what they ask for is found as the allocator finds it.
@@ -48,7 +53,7 @@ SELECT sh.id, sh.pools, sh.kind, sh.size, sh.terms::text AS terms, c.id AS claim
 FROM claims_shape sh
 CROSS JOIN LATERAL (
   SELECT id, rank, pool_id, changed_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
-WHERE {_is_searched} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8) AND NOT {_held_up}
+WHERE {_is_searched} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY sh.id LIMIT 1000
 
 -- free_for: since when all of these slots have been what they are.
@@ -60,9 +65,10 @@ FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slot
 (cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s::varchar[]) AND NOT sh.is_simple
   OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))
 
--- _held_up: a line that nobody may pass holds up the others, rightly.
-EXISTS (
-  SELECT FROM claims_shape o CROSS JOIN LATERAL (
-    SELECT id, rank FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
+-- _ahead: the lines of claims that go before this one (c, of the line sh), could take any slot for themselves and may not be passed by it.
+SELECT array_agg(o.id) AS ids FROM claims_shape o CROSS JOIN LATERAL (
+    SELECT id, rank, size, passed, created_at FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
   WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes
-    AND o.wait_reason->'passable' = 'false'::jsonb AND (head.rank, head.id) < (c.rank, c.id))
+    AND o.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb AND (head.rank, head.id) < (c.rank, c.id)
+    AND NOT (c.size < head.size AND head.passed + c.size <= head.size
+      AND head.created_at > now() - make_interval(secs => %(strict)s::float8))

@@ -9,7 +9,9 @@ from django.db import transaction
 
 from claims.allocation import allocate
 from claims.checks.holding import REASON, REPAIRS
+from claims.policy import STRICT_AFTER
 from claims.routes import find_pools, kind_in, wanted_in, wanted_of
+from claims.services.binding import is_held_back
 from claims.services.finding import find_slots
 from claims.services.workspaces import free_workspace
 from pools.layout import PAIRED
@@ -67,7 +69,7 @@ def find_overdue_claims() -> Iterator[Finding]:
 @check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
 def find_passed_over() -> Iterator[Finding]:
     asked: dict[str, Any] = {"limit": AT_ONCE, "paired": list(PAIRED)}
-    for row in REPAIRS.rows("passed_over", **asked):
+    for row in REPAIRS.rows("passed_over", strict=STRICT_AFTER, **asked):
         detail = f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for {row.age:.0f} s"
         yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
     for row in REPAIRS.rows("searched", **asked):
@@ -90,6 +92,8 @@ def _search(row: Any) -> float | None:
     wanted = wanted_in(wanted_of(row.size, json.loads(row.terms)), pools, kind)
     with transaction.atomic():
         slots = find_slots(wanted, pools, kind, row.claim)
+        if slots is not None and is_held_back(row.claim, slots):
+            slots = None
         (found,) = REPAIRS.rows("free_for", slots=slots or [])
         transaction.set_rollback(True)  # nobody is to wait for its locks
     return None if found.age is None or found.is_paused else float(found.age)

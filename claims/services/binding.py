@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, transaction
 
-from claims.policy import Wanted
+from claims.policy import WaitingHead, Wanted
 from claims.routes import PoolFacts
 from claims.services.finding import find_slots
 from claims.statements import CLAIMS, PAIRS, TAKEN, sqlstate
@@ -14,8 +14,9 @@ from project.kernel.hints import hint
 TRIES = 3
 
 
-def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str, *, reason: str = "") -> bool:
-    """All the slots it asks for or none. False: they are not free together, or the claim does not wait any more.
+def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False) -> bool:
+    """All the slots it asks for or none. False: they are not free together, another claim that waits comes first, or the claim does not
+    wait any more. `may_pass`: a larger claim that comes first may be passed within its bound.
 
     The locks of find and the row of the claim make a lost race rare; where it happens the rules refuse the whole statement, and it is
     tried again from the search.
@@ -26,9 +27,12 @@ def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str
                 slots = find_slots(wanted, pools, kind, claim)
                 if slots is None:
                     return False
-                if wanted.is_paired:  # how many it takes was not known as long as a pool was not there
+                is_bound = pass_waiters(claim, slots, may_pass=may_pass)
+                if is_bound and wanted.is_paired:  # how many it takes was not known as long as a pool was not there
                     PAIRS.rows("size_claim", claim=claim, size=len(slots))
-                is_bound = hand_over(claim, slots, reason)
+                is_bound = is_bound and hand_over(claim, slots)
+                if not is_bound:
+                    transaction.set_rollback(True)  # nothing was taken past anybody, and nothing is locked
         except DatabaseError as error:
             if sqlstate(error) not in TAKEN or turn == TRIES:
                 raise
@@ -37,6 +41,29 @@ def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str
                 tell_bound(pools)
             return is_bound
     return False
+
+
+def pass_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
+    """Whether a claim may take these slots before the claims that wait and could use them. Counts what it takes past each of them."""
+    counts = _count_overtaken(claim, slots, may_pass=may_pass)
+    if not counts:
+        return counts is not None
+    counted = CLAIMS.rows("pass_waiters", claims=list(counts), counts=list(counts.values()))
+    return len(counted) == len(counts)  # fewer: another allocator has changed one of them meanwhile
+
+
+def is_held_back(claim: int, slots: Sequence[int]) -> bool:
+    """Whether a claim must leave these slots to others that wait."""
+    return _count_overtaken(claim, slots, may_pass=True) is None
+
+
+def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dict[int, int] | None:
+    """The claims that are passed, and how many slots each of them could have used. None: one of them may not be passed."""
+    rows = CLAIMS.rows("overtaken", claim=claim, slots=list(slots))
+    heads = [(WaitingHead(row.claim, row.size, row.passed, row.waited), row.n) for row in rows]
+    if heads and not (may_pass and all(head.may_be_passed(len(slots), taken) for head, taken in heads)):
+        return None
+    return {head.claim: taken for head, taken in heads}
 
 
 def hand_over(claim: int, slots: Sequence[int], reason: str = "") -> bool:

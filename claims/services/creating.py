@@ -20,7 +20,7 @@ from claims.metrics import CREATED
 from claims.requests import ClaimRequest
 from claims.routes import PoolFacts, Route, find_pools, find_route, recall_route
 from claims.selectors import view_claim
-from claims.services.binding import bind_claim, hand_over, tell_bound
+from claims.services.binding import bind_claim, hand_over, pass_waiters, tell_bound
 from claims.services.demand import ask_for_capacity
 from claims.services.gathering import make_together
 from claims.services.working import Work, add_work, is_run_missing, prepare_work
@@ -221,10 +221,7 @@ def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | Non
             return None
         add_work(row.id, work)
         pools = route.found
-        is_bound = place.state == "waiting" and route.is_whole and _may_bind(route, request.rank, row.id)
-        if is_bound:
-            is_bound = bind_claim(row.id, route.wanted, pools, route.kind)
-        if is_bound:
+        if place.state == "waiting" and route.is_whole and bind_claim(row.id, route.wanted, pools, route.kind):
             return view_claim(row.id)
         if place.state == "waiting":
             tell_made(pools, any_bound=False, any_waiting=True)
@@ -238,11 +235,6 @@ def _are_current(route: Route) -> bool:
     known = {pool.id: pool.revision for pool in route.found}
     rows = CLAIMS.rows("lock_pools", pools=list(known)) if known else []
     return {row.id: row.revision for row in rows if row.state in ("pending", "active")} == known
-
-
-def _may_bind(route: Route, rank: int, claim: int) -> bool:
-    ids = [pool.id for pool in route.found]
-    return not CLAIMS.value("rivals_wait", ids=ids, pools=list(route.names), lanes=route.lanes, rank=rank, claim=claim)
 
 
 def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
@@ -263,7 +255,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                 raise Unavailable("The same key is in use at this moment.", way_out="Send the same call again.")
             add_work(row.id, work)
             _check_free(SLOTS.one("lock_named", slots=[slot_id]))
-            if not _may_bind(route, request.rank, row.id):
+            if not pass_waiters(row.id, [slot_id], may_pass=False):
                 raise Conflict("Others wait for a slot like this one.", code="others_wait", way_out="Claim it with a higher priority.")
             if not hand_over(row.id, [slot_id], reason="this slot was named"):
                 raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)  # its pool has just been paused

@@ -164,7 +164,7 @@ def test_behind_one_that_nobody_passes() -> None:
     let_go(holder[0])
     serve()
     assert why(small)[0] == "behind_head"
-    assert f"Claim {big.id} has waited over 10 min" in why(small)[1]
+    assert f"Claim {big.id} goes first, and this claim may not pass it" in why(small)[1]
 
 
 def test_who_waits_for_nothing_has_no_reason() -> None:

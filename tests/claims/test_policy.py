@@ -7,16 +7,18 @@ from claims.policy import (
     Head,
     Look,
     Offer,
+    Passing,
     PoolState,
     Timed,
     Turn,
+    WaitingHead,
     Wanted,
     choose_heads,
+    choose_passings,
     fate_of_lost,
     find_reason,
     find_refusal,
     is_passable,
-    is_strict,
     longest_run,
     look_at,
     words_for,
@@ -111,23 +113,42 @@ def test_why_a_line_waits(name: str, wanted: Wanted, pools: list[PoolState], cod
     assert find_reason(wanted, pools) == code
 
 
+@pytest.mark.parametrize("code", ["no_member_with_labels", "pool_not_found", "no_member_willing", "too_big"])
+def test_a_line_that_no_leaving_holder_serves_holds_nobody_back(code: str) -> None:
+    assert is_passable(code, is_simple=False)
+
+
+@pytest.mark.parametrize(("code", "is_simple"), [("full", False), ("not_contiguous", False), ("no_member_willing", True)])
+def test_a_line_that_is_served_once_holders_leave_holds_others_back(code: str, is_simple: bool) -> None:
+    assert not is_passable(code, is_simple=is_simple)
+
+
 @pytest.mark.parametrize(
-    ("code", "waited", "strict"),
+    ("size", "taken", "passed", "waited", "may_pass"),
     [
-        ("full", STRICT_AFTER - 1, False),
-        ("full", STRICT_AFTER, True),
-        ("not_contiguous", 2 * STRICT_AFTER, True),
-        # Holding others up cures none of these; they would stop the pool for good.
-        ("no_member_with_labels", 9 * STRICT_AFTER, False),
-        ("pool_not_found", 9 * STRICT_AFTER, False),
-        ("no_member_willing", 9 * STRICT_AFTER, False),
-        ("too_big", 9 * STRICT_AFTER, False),
+        (1, 1, 0, 0.0, True),
+        (2, 2, 1, 0.0, True),
+        (2, 2, 2, 0.0, False),  # a slot more than the waiting claim needs
+        (2, 1, 2, 0.0, True),  # of which the waiting claim could use but one
+        (3, 1, 0, 0.0, False),  # an equal
+        (4, 1, 0, 0.0, False),
+        (1, 1, 3, 0.0, False),
+        (1, 1, 0, STRICT_AFTER - 1, True),
+        (1, 1, 0, STRICT_AFTER, False),
     ],
 )
-def test_who_has_waited_ten_minutes_is_passed_by_nobody(code: str, waited: float, strict: bool) -> None:
-    assert is_strict(code, waited) is strict
-    assert is_passable(code, waited, is_simple=False) is not strict
-    assert is_passable(code, waited, is_simple=True) is False
+def test_a_smaller_claim_passes_within_the_need_of_the_one_that_waits(
+    size: int, taken: int, passed: int, waited: float, may_pass: bool
+) -> None:
+    assert WaitingHead(claim=7, size=3, passed=passed, waited=waited).may_be_passed(size, taken) is may_pass
+
+
+def test_slots_that_no_waiting_claim_could_use_are_taken_first() -> None:
+    plain, gpu, spent = WaitingHead(1, 2), WaitingHead(2, 2, labels={"gpu": "t4"}), WaitingHead(3, 2, passed=2, labels={"zone": "eu"})
+    assert choose_passings([plain]) == [Passing([1], [])]
+    assert choose_passings([plain, gpu]) == [Passing([1], [{"gpu": "t4"}]), Passing([1, 2], [])]
+    assert choose_passings([gpu, spent]) == [Passing([], [{"gpu": "t4"}, {"zone": "eu"}])]
+    assert choose_passings([gpu, WaitingHead(4, 1)]) == [], "an equal that takes any slot is passed by nobody"
 
 
 def test_turns_go_by_rank_then_by_age() -> None:

@@ -76,7 +76,7 @@ SAYINGS: list[tuple[Scene, str, list[str]]] = [
     ),
     (
         Scene("env", "next", places=Places(total=2, open=1), strict=88),
-        "Claim 88 has waited over 10 min, nobody passes it any more",
+        "Claim 88 goes first, and this claim may not pass it",
         ["Claim 88 starts, or is cancelled"],
     ),
     (

@@ -148,5 +148,35 @@ def test_i17_behind_somebody_whom_nobody_may_pass(pool: Pool) -> None:
         age("claims_claim", claim.id)
     plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
     assert [f.subject for f in find("I17")] == [f"claim {small.id}"]
-    plant('UPDATE claims_shape SET wait_reason = \'{"code": "not_enough", "passable": false}\' WHERE size = 4')
-    assert find("I17") == []
+    plant("UPDATE claims_claim SET passed = 4 WHERE id = %s", large.id)
+    assert find("I17") == [], "as many slots as the large claim needs were taken past it"
+    plant("UPDATE claims_claim SET passed = 0, created_at = now() - interval '10 minutes' WHERE id = %s", large.id)
+    assert find("I17") == [], "it has waited for too long to be passed"
+    plant('UPDATE claims_shape SET wait_reason = \'{"code": "no_room", "passable": true}\' WHERE size = 4')
+    assert [f.subject for f in find("I17")] == [f"claim {small.id}"], "whoever leaves, the large claim is not served"
+
+
+def test_i17_behind_an_equal_that_wants_something_else(pool: Pool) -> None:
+    held = fill()
+    first, second = ask(size=2, contiguous=True), ask(size=2)
+    for claim in (held[0], held[2]):
+        release_claim(claim_id=claim.id, generation=claim.generation)
+    for claim in (first, second):
+        age("claims_claim", claim.id)
+    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
+    assert find("I17") == [], "an equal does not pass"
+    plant("UPDATE claims_claim SET rank = 101 WHERE id = %s", first.id)
+    assert [f.subject for f in find("I17")] == [f"claim {second.id}"]
+
+
+def test_i17_what_a_search_finds_may_be_kept_for_a_larger_claim(pool: Pool) -> None:
+    held = fill()
+    large, small = ask(size=3), ask(size=2, on_one_member=True)
+    for claim in held[:2]:
+        release_claim(claim_id=claim.id, generation=claim.generation)
+    for claim in (large, small):
+        age("claims_claim", claim.id)
+    plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
+    assert [f.subject for f in find("I17")] == [f"claim {small.id}"]
+    plant("UPDATE claims_claim SET passed = 2 WHERE id = %s", large.id)
+    assert find("I17") == [], "two more would be past the need of the large claim"

@@ -102,7 +102,7 @@ def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Conne
     assert "slot_free" in found
 
 
-@pytest.mark.parametrize("name", ["create_and_bind", "create_and_bind_here", "create_batch", "rivals_wait", "rivals"])
+@pytest.mark.parametrize("name", ["create_and_bind", "create_and_bind_here", "create_batch", "overtaken", "rivals"])
 def test_rivals_are_found_by_who_waits_not_by_all_lines_of_the_pool(name: str, c: Connection) -> None:
     found = plan(c, kit.CLAIMS.text(name))
     assert "claim_rivals" in found
