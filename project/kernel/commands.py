@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from .manifests import Outcome
 from .probe import default_port
 from .runtime import Controller, run
 
+logger = logging.getLogger(__name__)
+
 
 class ControllerCommand(BaseCommand):
     """Runs controllers for ever, or with --once until they have nothing more to do."""
@@ -24,6 +27,7 @@ class ControllerCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="do what there is to do, then leave")
+        parser.add_argument("--standby", type=int, metavar="FD", help="prepare, then wait for a byte from this file descriptor")
         parser.add_argument(
             "--probe", type=int, default=default_port(), metavar="PORT",
             help="answer /healthz, /readyz and /metrics on this port of BERTH_PROBE_BIND (default: BERTH_PROBE_PORT)",
@@ -33,7 +37,12 @@ class ControllerCommand(BaseCommand):
         return [controller() for controller in self.controllers]
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run(self.build(**options), once=options["once"], probe_port=options["probe"])
+        controllers = self.build(**options)
+        if options["standby"] is not None:
+            logger.info("stands by for the process that runs")
+            if not os.read(options["standby"], 1):
+                return  # the process that would have told it has ended
+        run(controllers, once=options["once"], probe_port=options["probe"])
 
 
 def shell_actor() -> str:

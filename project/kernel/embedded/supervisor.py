@@ -20,6 +20,7 @@ from typing import Protocol
 from project.kernel.embedded import process
 
 STEADY = 5.0  # seconds after which an end is an accident, and no sign that it cannot run
+SPARE_AFTER = 10.0  # seconds from the start of a child to that of its spare, which would slow the start down
 LONGEST_QUEUE = 20_000  # lines
 LOOK_EVERY = 15.0
 PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
@@ -48,9 +49,21 @@ class Child:
     ends: int = 0
     again_at: float = 0.0
     rest: bytes = b""
+    has_spare: bool = False  # its command takes --standby FD: prepare everything, begin when a byte comes
+    spare: "Spare | None" = None
+    spare_at: float = 0.0
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+
+@dataclass
+class Spare:
+    """A second process of a child that has imported everything and waits. It takes over at once: a start takes seconds, most of them
+    imports."""
+
+    child: Child
+    go: int  # written to when it is to begin; its end: it is not needed
 
 
 class Printer:
@@ -153,7 +166,7 @@ class Supervisor:
     def stop(self) -> None:
         begin = time.monotonic()
         self.is_stopping = True
-        running = [child for child in self.children if child.is_running()]
+        running = [child for child in (*self.children, *self._spares()) if child.is_running()]
         self._end(running)
         self.on_ended()
         for service in reversed(self.services):
@@ -170,17 +183,51 @@ class Supervisor:
             child.process, child.ends = None, 0
             return 1.0
         if child.is_running():
+            if child.has_spare:
+                self._tend_spare(child, now)
             return 1.0
         if child.process is not None:
             self._flush(child)
             child.ends = 1 if now - child.started > STEADY else child.ends + 1
+            how = _how(child.process.returncode)
+            if child.ends == 1 and self._promote_spare(child, now):
+                self.say(f"{child.name} ended ({how}); its spare takes over")
+                return 1.0
             wait = min(30.0, 0.25 * 2 ** (child.ends - 1))
-            self.say(f"{child.name} ended ({_how(child.process.returncode)}); it starts again in {wait:g} s")
+            self.say(f"{child.name} ended ({how}); it starts again in {wait:g} s")
             child.process, child.again_at = None, now + wait
         if now < child.again_at:
             return child.again_at - now
         self.start(child)
         return 1.0
+
+    def _tend_spare(self, child: Child, now: float) -> None:
+        """Starts the spare of a child that runs steadily."""
+        if child.spare is not None and not child.spare.child.is_running():
+            self._flush(child.spare.child)
+            os.close(child.spare.go)
+            child.spare, child.spare_at = None, now + STEADY
+        if child.spare is None and now >= child.spare_at:
+            wait, go = os.pipe()
+            spare = Child(child.name, [*child.command, "--standby", str(wait)], child.environment, (*child.pass_fds, wait))
+            self.start(spare)
+            os.close(wait)
+            child.spare = Spare(spare, go)
+
+    def _promote_spare(self, child: Child, now: float) -> bool:
+        """The spare becomes the child. False: there is none that runs."""
+        if child.spare is None or not child.spare.child.is_running():
+            return False
+        spare, child.spare = child.spare, None
+        os.write(spare.go, b"x")
+        os.close(spare.go)
+        child.process, child.rest, child.started, child.spare_at = spare.child.process, spare.child.rest, now, now + 1.0
+        assert child.process is not None and child.process.stdout is not None
+        self.selector.modify(child.process.stdout, selectors.EVENT_READ, lambda: self._read(child))
+        return True
+
+    def _spares(self) -> list[Child]:
+        return [child.spare.child for child in self.children if child.spare is not None]
 
     def _tend_service(self, service: Service, now: float) -> float:
         if service.process is not None and service.process.poll() is None:
@@ -211,6 +258,7 @@ class Supervisor:
             preexec_fn=process.die_with_parent(signal.SIGKILL),  # any kill is safe for them, and none may stay
         )
         child.started = time.monotonic()
+        child.spare_at = child.started + SPARE_AFTER
         assert child.process.stdout is not None
         os.set_blocking(child.process.stdout.fileno(), False)
         self.selector.register(child.process.stdout, selectors.EVENT_READ, lambda: self._read(child))

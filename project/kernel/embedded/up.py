@@ -21,6 +21,7 @@ from project.settings import environment as env
 
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
 APART = ["allocate", "finalize", "scale", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
+WITH_SPARE = ["controllers"]  # a second process waits for each of these: while there is none, no claim that waits is served
 # Threads, because the work is waiting for providers; quiet, because one machine has one worker and everybody knows it.
 WORKER = ["-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "project.celery", "worker"]
 WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "--hostname", "worker@berth"]
@@ -109,6 +110,8 @@ class Up:
         handles = (listener, waits, ready)
         web = self.child("web", "-m", "project.kernel.embedded.web", *map(str, handles), fds=handles)
         others = [self.child(name, "manage.py", name) for name in (APART if env.is_on("BERTH_APART") else ["controllers"])]
+        for child in others:
+            child.has_spare = child.name in WITH_SPARE and env.is_on("BERTH_SPARE", True)
         others.append(self.child("worker", *WORKER))
         sample = self.child("sample", "-m", "project.sample.driver", self.url)
         for child in others:
