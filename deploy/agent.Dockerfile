@@ -9,6 +9,6 @@ RUN apt-get update \
 ADD --chmod=644 ${BERTH}/agent/berth-agent.pyz /berth-agent.pyz
 ENV BERTH_URL=${BERTH} BERTH_AGENT_STATE=/state BERTH_AGENT_TOKEN_FILE=/run/secrets/berth/token PYTHONUNBUFFERED=1
 USER agent
-# TERM lets its tasks end first: give it the time that they may take.
+# TERM lets its tasks end first: give it the time that they may take, and say it in BERTH_AGENT_END_WITHIN. As process 1 it is its own init.
 STOPSIGNAL SIGTERM
 CMD ["python3", "/berth-agent.pyz"]

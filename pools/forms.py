@@ -31,7 +31,8 @@ CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 PATHS = (
     "group", "description", "placement", "members.min", "members.max", "lease.acknowledge", "lease.heartbeat", "lease.hold",
     "liveness.heartbeat", "liveness.lost", "priority.max", "drain.limit", "provider", "approval.needed", "approval.own", "approval.expires",
-    "approval.notice", "approval.hold", "task.timeout", "task.cpu", "task.memory", "task.log", "task.plan", "task.binary",
+    "approval.notice", "approval.hold", "task.timeout", "task.stop_timeout", "task.cpu", "task.memory", "task.log", "task.plan",
+    "task.binary",
 )  # fmt: skip
 NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
@@ -127,6 +128,7 @@ SECTIONS = (
         "Tasks",
         (
             Field("task.timeout", "A step takes at most", help="Like 1h"),
+            Field("task.stop_timeout", "An ended apply has", help="Like 10m, to finish what it began, before it is killed"),
             Field("task.cpu", "CPU time at most", help="Like 10m"),
             Field("task.memory", "Memory at most", help="Like 2GB"),
             Field("task.log", "Log kept", help="Like 8MB: its head and its tail"),

@@ -53,6 +53,7 @@ DEFAULT_MAX_MEMBERS = 10
 MOST_MEMBERS = 100_000
 DEFAULT_LOST = 10 * MINUTE
 DEFAULT_DRAIN = 10 * MINUTE
+STOP_MARGIN = 1 * MINUTE  # to terminate and kill what does not obey its SIGINT, and to report
 AGENT_HEARTBEAT = 2 * MINUTE
 AGENT_SLOTS = ("any", "plan", "plan")
 TASK_KINDS = {kind for kinds in layouts.TASKS.values() for kind in kinds}
@@ -202,6 +203,7 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     if has_agents and liveness is None:  # an agent that fell silent may still be at work: somebody has to notice
         liveness = Liveness(AGENT_HEARTBEAT)
     task = read_task(given.get("task"), at(where, "task"), faults)
+    _check_stop_timeout(task.stop_timeout, options, at(where, "provider"), providers.get(provider), faults)
     approval = read_approval(given.get("approval"), at(where, "approval"), faults)
     scaling = _read_scaling(given.get("scaling"), at(where, "scaling"), members, provider, providers.get(provider), faults)
     if members.labels and scaling is None:
@@ -222,6 +224,14 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
         top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, approval=approval, task=task,
         scaling=scaling, member_labels=members.labels, roll=roll,
     ), []  # fmt: skip
+
+
+def _check_stop_timeout(seconds: float, options: Mapping[str, Any], where: str, reader: OptionReader | None, faults: Faults) -> None:
+    """Where the provider kills a member after some time, an apply that is ended needs to be done before. What is stored is not checked."""
+    field_of, most = getattr(reader, "stop_limit", lambda options: ("", None))(options)
+    if most is not None and most < seconds + STOP_MARGIN:
+        what = f"A member has {format_duration(most)} to end, and an apply may need {format_duration(seconds)} (task.stop_timeout)."
+        faults.add(at(where, field_of), what, f"Give {format_duration(seconds + STOP_MARGIN)} at least, or shorten task.stop_timeout.")
 
 
 def _read_scaling(

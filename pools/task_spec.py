@@ -9,9 +9,9 @@ from pools.durations import format_duration
 from pools.fields import Faults, Texts, at, read_duration, read_mapping, read_texts, shown
 from pools.sizes import format_size, parse_size
 
-FIELDS = ("timeout", "log", "plan", "env", "git", "cpu", "memory", "binary")
+FIELDS = ("timeout", "stop_timeout", "log", "plan", "env", "git", "cpu", "memory", "binary")
 kB, MB, GB = 10**3, 10**6, 10**9  # noqa: N816  (as they are written)
-SECOND, HOUR, DAY = 1.0, 3600.0, 86400.0
+SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::\d{1,5})?")
@@ -25,6 +25,7 @@ OURS = "BERTH_"
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
     timeout: float = HOUR  # seconds a step may run; a claim may ask for less
+    stop_timeout: float = 10 * MINUTE  # seconds from SIGINT to TERM for an apply that is ended: it finishes what it began
     log: int = 8 * MB  # bytes of a step's log that are kept: its head and its tail
     plan: int = 32 * MB  # bytes of a saved plan, and of its JSON
     env: Mapping[str, str] = field(default_factory=dict)  # for every task of the pool; secrets stand elsewhere, sealed
@@ -36,6 +37,7 @@ class TaskSpec:
     def as_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {
             "timeout": format_duration(self.timeout),
+            "stop_timeout": format_duration(self.stop_timeout),
             "log": format_size(self.log),
             "plan": format_size(self.plan),
             "binary": self.binary,
@@ -61,6 +63,7 @@ def read_task(value: Any, where: str, faults: Faults) -> TaskSpec:
     git = read_mapping(given.get("git") or {}, at(where, "git"), ("hosts",), faults)
     return TaskSpec(
         timeout=read_duration(given, where, "timeout", faults, SECOND, DAY, DEFAULT.timeout) or DEFAULT.timeout,
+        stop_timeout=read_duration(given, where, "stop_timeout", faults, SECOND, DAY, DEFAULT.stop_timeout) or DEFAULT.stop_timeout,
         log=read_size(given, where, "log", faults, 64 * kB, GB, DEFAULT.log) or DEFAULT.log,
         plan=read_size(given, where, "plan", faults, 64 * kB, 256 * MB, DEFAULT.plan) or DEFAULT.plan,
         env=read_env(given.get("env"), at(where, "env"), faults),

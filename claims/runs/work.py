@@ -122,6 +122,7 @@ def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
         "env": {**spec.task.env, **(body.get("env") or {})},
         "secrets": read_secrets(agent.pool_id, body.get("secrets") or ()),
         "timeout_s": spec.task.timeout if asked is None else min(asked, spec.task.timeout),
+        "stop_timeout_s": spec.task.stop_timeout,
         "limits": limits,
         "git_hosts": list(spec.task.git_hosts),
         "plan": plan_of(hold),

@@ -150,6 +150,11 @@ class Provider(ABC):
         """Validate what stands under `provider:`; answer it in canonical form, as JSON. Pure."""
         return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
 
+    @classmethod
+    def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
+        """After how many seconds a member that is told to end is killed, and the option that says so. None: never."""
+        return "", None
+
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
         """Asked before a pool is made or changed, outside transactions: what its configuration would certainly meet outside, each fault
         at its field, like `provider.template.image`. Who does not answer says nothing about the configuration."""
@@ -245,6 +250,9 @@ class Reader:
     @property
     def is_owner(self) -> bool:
         return self.provider.is_owner
+
+    def stop_limit(self, options: Mapping[str, Any]) -> tuple[str, float | None]:
+        return self.provider.stop_limit(options)
 
     @property
     def policies(self) -> Mapping[str, Any]:

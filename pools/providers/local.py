@@ -33,7 +33,8 @@ REMOVER = "slots.agent.folders"  # likewise
 FOLDER = "agents"
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
-SWEEP = 40.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
+SWEEP = 50.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
+STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an apply that was interrupted
 REMOVAL = 60.0  # seconds for what plain removal leaves; what is done by then stays done
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
@@ -153,6 +154,8 @@ def end_leftovers(folder: Path, process: Process | None) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ProviderError(f"What was started in {folder} does not end within {SWEEP:.0f} s.") from None
+    if done.returncode == STILL_ENDING:
+        raise ProviderError(done.stderr.strip()[-300:])
     if done.returncode:
         raise ProviderError(f"What was started in {folder} does not end: {done.stderr.strip()[-300:] or done.returncode}")
 

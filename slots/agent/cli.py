@@ -16,10 +16,12 @@ from typing import Any, Callable, Sequence
 from .client import Client
 from .errors import Unusable
 from .folders import choose_base, is_open
+from .init import Init
 from .isolation import Isolation, why_not
 from .journal import Journal
+from .leftovers import Leftovers
 from .loop import Agent
-from .processes import children, end_all
+from .processes import children
 from .runner import Context
 from .state import State
 from .users import TaskUsers, end_strays
@@ -28,6 +30,8 @@ from .version import name_version
 TOKEN = re.compile(r"[\x21-\x7e]{8,1000}\Z")
 STRAY_GRACE = 5.0  # who let go of its mark; a sweep may take 40 s in all
 SWEEP_GRACE = 10.0
+SWEEP_WAIT = 5.0
+STILL_ENDING = 5  # exit code
 
 
 def build_parser(prog: str = "berth-agent") -> argparse.ArgumentParser:
@@ -70,7 +74,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--give-up", type=float, default=600, metavar="SECONDS", help="end (3) when the token is refused this long and nothing runs"
     )
+    parser.add_argument(
+        "--end-within",
+        type=float,
+        default=read_seconds("BERTH_AGENT_END_WITHIN"),
+        metavar="SECONDS",
+        help="end this long after TERM at the latest: tasks that still run are interrupted in time for that (or BERTH_AGENT_END_WITHIN)",
+    )
     parser.add_argument("--sweep", action="store_true", help="only end the processes that a dead agent of this state folder left")
+    parser.add_argument(
+        "--sweep-wait",
+        type=float,
+        default=SWEEP_WAIT,
+        metavar="SECONDS",
+        help="with --sweep: exit with 5 when a program that was interrupted needs longer than this to finish what it began",
+    )
+
+
+def read_seconds(name: str) -> float:
+    """0: nothing is said."""
+    try:
+        return max(0.0, float(os.environ.get(name) or 0))
+    except ValueError:
+        return 0.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,13 +104,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(options: Any) -> int:
+    if os.getpid() == 1 and not options.sweep:
+        code = Init().split()
+        if code is not None:
+            return code
     journal = Journal()
     try:
         if not options.state:
             raise Unusable("Give the agent a folder of its own in --state.")
         state = State(Path(options.state).absolute())
         if options.sweep:
-            return sweep(state)
+            return sweep(state, options.sweep_wait)
         if not options.url:
             raise Unusable("Give the address of the Berth server in --url.")
         client = Client(options.url, token_reader(options.token_file), options.ca_file)
@@ -107,7 +137,7 @@ def start(options: Any) -> int:
         signal.signal(number, lambda number, frame: inbox.put(("signal", int(number))))
     children.adopt()
     journal.note("starts", version=name_version(), url=options.url, state=state.folder, work=base)
-    return Agent(context, options.exit_when_away, options.give_up, inbox).run()
+    return Agent(context, options.exit_when_away, options.give_up, inbox, options.end_within).run()
 
 
 def read_isolation(options: Any, state: State, base: Path) -> Isolation | None:
@@ -122,10 +152,18 @@ def read_isolation(options: Any, state: State, base: Path) -> Isolation | None:
     return Isolation(tuple(hidden), tuple(options.writable))
 
 
-def sweep(state: State) -> int:
-    state.lock()
+def sweep(state: State, wait_s: float = SWEEP_WAIT) -> int:
     """Ends what is left. Folders stay: plans wait in them, and what is not yet reported; whoever removes the state removes them, too."""
-    is_clean = end_all(None, f".{state.identify()}", SWEEP_GRACE)
+    state.lock()
+    state.load()
+    leftovers = Leftovers(state, state.identify())
+    leftovers.find()
+    is_clean = leftovers.end_others(SWEEP_GRACE)
+    still = [record.name for record in leftovers.wait(wait_s)]
+    if still:
+        names = ", ".join(still)
+        sys.stderr.write(f"berth-agent: {names} was interrupted and has not finished what it began yet. Try again later.\n")
+        return STILL_ENDING
     return 0 if end_strays(STRAY_GRACE) and is_clean else 1
 
 

@@ -1,27 +1,25 @@
-"""Runs the programs of one task: one after the other, each in a session of its own, watched until nothing of it is left."""
+"""Runs the programs of one task: one after the other, each below a reaper of its own, watched until nothing of it is left."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import pkgutil
 import select
 import signal
-import subprocess
-import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable
+from typing import Any
 
 from .environment import task_environment
-from .errors import Stopped, TaskFailed
+from .errors import AgentError, Stopped, TaskFailed
 from .folders import Folder
 from .isolation import Isolation
 from .masking import as_bytes, mask_text, sort_secrets, spell
-from .processes import MARK, children, end_all, has_ended, list_tree, started_at, who_is_left
+from .processes import MARK, children, end_all, started_at, who_is_left
+from .program import Program
 from .spool import Spool
 from .state import RUNNING, Record, State
 from .users import User
@@ -31,9 +29,8 @@ PIECE = 1 << 16
 TAIL = 1 << 16
 LOOK_MS = 200
 DRAIN = 2.0  # for what is left in the pipe once nobody can write to it
-START = 20.0  # for a program to begin
+SHORT_WAIT = 60.0  # seconds from SIGINT to TERM for what is no apply
 CPU_GRACE = 5
-NOT_FOUND, NOT_ALLOWED = 2, 13  # errno
 MOST_SPELLED = 100  # values that are also masked as programs write them for others: each costs dozens of searches
 
 
@@ -122,88 +119,52 @@ class Job:
                 if stdout_to
                 else None
             )
-            process, pipe, go, said = self._prepare(stack, target)
-            self._write_down(process, stage)
+            program = Program(target, [self.user.lock] if self.user and self.user.lock >= 0 else [])
+            stack.callback(program.close)
+            self._write_down(program, stage)
+            wait_s = self._wait_of(stage)
             order = {
                 "argv": argv,
                 "env": {**self.environment, **(env or {})},
                 "cwd": str(cwd or self.cwd),
                 "uid": self.user.uid if self.user else None,
                 "gid": self.user.gid if self.user else None,
-                "parent": os.getpid(),
                 "view": self._view(argv[0], {**self.environment, **(env or {})}),
+                "users": sorted(self._users),
                 "limits": self._limits(),
+                "mark": self.mark,
+                "wait_s": wait_s,
+                "grace_s": self.grace,
+                "secrets": [secret.decode("latin-1") for secret in self.secrets],
+                "log": str(self.spool.folder),
             }
             try:
-                with os.fdopen(go, "wb") as stream:
-                    stream.write(json.dumps(order).encode() + b"\n")
-                self._check_begin(said, argv[0])
-                self._watch(process, pipe, stdout_to, most)
+                program.begin(order)
+                why = self._watch(program, wait_s, stdout_to, most)
             except OSError as error:
                 raise TaskFailed("killed", f"The agent cannot run it: {error}.") from error
             finally:
-                is_clean = self._end(process, pipe, self._grace_left(process))
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(5)
-                    children.forget(process.pid)
-                if not is_clean:
-                    self._note_left(process)
-            return self._judge(process.returncode)
+                self._end_what_is_left(program, wait_s)
+            if why is not None:
+                raise why
+            return self._judge(program.code)
 
     def shell(self, command: str, stage: str, env: dict[str, str]) -> int:
         return self.run(["/bin/sh", "-c", command], stage, env)
 
-    def _prepare(self, stack: contextlib.ExitStack, target: IO[bytes] | None) -> tuple[subprocess.Popen[bytes], int, int, int]:
-        ready, go = os.pipe()
-        said, saying = os.pipe()
-        pipe, out = os.pipe()
-        stack.callback(os.close, pipe)
-        stack.callback(os.close, said)
-        try:
-            process = children.start(
-                [sys.executable, "-I", "-S", "-c", launcher_text(), str(ready), str(saying)],
-                stdin=subprocess.DEVNULL,
-                stdout=target or out,
-                stderr=out,
-                pass_fds=(ready, saying),
-                cwd="/",
-                env={MARK: self.mark, "PATH": os.environ.get("PATH", os.defpath)},
-            )
-        except OSError as error:
-            os.close(go)
-            raise TaskFailed("killed", f"The agent cannot start a process: {error.strerror}.") from error
-        finally:
-            for handle in (ready, saying, out):
-                os.close(handle)
-        return process, pipe, go, said
+    def _wait_of(self, stage: str) -> float:
+        """Seconds that a program has from its SIGINT on. Only an apply leaves something half done outside."""
+        return self.work.stop_timeout_s if stage == "apply" else min(self.work.stop_timeout_s, SHORT_WAIT)
 
-    def _write_down(self, process: subprocess.Popen[bytes], stage: str) -> None:
+    def _write_down(self, program: Program, stage: str) -> None:
         """Before the program may begin: an agent that dies from here on knows that it ran, and where."""
+        process = program.process
         self.record.phase, self.record.stage = RUNNING, stage
         self.record.pid, self.record.pid_start = process.pid, started_at(process.pid)
         try:
             self.state.save(self.record)
         except OSError as error:
-            process.kill()
-            process.wait()
-            children.forget(process.pid)
             raise TaskFailed("disk_full", f"The agent's disk takes no more: {error.strerror}.") from error
-
-    def _check_begin(self, said: int, name: str) -> None:
-        ready = select.poll()
-        ready.register(said, select.POLLIN | select.POLLHUP)
-        data = os.read(said, 4096) if ready.poll(START * 1000) else b""
-        if not data:
-            return  # closed: the program took the launcher's place
-        number, text = json.loads(data)
-        reason = (
-            "is not on this agent"
-            if number == NOT_FOUND
-            else "may not be run by the task's user"
-            if number == NOT_ALLOWED
-            else f"does not start: {text}"
-        )
-        raise TaskFailed("command_not_found", f"{name} {reason}.", 127)
 
     def _view(self, program: str, env: dict[str, str]) -> dict[str, Any] | None:
         """What the program sees of this machine; None: all of it."""
@@ -221,50 +182,69 @@ class Job:
             limits.append(("RLIMIT_AS", self.work.memory_bytes + (4 << 30), self.work.memory_bytes + (4 << 30)))
         return limits
 
-    def _watch(self, process: subprocess.Popen[bytes], pipe: int, stdout_to: Path | None, most: int) -> None:
+    def _watch(self, program: Program, wait_s: float, stdout_to: Path | None, most: int) -> AgentError | None:
+        """Until the program has ended, with all that it started. Returns why it was made to end."""
         ready = select.poll()
-        ready.register(pipe, select.POLLIN | select.POLLHUP)
-        ready.register(self.stop.ear, select.POLLIN)
-        os.set_blocking(pipe, False)
-        is_open, drain_until = True, 0.0
-        while is_open or not has_ended(process):
-            now = time.monotonic()
-            self.check_time()
-            if most and stdout_to and stdout_to.stat().st_size > most:
-                raise TaskFailed("plan_too_large", f"The plan as JSON has more than {most:,} bytes.")
-            if drain_until and now > drain_until:
-                return
+        for handle in (program.output, program.said, self.stop.ear):
+            ready.register(handle, select.POLLIN | select.POLLHUP)
+        os.set_blocking(program.output, False)
+        why: AgentError | None = None
+        while not program.is_over:
+            if why is None:
+                why = self._why_end(stdout_to, most)
+                if why is not None:
+                    ready.unregister(self.stop.ear)  # it stays readable
+                    self._say_interrupted(why, wait_s)
+                    program.end(wait_s)
             readable = dict(ready.poll(LOOK_MS))
-            if pipe in readable:
-                data = read_some(pipe)
-                if data:
-                    self._take(data)
-                elif data is not None:
-                    ready.unregister(pipe)
-                    is_open = False
-            if not drain_until and has_ended(process):
-                self._end(process, pipe, self.grace)  # the background, too
-                drain_until = time.monotonic() + DRAIN
+            if program.output in readable and not self._read(program.output):
+                ready.unregister(program.output)
+            if program.said in readable or program.has_said_more:
+                program.hear(self._hear)
+        return why
 
-    def _end(self, process: subprocess.Popen[bytes], pipe: int, grace: float) -> bool:
-        """It and all that it started. Its number is its own until it is waited for."""
-        others = self._others(process)
-        return end_all(process.pid, self.mark, grace, pause=lambda seconds: self._listen(pipe, seconds), users=self._users, others=others)
+    def _why_end(self, stdout_to: Path | None, most: int) -> AgentError | None:
+        try:
+            self.check_time()
+        except (Stopped, TaskFailed) as error:
+            return error
+        if most and stdout_to and stdout_to.stat().st_size > most:
+            return TaskFailed("plan_too_large", f"The plan as JSON has more than {most:,} bytes.")
+        return None
+
+    def _say_interrupted(self, why: AgentError, wait_s: float) -> None:
+        said = str(why).rstrip(".")
+        self.say(f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish what it began.")
+
+    def _hear(self, heard: dict[str, Any]) -> None:
+        if heard.get("phase") == "terminating":
+            self.say("Berth: processes are left, which are terminated now.")
+
+    def _end_what_is_left(self, program: Program, wait_s: float) -> None:
+        """All of it, also where the reaper was killed; then what it has said last."""
+        if not program.is_over:
+            program.end(wait_s)
+        while not program.is_over:
+            self._listen(program.output, LOOK_MS / 1000)
+            program.hear(self._hear)
+        if program.left is None:
+            program.process.wait()
+            mark, users, others = self.mark, self._users, children.list_strays
+            is_clean = end_all(None, mark, self.grace, pause=partial(self._listen, program.output), users=users, others=others)
+            left = [] if is_clean else who_is_left(None, mark, users, others)
+            program.left = [(pid, started_at(pid)) for pid in left]
+        self._drain(program.output)
+        if program.left:
+            self._note_left(program.left)
 
     @property
     def _users(self) -> frozenset[int]:
         return frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
 
-    def _others(self, process: subprocess.Popen[bytes]) -> Callable[[], set[int]]:
-        """Below it, while its program lives; below us, of programs that have ended."""
-        return lambda: list_tree(process.pid) | children.list_strays()
-
-    def _note_left(self, process: subprocess.Popen[bytes]) -> None:
+    def _note_left(self, left: list[tuple[int, str]]) -> None:
         """Not even KILL ends them: they wait for a disk or a network that does not answer. Whoever needs the slot is told."""
-        left = who_is_left(process.pid, self.mark, self._users, self._others(process))
-        found = [(pid, started_at(pid)) for pid in left]
-        children.give_up(found)
-        self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, found)]
+        children.give_up(left)
+        self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, left)]
         self.say(f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until they are gone.")
 
     def _listen(self, pipe: int, seconds: float) -> None:
@@ -273,23 +253,34 @@ class Job:
         os.set_blocking(pipe, False)
         ready = select.poll()
         ready.register(pipe, select.POLLIN)
-        while True:
-            left = until - time.monotonic()
-            if left <= 0:
-                return
-            data = read_some(pipe) if ready.poll(left * 1000) else None
-            if data:
-                self._take(data)
-            else:
+        while (left := until - time.monotonic()) > 0:
+            if ready.poll(left * 1000) and not self._read(pipe):
                 time.sleep(max(0.0, until - time.monotonic()))
+
+    def _drain(self, pipe: int) -> None:
+        """What is left in the pipe. Where something cannot be ended, it holds the pipe open."""
+        until = time.monotonic() + DRAIN
+        os.set_blocking(pipe, False)
+        ready = select.poll()
+        ready.register(pipe, select.POLLIN)
+        while (left := until - time.monotonic()) > 0 and ready.poll(left * 1000):
+            if not self._read(pipe):
+                return
+
+    def _read(self, pipe: int) -> bool:
+        """False at the end."""
+        try:
+            data = os.read(pipe, PIECE)
+        except BlockingIOError:
+            return True
+        if data:
+            self._take(data)
+        return bool(data)
 
     def _take(self, data: bytes) -> None:
         self.output.update(data)
         self.tail = (self.tail + data)[-TAIL:]
         self.spool.write(data)
-
-    def _grace_left(self, process: subprocess.Popen[bytes]) -> float:
-        return min(self.grace, 1.0) if has_ended(process) else self.grace
 
     def _judge(self, code: int | None) -> int:
         self.stop.check()
@@ -307,19 +298,6 @@ class Job:
         return code
 
 
-def read_some(pipe: int) -> bytes | None:
-    """Empty at the end; None: nothing there now."""
-    try:
-        return os.read(pipe, PIECE)
-    except BlockingIOError:
-        return None
-
-
 def is_out_of_memory(tail: bytes) -> bool:
     text = tail[-8000:].lower()
     return any(sign in text for sign in (b"out of memory", b"cannot allocate memory", b"memoryerror", b"bad_alloc", b"std::bad_alloc"))
-
-
-def launcher_text() -> str:
-    data = [pkgutil.get_data(__package__, name) for name in ("isolation.py", "launcher.py")]
-    return "\n".join(text.decode() for text in data if text is not None)

@@ -1,25 +1,38 @@
-"""Becomes a task's process. Runs as `python -I -S -c <this text> <go> <said>` in a session of its own, before the task's program.
+"""Becomes a task's program: the last steps of its process, between fork and exec."""
 
-It waits for a line that says what to run: the agent has written down by then that this process exists. An agent that died before has run
-nothing. No imports beyond the standard library, none from the package.
-"""
+from __future__ import annotations
 
 import json
 import os
 import resource
 import signal
-import sys
 import warnings  # noqa: F401  (os.execvpe asks for it, when Python's own folder may be out of the user's reach)
+from typing import Any
 
-try:
-    import ctypes
-except ImportError:  # a Python built without it
-    ctypes = None  # type: ignore[assignment]
+from .isolation import View, enter
+from .processes import adopt_orphans
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+DEFAULTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGCHLD")
 
 
-def become(order):  # type: ignore[no-untyped-def]
+def launch(order: dict[str, Any], out: int, err: int, failed: int) -> None:
+    """Does not return. What keeps the program from starting is written to `failed`, which exec closes."""
+    try:
+        os.setsid()
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for name in DEFAULTS:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        become(order)
+        leave_out_shut(order["env"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
+    except BaseException as error:  # whatever it is, nothing after this runs in the child
+        os.write(failed, json.dumps([getattr(error, "errno", 0), str(error)]).encode())
+    finally:
+        os._exit(127)
+
+
+def become(order: dict[str, Any]) -> None:
     os.umask(0o077)
     for name, soft, hard in order["limits"]:
         number = getattr(resource, name, None)
@@ -37,42 +50,12 @@ def become(order):  # type: ignore[no-untyped-def]
         os.setgroups([])
         os.setgid(order["gid"])
         os.setuid(order["uid"])
-    try:
-        if ctypes is not None:
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what it lets go of stays below it
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # an agent that is killed takes its task along
-    except (AttributeError, OSError):
-        pass
-    if os.getppid() != order["parent"]:
-        os._exit(125)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    adopt_orphans()  # what it lets go of stays below it
     if order["view"] is not None:
-        enter(View.read(order["view"]), order["cwd"])  # type: ignore[name-defined]  # noqa: F821  (isolation.py stands before this text)
+        enter(View.read(order["view"]), order["cwd"])
 
 
-def leave_out_shut(env):  # type: ignore[no-untyped-def]
+def leave_out_shut(env: dict[str, str]) -> None:
     """A shell that looks into a folder it may not enter calls a program that is nowhere `Permission denied`."""
     folders = env.get("PATH", "").split(os.pathsep)
     env["PATH"] = os.pathsep.join(each for each in folders if os.access(each or os.curdir, os.X_OK)) or os.defpath
-
-
-def main():  # type: ignore[no-untyped-def]
-    go, said = int(sys.argv[1]), int(sys.argv[2])
-    os.set_inheritable(said, False)
-    with os.fdopen(go, "rb") as stream:
-        line = stream.readline()
-    if not line.endswith(b"\n"):
-        os._exit(125)
-    order = json.loads(line)
-    try:
-        become(order)  # type: ignore[no-untyped-call]
-        leave_out_shut(order["env"])  # type: ignore[no-untyped-call]
-        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
-    except Exception as error:
-        os.write(said, json.dumps([getattr(error, "errno", 0), str(error)]).encode())
-    os._exit(127)
-
-
-if __name__ == "__main__":
-    main()  # type: ignore[no-untyped-call]

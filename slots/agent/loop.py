@@ -15,6 +15,7 @@ from typing import Any, Callable
 from .errors import AgentError, Away, BadToken, Refused
 from .folders import base_elsewhere, remove
 from .journal import Journal
+from .leftovers import Leftovers
 from .made import name_platform
 from .poller import Poller
 from .processes import children, collect_orphans, end_all, list_marked, started_at
@@ -33,14 +34,16 @@ REFUSED_LONG = 60.0  # with a token that is refused, tasks go on this long: it m
 LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
 LONGEST_WORDS = 30.0  # for results whose reporting fails on this machine, which the next start does
 LEFT_OVER_GRACE = 10.0
+END_MARGIN = 20.0  # seconds to kill what does not even obey TERM, and for last words
 REPORT_AGAIN = 10.0  # until a result whose reporting failed on this machine is tried again
 LET_GO = 2  # further lists that do not name a folder either, until it is removed
 
 
 class Agent:
-    def __init__(self, context: Context, exit_when_away: float = 0, give_up: float = 600, inbox: Any = None) -> None:
+    def __init__(self, context: Context, exit_when_away: float = 0, give_up: float = 600, inbox: Any = None, end_within: float = 0) -> None:
         self.context = context
-        self.exit_when_away, self.give_up = exit_when_away, give_up
+        self.exit_when_away, self.give_up, self.end_within = exit_when_away, give_up, end_within
+        self.end_asked_at = 0.0
         self.inbox: queue.SimpleQueue[Any] = inbox or queue.SimpleQueue()
         self.runs: dict[tuple[int, int], Run] = {}
         self.lost: list[Record] = []
@@ -55,6 +58,7 @@ class Agent:
         self.is_ending = False
         self.is_away_since: float | None = time.monotonic()
         self.refused_since: float | None = None
+        self.leftovers = Leftovers(context.state, context.identity)
         self.poller = Poller(context, self.inbox.put, self.hello)
 
     @property
@@ -64,21 +68,36 @@ class Agent:
     # Start
 
     def recover(self) -> None:
-        """What an earlier start of this agent took on: what may still run is ended, what ended is reported, what began is lost."""
+        """What an earlier start of this agent took on: what a reaper still ends is left to it, what else may run is ended, what ended is
+        reported, what began is lost."""
         context = self.context
         for name in context.state.load():
             self.journal.error("unreadable, taken as lost", file=name)
-        if not end_all(None, f".{context.identity}", LEFT_OVER_GRACE):
+        self.leftovers.find()
+        if not self.leftovers.end_others(LEFT_OVER_GRACE):
             self.journal.error("processes of earlier tasks cannot be ended")
         for record in context.state.list_records():
             if record.phase == FINISHED:
                 self._report(record)
+            elif record in self.leftovers.ending:
+                self.journal.note("still ended by its reaper", run=record.name, stage=record.stage)
             elif record.phase != REPORTED:
-                record.status = record.fate
-                record.extra["rescued"] = rescue_state(context.state.folder, record)
-                self.lost.append(record)
-                self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
+                self._lose(record)
         self._try(self._sweep)
+
+    def _lose(self, record: Record) -> None:
+        """What became of it is known as far as this folder tells, and no further."""
+        record.status = record.fate
+        record.extra["rescued"] = rescue_state(self.context.state.folder, record)
+        self.lost.append(record)
+        self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
+
+    def _take_ended(self) -> None:
+        """Of an earlier start, too: its reaper has ended it meanwhile."""
+        for record in self.leftovers.take_ended():
+            end_all(None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE)
+            self._lose(record)
+            self.poller.say_hello()
 
     def _sweep(self) -> None:
         """Folders that no run here needs."""
@@ -97,6 +116,7 @@ class Agent:
             (run.record, "finished" if run.record.phase == FINISHED else "running") for run in list(self.runs.values()) if not run.is_done
         ]
         told += [(record, "finished") for _, record in list(self.unreported.values()) if record.phase == FINISHED]
+        told += [(record, "running") for record in self.leftovers.ending]
         lost = list(self.lost)
         runs = [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": status} for one, status in told]
         runs += [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": one.status} for one in lost]
@@ -139,7 +159,7 @@ class Agent:
             code = self._try(self._hear, message)
             if code is not None:
                 return self._leave(code, says_goodbye=False)
-            for step in (self._reap, self._report_again, self._reconcile, self._let_go, self._collect):
+            for step in (self._reap, self._take_ended, self._end_in_time, self._report_again, self._reconcile, self._let_go, self._collect):
                 self._try(step)
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
@@ -187,6 +207,7 @@ class Agent:
         if not self.is_ending:
             self.journal.note("ends when its tasks have ended", signal=number, running=len(self.runs))
             self.is_ending = self.poller.is_ending = True
+            self.end_asked_at = time.monotonic()
             if number != 2:  # SIGINT does not wait
                 self._give_up_unbegun()
                 return
@@ -197,6 +218,15 @@ class Agent:
             if run.is_executing and not run.stop.event.is_set():
                 self.journal.note("ended here", run=run.record.name, why=why)
                 run.stop.tell(why, is_quit=True)
+
+    def _end_in_time(self) -> None:
+        """Whoever sent TERM kills everything after `end_within`: what still runs is interrupted early enough to finish what it began."""
+        if not self.is_ending or not self.end_within:
+            return
+        left = self.end_asked_at + self.end_within - time.monotonic()
+        for run in list(self.runs.values()):
+            if run.is_executing and left < run.stop_timeout_s + self.context.grace_s + END_MARGIN:
+                run.stop.tell("the agent has to end", is_quit=True)
 
     def _give_up_unbegun(self) -> None:
         """A task that has not begun needs the server to begin, and the server may stay away for ever."""
@@ -286,7 +316,7 @@ class Agent:
 
     def _is_left(self, stop: Stop) -> bool:
         """Something of it that could not be ended: its slot is not free before that has gone."""
-        if list_marked(f".{stop.generation}.{self.context.identity}"):
+        if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
             return True
         known = [record for record in self.context.state.list_records() if (record.slot, record.generation) == (stop.slot, stop.generation)]
         return any(started_at(pid) == since != "" for record in known for pid, since in record.extra.get("left") or ())

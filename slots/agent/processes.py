@@ -21,6 +21,7 @@ PR_SET_CHILD_SUBREAPER = 36
 MARK = "BERTH_RUN"
 PROC = Path("/proc")
 LOOK_EVERY = 0.05
+SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "mksh", "zsh")
 KILLING = 5.0  # seconds; it may be stopped by those it is to kill
 BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
 KILL = f"{BECOME}; os.getuid() == os.geteuid() == u > 999 and os.kill(-1, 9)"  # all of that user, at once, and never of root
@@ -43,9 +44,9 @@ class Children:
         self.is_adopting = os.getpid() == 1
 
     def adopt(self) -> None:
-        """What a task lets go of comes back to its program, and after that to us, whatever session or environment it has by then."""
-        with contextlib.suppress(AttributeError, OSError):
-            self.is_adopting = self.is_adopting or (ctypes is not None and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        """What a task lets go of comes back to its program, then to its reaper, and after that to us, whatever session or environment
+        it has by then."""
+        self.is_adopting = adopt_orphans() or self.is_adopting
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         with self.guard:  # nobody looks between its first moment and our knowing it
@@ -78,6 +79,47 @@ class Children:
 
 
 children = Children()
+
+
+def adopt_orphans() -> bool:
+    """Descendants whose parents have ended become children of this process. False: the system has no such call."""
+    if ctypes is None:
+        return False
+    try:
+        return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
+def list_children(parent: int) -> set[int]:
+    return {pid for pid, (known, _) in read_parents().items() if known == parent}
+
+
+def list_dead_children() -> set[int]:
+    """Children of this process that have ended and were not waited for."""
+    dead = set()
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
+            fields = stat[stat.rindex(b")") + 2 :].split()
+            if fields[0] == b"Z" and int(fields[1]) == os.getpid():
+                dead.add(int(entry.name))
+    return dead
+
+
+def ignores_interrupt(pid: int) -> bool:
+    """Whether SIGINT would have no effect, as on what a shell starts in the background."""
+    try:
+        status = (PROC / str(pid) / "status").read_bytes()
+    except OSError:
+        return False
+    ignored = next((line.split()[1] for line in status.splitlines() if line.startswith(b"SigIgn:")), b"0")
+    return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
+
+
+def is_shell(pid: int) -> bool:
+    """By its program: a script's own name is no help."""
+    return os.path.realpath(str(PROC / str(pid) / "exe")).rpartition("/")[2] in SHELLS
 
 
 def list_tree(root: int) -> set[int]:
@@ -207,13 +249,7 @@ def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
 
     Only those seen dead before, and never one that a run waits for. Returns the dead ones of now.
     """
-    dead = set()
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):
-            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
-            fields = stat[stat.rindex(b")") + 2 :].split()
-            if fields[0] == b"Z" and int(fields[1]) == os.getpid():
-                dead.add(int(entry.name))
+    dead = list_dead_children()
     for pid in (dead & seen) - own:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -227,9 +263,14 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     if process.returncode is not None:
         return True
     try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return has_child_ended(process.pid)
     except ChildProcessError:
         return process.poll() is not None
+
+
+def has_child_ended(pid: int) -> bool:
+    """Without collecting it: its number is not given out again."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def is_group_there(group: int) -> bool:

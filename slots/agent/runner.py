@@ -58,6 +58,7 @@ class Run(threading.Thread):
         self.context, self.record, self.order = context, record, order
         self.stop = Stop()
         self.is_executing = order is not None
+        self.stop_timeout_s = 0.0
         self.is_done = False
         self.mark = f"{record.claim}.{record.generation}.{context.identity}"
 
@@ -84,6 +85,7 @@ class Run(threading.Thread):
         work = self._begin(order)
         if work is None:
             return
+        self.stop_timeout_s = work.stop_timeout_s
         self.record.phase = LAUNCHING
         self.context.state.save(self.record)
         user = self.context.users.take()

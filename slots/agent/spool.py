@@ -62,13 +62,13 @@ class Spool:
         self.gap = int((folder / "ended").read_text() or 0) if self.is_ended else 0
 
     @classmethod
-    def again(cls, folder: Path) -> Spool:
+    def again(cls, folder: Path, masker: Masker | None = None) -> Spool:
         """As an earlier start of the agent, or the thread that wrote it, left it."""
         try:
             head_bytes, tail_bytes = map(int, (folder / "limits").read_text().split())
         except (OSError, ValueError):
             head_bytes, tail_bytes = 1 << 62, 1
-        return cls(folder, head_bytes, tail_bytes)
+        return cls(folder, head_bytes, tail_bytes, masker)
 
     # Writing
 

@@ -26,6 +26,7 @@ class User(NamedTuple):
     uid: int
     gid: int
     is_its_own: bool = False  # one task's, while it runs: all that this user has is the task's
+    lock: int = -1  # held as long as it is, also by reapers that outlive the agent
 
 
 class TaskUsers:
@@ -62,7 +63,7 @@ class TaskUsers:
                 if not any(list_owned((number,))):  # left by an agent that died, or in a container with an agent of its own
                     kill_user(number)  # whoever forks too fast to be seen
                     self.taken[number] = handle
-                    return User(number, number, is_its_own=True)
+                    return User(number, number, is_its_own=True, lock=handle)
                 os.close(handle)
         raise Unusable(f"No user is free for a task: all numbers from {FIRST} to {LAST} are taken.")
 

@@ -100,6 +100,7 @@ class Work:
     git_hosts: tuple[str, ...]
     missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
     plan: SavedPlan | None = field(default=None)
+    stop_timeout_s: float = 600.0  # from SIGINT to TERM, for an apply
 
 
 def read_orders(body: dict[str, Any]) -> Orders:
@@ -182,6 +183,7 @@ def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
         git_hosts=tuple(str(host) for host in body.get("git_hosts") or () if isinstance(host, str)),
         missing=tuple(name for name, value in mapping(body, "secrets").items() if value is None),
         plan=read_saved_plan(body.get("plan")),
+        stop_timeout_s=number(body, "stop_timeout_s", 600, 0, 86400),
     )
 
 

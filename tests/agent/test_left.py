@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slots.agent import launcher, processes
+from slots.agent import processes
 
 from .conftest import Agent, until
 from .server import Server
@@ -107,7 +107,3 @@ def test_who_adopts_nobody_takes_nobody_else_s_child_for_a_task_s() -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as somebody_else:
         assert processes.Children().list_strays() == set()
         somebody_else.kill()
-
-
-def test_both_speak_of_the_same_call() -> None:
-    assert launcher.PR_SET_CHILD_SUBREAPER == processes.PR_SET_CHILD_SUBREAPER

@@ -1,5 +1,7 @@
 """The server, or the one who runs the agent, ends tasks."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -7,16 +9,17 @@ from collections.abc import Callable
 
 import pytest
 
-from slots.agent.processes import collect_orphans, list_marked
+from slots.agent.processes import collect_orphans, list_marked, started_at
 
 from .conftest import Agent, until
 from .server import TOKEN, Server
 from .test_kills import mark
 
 
-def test_cancel_asks_first_and_then_kills_the_whole_group(server: Server, agent: Agent) -> None:
-    command = "trap 'echo asked' TERM; echo begun; (trap '' TERM; while :; do sleep 0.1; done) & while :; do sleep 0.1; done"
-    server.order(1, 10, commands={"plan": command})
+def test_cancel_interrupts_then_terminates_then_kills_the_whole_group(server: Server, agent: Agent) -> None:
+    traps = "trap 'echo interrupted' INT; trap 'echo terminated' TERM"
+    command = f"{traps}; echo begun; (trap '' TERM; while :; do sleep 0.1; done) & while :; do sleep 0.1; done"
+    server.order(1, 10, commands={"plan": command}, stop_timeout_s=1)
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
     server.wait(lambda: server.stopped)
@@ -24,7 +27,44 @@ def test_cancel_asks_first_and_then_kills_the_whole_group(server: Server, agent:
     assert list_marked(mark(agent)) == []
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("cancelled", "killed")
-    assert "asked" in server.log(1, 10)  # what it says at its end is kept
+    said = server.log(1, 10)  # what it says at its end is kept
+    assert said.count("interrupted\n") == 1 and said.index("interrupted\n") < said.index("terminated\n")
+
+
+def test_cancel_waits_for_what_an_interrupted_program_finishes(server: Server, agent: Agent) -> None:
+    gate = agent.folder / "gate"
+    traps = "trap 'echo interrupted; is_last=yes' INT; trap 'echo terminated' TERM"
+    command = f"{traps}; echo begun; while ! test -e {gate} || test -z $is_last; do sleep 0.1; done; echo finished"
+    server.order(1, 10, commands={"plan": command})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    server.cancel(1, 10)
+    server.wait(lambda: "interrupted\n" in server.log(1, 10))
+    assert (1, 10) not in server.stopped
+    gate.touch()
+    server.wait(lambda: (1, 10) in server.stopped)
+    assert server.result(1, 10)["outcome"] == "cancelled"
+    assert server.log(1, 10).count("interrupted\n") == 1
+    assert "finished" in server.log(1, 10) and "terminated" not in server.log(1, 10)
+
+
+def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(server: Server, agent: Agent) -> None:
+    """A shell lets its background ignore SIGINT: it would use up all the time that the program has."""
+    server.order(1, 10, commands={"plan": "echo begun; sleep 300 & sleep 300"}, stop_timeout_s=600)
+    server.wait(lambda: "begun" in server.log(1, 10))
+    server.cancel(1, 10)
+    assert server.result(1, 10)["outcome"] == "cancelled"
+    assert list_marked(mark(agent)) == []
+
+
+def test_a_program_whose_reaper_is_killed_is_ended(server: Server, agent: Agent) -> None:
+    server.order(1, 10, commands={"plan": f"env -i sh -c 'echo $$ > {agent.folder}/pid; sleep 300'; echo begun; sleep 300"})
+    until(lambda: (agent.folder / "pid").exists() and (agent.folder / "pid").read_text())
+    record = json.loads((agent.state / "runs" / "1-10.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("failed", "killed")
+    assert list_marked(mark(agent)) == []
+    until(lambda: not started_at(int((agent.folder / "pid").read_text())))
 
 
 def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Agent) -> None:

@@ -157,7 +157,7 @@ def rescued(folder: Path) -> list[str]:
 
 def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(fake: Fake, server: Server, tmp_path: Path) -> None:
     planned = fake.run()
-    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' TERM; while true; do sleep 0.1; done")
+    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT; while true; do sleep 0.1; done")
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan, timeout_s=2)
     assert (result["outcome"], result["code"]) == ("failed", "timeout")
@@ -167,7 +167,7 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_tim
 
 def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fake: Fake, server: Server, tmp_path: Path) -> None:
     planned = fake.run()
-    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' TERM; echo applying; while true; do sleep 0.1; done")
+    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT; echo applying; while true; do sleep 0.1; done")
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
     server.wait(lambda: "applying" in server.log(1, 11))

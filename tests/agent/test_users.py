@@ -95,6 +95,27 @@ def test_a_program_is_looked_for_as_the_user_of_the_task(server: Server, start_a
 
 
 @needs_root
+def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_ends(
+    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+) -> None:
+    agent = start_agent("--task-user", "auto")
+    told = "trap 'echo interrupted; is_last=yes' INT"
+    server.order(
+        1, 10, commands={"plan": f"{told}; pwd; while ! test -e gate || test -z $is_last; do sleep 0.1; done; echo finished > end"}
+    )
+    source = Path(server.wait(lambda: server.log(1, 10).strip()))
+    agent.kill()
+    until(lambda: "interrupted\n" in (agent.state / "spool" / "1-10" / "head").read_text())
+    agent.start()
+    server.wait(lambda: len(server.hellos) == 2)
+    assert [run["status"] for run in server.hellos[1]["runs"]] == ["running"]
+    (source / "gate").touch()
+    server.wait(lambda: [run["status"] for run in server.hellos[-1]["runs"]] == ["lost"])
+    server.wait(lambda: "interrupted" in server.log(1, 10))
+    assert "terminated" not in server.log(1, 10)
+
+
+@needs_root
 def test_a_machine_that_lets_nobody_become_another(monkeypatch: pytest.MonkeyPatch) -> None:
     TaskUsers("auto").check()
     monkeypatch.setattr(users, "BECOME", "raise PermissionError(1, 'Operation not permitted')")

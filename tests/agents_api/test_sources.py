@@ -308,7 +308,10 @@ def test_a_claim_names_what_its_agent_fetches(pool: Pool, caller: Callers, agent
 def test_work_is_told_whole(pool: Pool, caller: Callers, agent: Agent) -> None:
     update_pool(pool_name=pool.name, config={
         "name": pool.name, "provider": "agents", "slots": ["any", "plan", "plan"], "members": {"max": 10},
-        "task": {"timeout": "10m", "env": {"TF_LOG": "INFO", "REGION": "eu"}, "git": {"hosts": ["git.example.com"]}, "memory": "1GB"},
+        "task": {
+            "timeout": "10m", "stop_timeout": "90s", "env": {"TF_LOG": "INFO", "REGION": "eu"}, "git": {"hosts": ["git.example.com"]},
+            "memory": "1GB",
+        },
     })  # fmt: skip
     run = {
         "executor": "terraform", "source": {"git": {"url": "https://git.example.com/net.git", "ref": "main", "path": "envs/prod"}},
@@ -319,6 +322,7 @@ def test_work_is_told_whole(pool: Pool, caller: Callers, agent: Agent) -> None:
     assert told["source"] == {"kind": "git", "url": "https://git.example.com/net.git", "ref": "main", "path": "envs/prod"}
     assert (told["executor"], told["step"], told["task"], told["binary"]) == ("terraform", "plan", "plan", "terraform")
     assert (told["env"], told["variables"], told["secrets"]) == ({"TF_LOG": "INFO", "REGION": "us"}, {"count": 3}, {"NONE": None})
+    assert told["stop_timeout_s"] == 90
     assert (told["timeout_s"], told["git_hosts"], told["limits"]["memory_bytes"]) == (600, ["git.example.com"], 10**9)
     assert told["plan"] is None
 

@@ -129,3 +129,10 @@ def test_a_command_of_ones_own_is_taken_and_else_the_agent_is_fetched() -> None:
 def test_another_template_has_another_digest() -> None:
     assert template_digest(pool()) == template_digest(pool())
     assert template_digest(pool()) != template_digest(pool(grace=5))
+
+
+def test_agent_knows_when_its_pod_is_killed() -> None:
+    found = spec(grace=900)
+    env = {each["name"]: each["value"] for each in found["containers"][0]["env"]}
+    assert found["terminationGracePeriodSeconds"] == 900
+    assert env["BERTH_AGENT_END_WITHIN"] == "900"

@@ -1,5 +1,6 @@
 """What stands under `provider:` of a pool of pods: every fault at once with its field, and one form for all ways to say the same."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from pools.fields import Faults
 from pools.providers.base import option_readers
 from pools.providers.kubernetes.options import amount_of, read_options
-from pools.spec import parse_pool
+from pools.selectors import read_stored
+from pools.spec import parse_pool, read_pool
 from project.kernel.errors import Invalid
 
 TEMPLATE: dict[str, Any] = {"image": "registry.example:5000/team/agent:1.4"}
@@ -145,3 +147,18 @@ def test_a_pool_of_pods_is_a_pool_with_agents() -> None:
     with pytest.raises(Invalid) as caught:
         parse_pool({"name": "infra", "provider": "kubernetes"}, option_readers())
     assert [e.field for e in caught.value.fields] == ["provider.template"]
+
+
+@pytest.mark.parametrize(
+    ("grace", "stop_timeout", "is_enough"), [("11m", "10m", True), ("10m", "10m", False), ("1h", "59m", True), (5, "10m", False)]
+)
+def test_pod_lives_longer_than_an_apply_that_is_ended_needs(grace: Any, stop_timeout: str, is_enough: bool) -> None:
+    options = {"kind": "kubernetes", "template": {**TEMPLATE, "grace": grace}}
+    _, found = read_pool({"name": "lab", "provider": options, "task": {"stop_timeout": stop_timeout}}, option_readers())
+    assert [fault.field for fault in found] == ([] if is_enough else ["provider.template.grace"])
+
+
+def test_stored_pool_with_a_short_grace_is_still_read() -> None:
+    """It was taken before this was looked at."""
+    stored = {"name": "lab", "provider": {"kind": "kubernetes", "template": {**TEMPLATE, "grace": 5}}, "slots": ["any"]}
+    assert read_stored("lab", json.dumps(stored)).options["template"]["grace"] == 5

@@ -52,6 +52,7 @@ def test_every_fault_is_named_at_once() -> None:
     found = faults_of(
         task={
             "timeout": 5,
+            "stop_timeout": "2d",
             "log": "8",
             "plan": "1GB",
             "cpu": "0s",
@@ -63,7 +64,7 @@ def test_every_fault_is_named_at_once() -> None:
         }
     )
     assert set(found) == {
-        *("task.timeout", "task.log", "task.plan", "task.cpu", "task.memory", "task.binary", "task.colour"),
+        *("task.timeout", "task.stop_timeout", "task.log", "task.plan", "task.cpu", "task.memory", "task.binary", "task.colour"),
         *("task.env.1X", "task.env.BERTH_X", "task.env.OK", "task.git.hosts[1]"),
     }
 
@@ -71,13 +72,14 @@ def test_every_fault_is_named_at_once() -> None:
 def test_what_is_understood_reads_to_itself() -> None:
     faults = Faults()
     given = {
-        "timeout": "30m", "log": "1MB", "plan": "64kB", "cpu": "10m", "memory": "2GB", "binary": "/opt/tofu/bin/tofu",
+        "timeout": "30m", "stop_timeout": "5m", "log": "1MB", "plan": "64kB", "cpu": "10m", "memory": "2GB", "binary": "/opt/tofu/bin/tofu",
         "env": {"TF_LOG": "INFO"}, "git": {"hosts": ["Git.Example.com", "*.example.org:8443"]},
     }  # fmt: skip
     spec = read_task(given, "task", faults)
     assert faults.found == []
     assert spec == TaskSpec(
-        timeout=1800.0, log=10**6, plan=64_000, env={"TF_LOG": "INFO"}, git_hosts=("git.example.com", "*.example.org:8443"),
+        timeout=1800.0, stop_timeout=300.0, log=10**6, plan=64_000, env={"TF_LOG": "INFO"},
+        git_hosts=("git.example.com", "*.example.org:8443"),
         cpu=600.0, memory=2 * 10**9, binary="/opt/tofu/bin/tofu",
     )  # fmt: skip
     assert read_task(spec.as_config(), "task", faults) == spec

@@ -38,6 +38,10 @@ class KubernetesProvider(Provider):
     def place_of(cls, options: Mapping[str, Any]) -> str:
         return f"kubernetes {options.get('context') or 'here'}"
 
+    @classmethod
+    def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
+        return "template.grace", (options.get("template") or {}).get("grace")
+
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         return needs_token(api_for(pool), pool, member)
 

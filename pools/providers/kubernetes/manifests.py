@@ -26,7 +26,7 @@ TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
 # What an agent of root needs to give each task a user of its own.
 ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
 # Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits for a server that is away. As process 1
-# it has to say itself what ends it, else the kernel ignores TERM; so it stays one process, in which the agent then has its own words.
+# it has to say itself what ends it, else the kernel ignores TERM. The agent then splits into an init, which stays process 1, and itself.
 FETCH = """\
 import os, runpy, shutil, signal, sys, time, urllib.request
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -137,7 +137,12 @@ def _container(template: Any, url: str) -> dict[str, Any]:
     capabilities: dict[str, Any] = {"drop": ["ALL"], **({"add": ROOT_NEEDS} if _is_root(template) else {})}
     env = {"HOME": STATE, **template.get("env", {})}
     # Ours come last: nothing of the template stands in for them.
-    env |= {"BERTH_URL": url, "BERTH_AGENT_TOKEN_FILE": f"{TOKENS}/{TOKEN_KEY}", "BERTH_AGENT_STATE": f"{STATE}/agent"}
+    env |= {
+        "BERTH_URL": url,
+        "BERTH_AGENT_TOKEN_FILE": f"{TOKENS}/{TOKEN_KEY}",
+        "BERTH_AGENT_STATE": f"{STATE}/agent",
+        "BERTH_AGENT_END_WITHIN": str(template.get("grace", DEFAULT_GRACE)),
+    }
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": template["image"],
