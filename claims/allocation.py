@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.metrics import BOUND
+from claims.metrics import BOUND, FAILED, WAITED
 from claims.policy import (
     HOLDERS_LEAVE,
     Head,
@@ -84,6 +84,11 @@ class Line:
     @property
     def is_whole(self) -> bool:
         return all(pool is not None and pool.state == "active" for pool in self.pools)
+
+    @property
+    def known_name(self) -> str:
+        """Of its first pool, "" while that does not exist: a label of metrics is never a caller's own word."""
+        return self.found[0].name if self.found else ""
 
     def head(self) -> Head:
         return Head(self.turn, self.shape, self.is_simple, self.tried)
@@ -294,14 +299,20 @@ class _Serving:
     def _bind_batch(self, lane: str, before: Turn | None, passing: Passing | None) -> int:
         pool = self.pool
         values: dict[str, Any] = {"shapes": self.shapes[lane], "pool": pool.id, "lane": lane, "queue": pool.queue, "actor": current_actor()}
+        name = "bind_batch"
         if passing is not None:
             rank, claim = LAST if before is None else (before.rank, before.claim)
             kept = [json.dumps(dict(labels)) for labels in passing.kept]
             values |= {"waiters": passing.waiters, "kept": kept, "rank": rank, "claim": claim}
-            return len(repeat(lambda: CLAIMS.rows("bind_batch_past", BATCH, **values)))
-        if before is None:
-            return len(repeat(lambda: CLAIMS.rows("bind_batch", BATCH, **values)))
-        return len(repeat(lambda: CLAIMS.rows("bind_batch_before", BATCH, rank=before.rank, claim=before.claim, **values)))
+            name = "bind_batch_past"
+        elif before is not None:
+            values |= {"rank": before.rank, "claim": before.claim}
+            name = "bind_batch_before"
+        rows = repeat(lambda: CLAIMS.rows(name, BATCH, **values))
+        waited = WAITED.labels(pool.name)
+        for row in rows:
+            waited.observe(row.waited)
+        return len(rows)
 
 
 def _lanes_in_order(pool: PoolFacts) -> list[str]:
@@ -322,6 +333,7 @@ def _try_one(line: Line, step: Step) -> bool:
     line.is_done = True
     step.bound += 1
     step.bound_pools |= {pool.id for pool in line.found}
+    WAITED.labels(line.known_name).observe(line.waited)
     return True
 
 
@@ -339,6 +351,8 @@ def _note(lines: Sequence[Line], step: Step) -> None:
         code = _reason_of(line, step)
         reason = {"code": code, "passable": is_passable(code, is_simple=line.is_simple)}
         is_old = line.tried is None or line.tried >= (SETTLED if line.was_tried else STALE)
+        if line.noted is None or line.noted.get("code") != code:
+            FAILED.labels(line.known_name, code).inc()
         if is_old or reason != line.noted or line.lanes != line.stored_lanes:
             shapes.append(line.shape)
             reasons.append(json.dumps(reason))

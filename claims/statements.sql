@@ -16,14 +16,15 @@ s AS (
   UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
   FROM pair WHERE slots_slot.id = pair.slot_id),
 c AS (
-  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id),
+  UPDATE claims_claim SET generation = pair.generation, {_bound} FROM pair WHERE claims_claim.id = pair.claim_id
+  RETURNING claims_claim.id AS claim_id, extract(epoch FROM bound_at - created_at)::float8 AS waited),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
   SELECT 'bind', %(pool)s, member_id, slot_id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM pair),
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
-SELECT claim_id, slot_id, generation FROM pair
+SELECT claim_id, slot_id, pair.generation, c.waited FROM pair JOIN c USING (claim_id)
 
 -- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on. Its transaction may be older than the claim.
 state = 'bound', bound_at = statement_timestamp(), changed_at = now(), acknowledged_at = NULL, passed = 0, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
