@@ -10,6 +10,7 @@ import yaml
 from pools.layout import Layout, as_config
 from project.kernel.dialogs import Field
 from project.kernel.errors import FieldError
+from project.kernel.yaml_text import load_yaml
 
 TASKS_DEFAULT = "any, plan, plan"
 PORTS_DEFAULT = "30000-30049"
@@ -195,7 +196,7 @@ def read_slots(given: Mapping[str, str]) -> Any:
             return "node"
         case "classes":
             try:
-                return yaml.safe_load(given.get("classes", ""))
+                return load_yaml(given.get("classes", ""))
             except yaml.YAMLError:
                 return given.get("classes", "")
         case _:

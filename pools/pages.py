@@ -16,8 +16,9 @@ from pools.models import Pool
 from pools.selectors import LIVE
 from project import __version__
 from project.kernel.actor import acting_as
-from project.kernel.errors import BerthError, Forbidden, NotFound
+from project.kernel.errors import BerthError, NotFound
 from project.kernel.events import now_position
+from project.kernel.problems import status_of
 
 NAV = (
     ("overview", "Overview", "/"),
@@ -26,7 +27,6 @@ NAV = (
     ("scaling", "Scaling", "/scaling/"),
     ("events", "Events", "/events/"),
 )
-STATUS = {Forbidden: 403, NotFound: 404}
 
 
 class PageRequest(HttpRequest):
@@ -48,7 +48,7 @@ def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         with acting_as(identity.actor):
             try:
                 return view(request, *args, **kwargs)
-            except (Forbidden, NotFound) as error:
+            except BerthError as error:
                 return refused(request, error)
 
     return inner
@@ -81,7 +81,7 @@ def frame(request: Any, here: str) -> dict[str, Any]:
 
 
 def refused(request: Any, error: BerthError) -> HttpResponse:
-    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
+    status = status_of(error)
     if request.headers.get("HX-Request") or request.headers.get("X-Part"):
         return render(request, "parts/refused.html", {"error": error}, status=200 if request.headers.get("HX-Request") else status)
     return page(request, "pages/error.html", status=status, code=status, error=error)

@@ -23,6 +23,7 @@ from pools.services import create_pool, update_pool
 from pools.tokens import create_token, list_tokens, revoke_token
 from project.kernel.dialogs import Done, Field, Given, Question, ask
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
+from project.kernel.yaml_text import load_yaml
 
 SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
@@ -124,7 +125,7 @@ def as_file(pool: Pool) -> str:
 
 def read_file(text: str) -> dict[str, Any]:
     try:
-        config = yaml.safe_load(text)
+        config = load_yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""

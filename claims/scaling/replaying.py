@@ -20,6 +20,7 @@ from pools.spec import PoolSpec, parse_pool
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.guards import reporting
 from project.kernel.sql import run
+from project.kernel.yaml_text import load_yaml
 
 MOST_DAYS = 7  # samples by minute are kept so long
 DAYS = (1, 7)
@@ -114,7 +115,7 @@ def limits_over(spec: PoolSpec) -> Callable[[datetime], Limits]:
 def read_changes(text: str, where: str) -> Mapping[str, Any]:
     """A file with the parts of a configuration that are tried. One with a whole pool is taken for these parts of it."""
     try:
-        found = yaml.safe_load(text)
+        found = load_yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at_line = f" in line {mark.line + 1}" if mark is not None else ""

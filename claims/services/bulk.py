@@ -31,7 +31,10 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
         raise Invalid(f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most.")
     answers: dict[int, Answer] = {}
     lines: dict[Any, list[int]] = defaultdict(list)
+    again = find_repeated(requests)
     for i, request in enumerate(requests):
+        if i in again:
+            continue
         if request.is_simple and not request.workspace and request.slot is None and request.run is None:
             lines[request.pools, request.kind, request.rank, request.task, request.requested_by].append(i)
         else:
@@ -43,8 +46,22 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
             found = _create_chunk([requests[i] for i in chunk])
             waiting += [answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting]
             answers |= dict(zip(chunk, found, strict=True))
+    for i in sorted(again):
+        answers[i] = _alone(requests[i])
     explain_made(waiting, _explain)
     return [answers[i] for i in range(len(requests))]
+
+
+def find_repeated(requests: Sequence[ClaimRequest]) -> set[int]:
+    """Items whose key an earlier item has: they are answered after it, as a repeated call is."""
+    seen: set[tuple[str, str]] = set()
+    found = set()
+    for i, request in enumerate(requests):
+        if request.key is not None:
+            if (request.requested_by, request.key) in seen:
+                found.add(i)
+            seen.add((request.requested_by, request.key))
+    return found
 
 
 def _alone(request: ClaimRequest) -> Answer:

@@ -165,9 +165,7 @@ class LiveSocket:
             after = Position.parse(str(order["after"])) if "after" in order else None
         except (ValueError, AttributeError, RecursionError):
             return False
-        if not all(
-            isinstance(names, list) and all(isinstance(n, str) and len(n) <= LONGEST_NAME for n in names) for names in (names, unwanted)
-        ):
+        if not are_names(names) or not are_names(unwanted):
             return False
         self.hub.unwatch(self, unwanted)
         if names and (after is None or len(set(names) | set(self.watching)) > MOST_REGIONS):
@@ -221,6 +219,10 @@ async def refuse_handshake(send: Send, error: Exception) -> None:
     headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
     await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
     await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
+
+
+def are_names(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(n, str) and len(n) <= LONGEST_NAME and "\x00" not in n for n in given)
 
 
 def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:

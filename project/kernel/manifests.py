@@ -12,6 +12,7 @@ import yaml
 from django.db import transaction
 
 from .errors import FieldError, Invalid
+from .yaml_text import compose_documents, construct
 
 HEAD = ("kind", "name")
 LARGEST = 4_000_000  # characters of one file
@@ -98,12 +99,11 @@ def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Documen
         faults.append(FieldError(source, f"It is larger than {LARGEST} characters."))
         return found
     try:
-        for node in yaml.compose_all(text, Loader=_Loader):
-            if node is not None:
-                place = f"{source}:{node.start_mark.line + 1}"
-                value = _construct(node)
-                document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
-                found += [document] if document else []
+        for node in compose_documents(text):
+            place = f"{source}:{node.start_mark.line + 1}"
+            value = construct(node)
+            document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
+            found += [document] if document else []
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         faults.append(FieldError(source, f"It is not YAML as it should be: {error}", "Mend the file there."))
     return found
@@ -165,25 +165,3 @@ def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
     if len(faults) > before:
         return None
     return Document(_kinds[str(kind)], str(name), {k: v for k, v in value.items() if k not in HEAD}, place)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a name given twice, and aliases, which nobody needs here and which can blow up a file."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not read here", problem_mark=self.peek_event().start_mark)  # type: ignore[no-untyped-call]
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-            if isinstance(key.value, str):
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=True)
-
-
-def _construct(node: Any) -> Any:
-    return _Loader("").construct_document(node)

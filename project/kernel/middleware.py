@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib.auth import logout
-from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 
 from .problems import redirect_call
@@ -39,6 +39,8 @@ class Addresses(CommonMiddleware):
     would get the list, with 200, and believe that something was made."""
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        if "\x00" in request.path_info:
+            raise Http404("An address holds no NUL character.")
         if request.method not in ("GET", "HEAD") and request.path_info.startswith("/api/") and self.should_redirect_with_slash(request):
             request.get_host()  # refused before it stands in an answer
             return redirect_call(request.get_full_path(force_append_slash=True))

@@ -13,6 +13,7 @@ from django.core import exceptions as django_errors
 from django.db import DataError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponsePermanentRedirect, JsonResponse
+from django.template import loader
 from django.urls import Resolver404
 from django.views import defaults
 from rest_framework import exceptions as drf
@@ -50,7 +51,8 @@ WAYS_OUT = {
     413: "Send less at a time.",
     415: "Send JSON, with the header 'Content-Type: application/json'.",
     429: "Wait as long as Retry-After says.",
-    500: "Sending it again may work. If not, tell whoever runs this server, with the id.",
+    500: "Look whether it has happened, then send it again, with the same Idempotency-Key. If it fails again, tell whoever runs this "
+    "server, with the id.",
     503: "Send it again after a second.",
     507: "Ask whoever runs this server to make room on its disk, then send it again.",
 }
@@ -100,7 +102,7 @@ def describe(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     """The body and the headers. What nobody expected is logged here, under an id that the caller can quote."""
     error = _translate(error)
     if isinstance(error, berth.BerthError):
-        status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 422)
+        status = status_of(error)
         body = problem(status, error.code, error.detail, error.way_out, error.fields, **error.data)
         wait = getattr(error, "retry_after", None)
         return body, {} if wait is None else {"Retry-After": str(max(1, round(wait)))}
@@ -110,7 +112,12 @@ def describe(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     if (state := _sqlstate(error)) in BROKEN_RULES:
         metrics.BROKEN_RULES.labels(state).inc()
     logger.error("unexpected error %s", number, exc_info=error)
-    return problem(500, "unexpected", "Something here went wrong that nobody expected. Nothing was changed by this call.", id=number), {}
+    detail = "Something here went wrong that nobody expected. If this call changes something, that may or may not have happened."
+    return problem(500, "unexpected", detail, id=number), {}
+
+
+def status_of(error: berth.BerthError) -> int:
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 422)
 
 
 def list_faults(detail: Any, path: str = "") -> Iterator[berth.FieldError]:
@@ -168,6 +175,10 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     error = sys.exc_info()[1]  # Django calls this while it handles the exception
     if is_for_programs(request):
         return _respond(error or RuntimeError("unknown"))
+    known = _translate(error) if error is not None else None
+    if isinstance(known, berth.BerthError):
+        context = {"code": status_of(known), "said": known.detail, "way": known.way_out or WAYS_OUT.get(status_of(known), "")}
+        return HttpResponse(loader.render_to_string("refused.html", context), status=status_of(known))
     return defaults.server_error(request)
 
 

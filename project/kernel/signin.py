@@ -77,6 +77,8 @@ class SlowedBackend(ModelBackend):
             if request is not None:
                 request.sign_in_wait = wait  # type: ignore[attr-defined]  # the sign-in page says it
             raise PermissionDenied
+        if "\x00" in username:  # no account has such a name, and the database refuses to look for it
+            return None
         user = super().authenticate(request, username, password, **kwargs)
         if user is not None:
             run(FORGET, {"account": account, "keys": list(keys)})

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+import pools.converters  # noqa: F401  (registers them)
 from project.pages import all_scaling, history, overview, pool, sample, search, session
 
 urlpatterns = [
@@ -14,5 +15,5 @@ urlpatterns = [
     path("login/", session.sign_in, name="sign-in"),
     path("logout/", session.sign_out, name="sign-out"),
     path("pools/<str:name>/", pool.show_pool, name="pool"),
-    path("pools/<str:name>/members/<int:member_id>/", pool.show_panel, name="pool-member"),
+    path("pools/<str:name>/members/<id:member_id>/", pool.show_panel, name="pool-member"),
 ]

@@ -1,0 +1,48 @@
+"""YAML that people write: without aliases, with which 400 bytes can describe gigabytes, and without names that are given twice."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+LONGEST = 200_000  # characters of a text in a form; PyYAML reads about 100,000 a second
+
+
+class StrictLoader(yaml.SafeLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not read here", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=True)
+
+
+def compose_documents(text: str) -> Iterator[yaml.Node]:
+    """The documents of a text, not constructed yet. Raises yaml.YAMLError and RecursionError."""
+    for node in yaml.compose_all(text, Loader=StrictLoader):
+        if node is not None:
+            yield node
+
+
+def construct(node: yaml.Node) -> Any:
+    return StrictLoader("").construct_document(node)
+
+
+def load_yaml(text: str) -> Any:
+    """The one document of a text; None: it is empty. Raises yaml.YAMLError for whatever cannot be read."""
+    if len(text) > LONGEST:
+        raise yaml.MarkedYAMLError(problem=f"the text is longer than {LONGEST} characters")
+    try:
+        return yaml.load(text, Loader=StrictLoader)  # noqa: S506  (a SafeLoader)
+    except RecursionError:
+        raise yaml.MarkedYAMLError(problem="the text is nested too deep") from None
+    except (ValueError, TypeError) as error:  # a date that is none, a mapping as a name
+        raise yaml.MarkedYAMLError(problem=str(error)[:200]) from None
