@@ -54,12 +54,13 @@ WHERE r.member_id = %(member)s AND r.ended_at IS NULL ORDER BY r.claim_id, r.gen
 UPDATE claims_plan SET is_stale = true WHERE claim_id = %(claim)s AND NOT is_stale RETURNING id
 
 -- add_plan: after stale_plans.
-INSERT INTO claims_plan (claim_id, generation, digest, summary, facts, member_id, file, json_file, size, mismatch)
-VALUES (%(claim)s, %(generation)s, %(digest)s, %(summary)s::jsonb, %(facts)s::jsonb, %(member)s, %(file)s, %(json_file)s, %(size)s,
+INSERT INTO claims_plan (claim_id, generation, digest, summary, facts, member_id, file, json_file, outline_file, size, mismatch)
+VALUES (%(claim)s, %(generation)s, %(digest)s, %(summary)s::jsonb, %(facts)s::jsonb, %(member)s, %(file)s, %(json_file)s, %(outline_file)s, %(size)s,
   %(mismatch)s) RETURNING id
 
 -- current_plan: what people decide about.
-SELECT id, digest, generation, member_id, summary::text AS summary, mismatch FROM claims_plan WHERE claim_id = %(claim)s AND NOT is_stale
+SELECT id, digest, generation, member_id, summary::text AS summary, mismatch,
+  json_file <> '' AND outline_file = '' AS is_unchecked FROM claims_plan WHERE claim_id = %(claim)s AND NOT is_stale
 
 -- last_plan: also one that is stale.
 SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim)s ORDER BY id DESC LIMIT 1

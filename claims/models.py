@@ -195,6 +195,7 @@ class Plan(models.Model):
     member_id = models.BigIntegerField(null=True, blank=True)  # where it was made
     file = models.FileField(max_length=255, blank=True, default="", db_default="")  # the saved plan, sealed
     json_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # redacted, for people, sealed
+    outline_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # what pages need of the JSON, sealed
     size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
     # How its list of changes contradicts what the agent counts; empty: it does not. Such a plan cannot be approved.

@@ -34,6 +34,7 @@ IN_PLAN = "UPDATE claims_plan SET {field} = %(new)s WHERE claim_id = %(claim)s A
 RENAME = {
     "plan": (IN_RUN.format(kind="plan"), IN_PLAN.format(field="file")),
     "json": (IN_RUN.format(kind="json"), IN_PLAN.format(field="json_file")),
+    "outline": (IN_RUN.format(kind="outline"), IN_PLAN.format(field="outline_file")),
     "source": ("UPDATE claims_source SET file = %(new)s WHERE digest = decode(%(digest)s, 'hex') AND file = %(old)s RETURNING 1",),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -36,11 +36,11 @@ class PageRequest(HttpRequest):
     at: str
 
 
-def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Knows who calls, acts in their name, and answers refusals with a page that says why."""
 
     @wraps(view)
-    def inner(request: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+    def inner(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         identity = load_identity(request.user.pk) if request.user.is_authenticated else None
         if identity is None:
             return to_sign_in(request)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from claims import services
 from claims.answers import ClaimView
@@ -15,7 +15,7 @@ from claims.api.bulk import read_items, show_item
 from claims.api.claims import TAG as CLAIMS
 from claims.api.claims import read_pool, show_claim
 from claims.api.rules import require_all, require_on_claim
-from claims.runs.files import read_file
+from claims.runs.files import iterate_file
 from claims.runs.plans import Place, PlanView, list_pending, view_plan
 from claims.selectors import view_claim
 from claims.services.deciding import MOST as LONGEST_BULK
@@ -121,7 +121,7 @@ class ClaimPlan(LeanEndpoint):
 
 class ClaimPlanJson(LeanEndpoint):
     @describe("Its plan as JSON", {200: said.TERRAFORM}, name="get_plan_json", tag=CLAIMS)
-    def get(self, call: Call, claim_id: int) -> HttpResponse:
+    def get(self, call: Call, claim_id: int) -> HttpResponseBase:
         """In Terraform's format, without what is sensitive."""
         plan = find_plan(call, claim_id)
         return send(plan.json_file, "application/json", f"plan-{claim_id}.json", "It was made by a command that writes none.")
@@ -129,7 +129,7 @@ class ClaimPlanJson(LeanEndpoint):
 
 class ClaimPlanFile(LeanEndpoint):
     @describe("Its saved plan", {(200, "application/octet-stream"): said.RAW}, name="get_plan_file", tag=CLAIMS)
-    def get(self, call: Call, claim_id: int) -> HttpResponse:
+    def get(self, call: Call, claim_id: int) -> HttpResponseBase:
         """As the agent has saved it, secrets and all: for who decides."""
         require_on_claim(call.identity, claim_id, "decide")
         plan = find_plan(call, claim_id)
@@ -205,10 +205,10 @@ def find_plan(call: Call, claim_id: int) -> PlanView:
     return plan
 
 
-def send(name: str, kind: str, as_file: str, why_not: str) -> HttpResponse:
+def send(name: str, kind: str, as_file: str, why_not: str) -> HttpResponseBase:
     if not name:
         raise NotFound("There is no such file of this plan.", way_out=why_not)
-    response = HttpResponse(read_file(name), content_type=kind)
+    response = StreamingHttpResponse(iterate_file(name), content_type=kind)
     response.headers["Content-Disposition"] = f'attachment; filename="{as_file}"'
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -21,7 +21,7 @@ from claims.runs.plans import Pending, count_pending, list_pending
 from claims.selectors import view_claims
 from pools.access import Identity
 from pools.pages import page, signed_in
-from project.kernel.errors import NotFound
+from project.kernel.errors import NotFound, Unavailable
 from project.kernel.guards import reporting
 from project.kernel.regions import Opened, region
 from project.kernel.sql import run
@@ -249,7 +249,7 @@ def peeked(plan: Plan) -> dict[str, Any]:
         return found
     try:
         changes = tree_of(plan).changes
-    except (NotAPlan, NotFound):
+    except (NotAPlan, NotFound, Unavailable):
         return found
-    entries: list[Entry] = entries_of(plan, changes[:PEEKED], True, opened=1 if changes and changes[0].is_risky else 0)
+    entries: list[Entry] = entries_of(plan, changes[:PEEKED], embedded=PEEKED, opened=1 if changes and changes[0].is_risky else 0)
     return found | {"entries": entries, "rest": len(changes) - len(entries)}

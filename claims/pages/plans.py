@@ -8,51 +8,56 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
 from claims.api.rules import may_see, no_such_claim
 from claims.models import Plan
-from claims.runs.files import read_file
+from claims.runs.files import iterate_file, read_file, storage
+from claims.runs.outlines import read_outline_of
 from claims.runs.plandiff import Line
-from claims.runs.planjson import Change, Group, NotAPlan, PlanTree, groups_of, in_group, lines_of, matching, read_plan
+from claims.runs.planjson import Change, Group, NotAPlan, PlanTree, groups_of, in_group, lines_of, matching, read_outline
 from claims.selectors import view_claim
 from pools.access import Identity
 from pools.pages import signed_in
 from project.kernel import words
-from project.kernel.errors import NotFound
+from project.kernel.errors import NotFound, Unavailable
 
 PAGE = 100  # resources or groups that are sent at once
 FLAT = 60  # beside those at risk; more of them stand in groups
 EMBEDDED = 25  # whose attributes come with the page
 OPENED = 5  # of those at risk
+JSON = "application/json; charset=utf-8"
 FATES = {  # of what is at risk: one of it, and what becomes of it
     "delete": ("destruction", "destroyed"),
     "replace": ("replacement", "destroyed and made anew"),
     "forget": ("resource to forget", "forgotten"),
 }
-KEPT = 48 << 20  # bytes of plans kept read
+KEPT = 48 << 20  # bytes of memory that outlines of plans may take
 PRETTY = 2 << 20
+MOST_EMBEDDED = 500_000  # bytes of attributes, and of what is written of them, in one answer
 
 
 class _Plans:
-    """Plans that were read lately. One is read at a time: a large one takes ten times its size meanwhile."""
+    """Outlines of plans that were read lately."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read: OrderedDict[str, PlanTree | str] = OrderedDict()
 
-    def get(self, name: str) -> PlanTree:
+    def get(self, plan: Plan) -> PlanTree:
+        key = str(plan.json_file)
         with self._lock:
-            found = self._read.pop(name, None)
-            if found is None:
-                try:
-                    found = read_plan(read_file(name))
-                except NotAPlan as error:
-                    found = str(error)
-            self._read[name] = found
-            while len(self._read) > 1 and sum(tree.size for tree in self._read.values() if isinstance(tree, PlanTree)) > KEPT:
+            found = self._read.pop(key, None)
+        if found is None:
+            try:
+                found = read_outline(read_outline_of(plan))
+            except NotAPlan as error:
+                found = error.detail
+        with self._lock:
+            self._read[key] = found
+            while len(self._read) > 1 and sum(tree.memory for tree in self._read.values() if isinstance(tree, PlanTree)) > KEPT:
                 self._read.popitem(last=False)
         if isinstance(found, str):
             raise NotAPlan(found)
@@ -87,7 +92,7 @@ class GroupEntry:
 
 
 def tree_of(plan: Plan) -> PlanTree:
-    return _plans.get(str(plan.json_file))
+    return _plans.get(plan)
 
 
 def plan_context(plan: Plan) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def plan_context(plan: Plan) -> dict[str, Any]:
         tree = tree_of(plan)
     except NotAPlan as error:
         return {"problem": f"{error} Its log says what it would do."}
-    except NotFound as error:
+    except (NotFound, Unavailable) as error:
         return {"problem": f"{error.detail} {error.way_out}"}
     risky, others = tree.risky, tree.others
     is_small = len(tree.changes) <= EMBEDDED
@@ -106,7 +111,7 @@ def plan_context(plan: Plan) -> dict[str, Any]:
         "is_long": len(tree.changes) > EMBEDDED,
         "search": reverse("claim-plan-changes", args=[plan.claim_id, plan.pk]),
         "risky": page_of(plan, risky, {"show": "risky"}, opened=OPENED),
-        "outputs": entries_of(plan, tree.outputs[:PAGE], len(tree.outputs) <= EMBEDDED),
+        "outputs": entries_of(plan, tree.outputs[:PAGE], embedded=EMBEDDED if len(tree.outputs) <= EMBEDDED else 0),
         "drift": page_of(plan, tree.drift, {"show": "drift"}),
         "warning": warning_of(risky),
     }
@@ -131,7 +136,7 @@ def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0,
     shown = changes[offset : offset + PAGE]
     left = max(0, len(changes) - offset - len(shown))
     more = f"{reverse('claim-plan-changes', args=[plan.claim_id, plan.pk])}?{urlencode(query | {'from': offset + PAGE})}" if left else ""
-    found = entries_of(plan, shown[: max(opened, embedded)], True, opened) + entries_of(plan, shown[max(opened, embedded) :], False)
+    found = entries_of(plan, shown, embedded=max(opened, embedded), opened=opened)
     return {"entries": found, "more": more, "left": left}
 
 
@@ -146,16 +151,17 @@ def groups_page(plan: Plan, groups: list[Group], offset: int = 0) -> dict[str, A
     }
 
 
-def entries_of(plan: Plan, changes: Any, with_lines: bool, opened: int = 0) -> list[Entry]:
-    return [
-        Entry(
-            change,
-            reverse("claim-plan-change", args=[plan.claim_id, plan.pk, change.number]),
-            lines_of(change) if with_lines else None,
-            place < opened,
-        )
-        for place, change in enumerate(changes)
-    ]
+def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> list[Entry]:
+    """The first `embedded` of them with their attributes, as long as these are not too many for one answer; the others load them."""
+    found = []
+    left = MOST_EMBEDDED
+    for place, change in enumerate(changes):
+        lines = lines_of(change) if place < embedded and change.size <= left else None
+        if lines is not None:
+            left -= change.size + sum(len(line.text) for line in lines)
+        href = reverse("claim-plan-change", args=[plan.claim_id, plan.pk, change.number])
+        found.append(Entry(change, href, lines, lines is not None and place < opened))
+    return found
 
 
 # -- what is asked for later --------------------------------------------------------------------------------------------------------------
@@ -207,14 +213,17 @@ def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpR
 
 
 @signed_in
-def show_raw(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
+def show_raw(request: Any, claim_id: int, plan_id: int) -> HttpResponseBase:
     """As it was kept: redacted before it came."""
     plan = plan_for(request.identity, claim_id, plan_id)
-    data = read_file(str(plan.json_file))
-    if len(data) < PRETTY:
+    name = str(plan.json_file)
+    if storage().exists(name) and storage().size(name) < PRETTY:
+        data = read_file(name)
         with suppress(ValueError, RecursionError):  # as it came, then
             data = json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
-    answer = HttpResponse(data, content_type="application/json; charset=utf-8")
+        answer: HttpResponseBase = HttpResponse(data, content_type=JSON)
+    else:
+        answer = StreamingHttpResponse(iterate_file(name), content_type=JSON)
     answer["Content-Disposition"] = f'inline; filename="plan-{claim_id}-{plan.generation}.json"'
     answer["X-Content-Type-Options"] = "nosniff"
     return answer

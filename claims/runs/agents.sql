@@ -44,12 +44,12 @@ SELECT EXISTS (SELECT FROM claims_claim WHERE id = %(claim)s)
 -- run_of: what was started, by whom.
 SELECT member_id, step, boot, log_next, ended_at IS NOT NULL AS is_over FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s
 
--- keep_file: the name of a file that came in with a run, until its result names it. The one before is no longer needed.
+-- keep_files: the names of files that came in with a run, until its result names them. Those before are no longer needed.
 WITH r AS (
-  SELECT facts #>> ARRAY['files', %(kind)s::text] AS before FROM claims_run
+  SELECT facts->'files' AS before FROM claims_run
   WHERE claim_id = %(claim)s AND generation = %(generation)s AND ended_at IS NULL FOR NO KEY UPDATE)
 UPDATE claims_run SET facts = facts || jsonb_build_object('files', coalesce(facts->'files', '{}'::jsonb) || %(files)s::jsonb)
-FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coalesce(r.before, '') AS before
+FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coalesce(r.before, '{}'::jsonb)::text AS before
 
 -- plan_for: the saved plan that a claim applies: the approved one, else the one it has.
 SELECT id, digest, summary::text AS summary, facts::text AS facts, file, size, member_id, generation FROM claims_plan

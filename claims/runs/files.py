@@ -5,6 +5,7 @@ The name says whose it is, so that one lookup by index tells whether anybody sti
 """
 
 import hashlib
+import io
 import os
 import re
 import secrets
@@ -13,16 +14,16 @@ import struct
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from django.core.files.base import ContentFile
+from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, Storage, storages
 
 from project.kernel.errors import NotFound
 from project.kernel.vault import is_current, seal, unseal
 
 ALIAS = "sealed"
-KINDS = ("plan", "json", "source")
+KINDS = ("plan", "json", "outline", "source")
 FRAME = 1 << 20  # sealed piece by piece, so that a large file is in memory once
 PIECE = struct.Struct(">II")  # inside each sealed piece: which one, of how many
 LENGTH = struct.Struct(">I")  # before each
@@ -67,7 +68,7 @@ def save_file(kind: str, name: str, data: bytes) -> str:
     if kind not in KINDS or not NAME.fullmatch(name):
         raise ValueError(f"not a name of a file: {kind}/{name}")
     shelf = hashlib.sha256(name.encode()).hexdigest()[:2]
-    return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", ContentFile(seal_pieces(data))))
+    return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", File(cast("IO[bytes]", SealedStream(data)))))
 
 
 def count_free() -> int | None:
@@ -81,17 +82,38 @@ def count_free() -> int | None:
     return shutil.disk_usage(folder).free
 
 
-def read_file(name: object) -> bytes:
-    """By the name that a row keeps; a model's file field says it, too."""
+def iterate_file(name: object) -> Iterator[bytes]:
+    """Piece by piece, so that a large file is never in memory as a whole. A file that is missing is said at once."""
+    file = _open(name)
+    return _read_pieces(file)
+
+
+def _read_pieces(file: Any) -> Iterator[bytes]:
+    with file:
+        number = count = 0
+        while head := file.read(LENGTH.size):
+            (length,) = LENGTH.unpack(head)
+            count, piece = open_piece(file.read(length), number)
+            yield piece
+            number += 1
+        check_whole(number, count)
+
+
+def _open(name: object) -> Any:
     try:
-        with storage().open(str(name)) as file:
-            return unseal_pieces(file.read())
+        return storage().open(str(name))
     except FileNotFoundError:
         raise NotFound(
             "This file is not there any more.",
             code="file_missing",
             way_out="If several machines serve Berth, all need the same storage: see docs/agents.md.",
         )
+
+
+def read_file(name: object) -> bytes:
+    """By the name that a row keeps; a model's file field says it, too."""
+    with _open(name) as file:
+        return unseal_pieces(file.read())
 
 
 def delete_file(name: object) -> None:
@@ -126,27 +148,72 @@ def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
 
 
 def seal_pieces(data: bytes) -> bytes:
+    return b"".join(iterate_sealed(data))
+
+
+def iterate_sealed(data: bytes) -> Iterator[bytes]:
     count = max(1, -(-len(data) // FRAME))
-    found = bytearray()
     for i in range(count):
         piece = seal(PIECE.pack(i, count) + data[i * FRAME : (i + 1) * FRAME])
-        found += LENGTH.pack(len(piece)) + piece
-    return bytes(found)
+        yield LENGTH.pack(len(piece)) + piece
+
+
+class SealedStream(io.RawIOBase):
+    """Data as it is kept, sealed while it is read, so that a large file is in memory once."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = data
+        self.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """To its beginning alone: a storage may read it twice."""
+        if offset or whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("seek")
+        self._pieces, self._left, self._at = iterate_sealed(self._data), memoryview(b""), 0
+        return 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = memoryview(next(self._pieces, b""))
+        part, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
 
 def unseal_pieces(sealed: bytes) -> bytes:
     found = bytearray()
     number = count = 0
     for piece in split_pieces(sealed):
-        plain = unseal(piece)
-        i, count = PIECE.unpack_from(plain)
-        if i != number:
-            raise NotFound("This file was put together differently since.", code="file_broken", way_out="Restore it from a backup.")
-        found += plain[PIECE.size :]
+        count, plain = open_piece(piece, number)
+        found += plain
         number += 1
+    check_whole(number, count)
+    return bytes(found)
+
+
+def open_piece(piece: bytes, number: int) -> tuple[int, bytes]:
+    """Of how many it is one, and what is in it."""
+    plain = unseal(piece)
+    i, count = PIECE.unpack_from(plain)
+    if i != number:
+        raise NotFound("This file was put together differently since.", code="file_broken", way_out="Restore it from a backup.")
+    return count, plain[PIECE.size :]
+
+
+def check_whole(number: int, count: int) -> None:
     if not number or number != count:
         raise NotFound("A part of this file is missing.", code="file_broken", way_out="Restore it from a backup.")
-    return bytes(found)
 
 
 def split_pieces(sealed: bytes) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Two values and how one becomes the other, as lines. Pure."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -9,9 +10,13 @@ from typing import Any
 SENSITIVE = "(sensitive)"
 UNKNOWN = "(known after apply)"
 LONGEST = 300  # characters of one value
-MOST_LINES = 400  # of one resource
+LONGEST_LINE = 4 * LONGEST  # its name and two values, each maybe written with escapes
+# What one resource may take in all: values that are long, many or alike cost time that grows faster than their size.
+MOST_LINES = 400
+MOST_CHARACTERS = 60_000  # of its lines
+MOST_STEPS = 3_000_000  # of comparing lists and texts; what is over is told by position, or as a whole
+DEEPEST = 40
 MOST_COMPARED = 200  # items of a list; of longer ones position tells
-MOST_COMPARED_LINES = 2000
 ALWAYS_SHOWN = ("id", "name", "tags")  # also where they stay as they are
 SIGNS = {"+": "add", "-": "del", "~": "chg", " ": ""}
 Path = tuple[Any, ...]
@@ -89,6 +94,8 @@ class _Writer:
         self.forces = forces
         self.lines: list[Line] = []
         self.left_out = 0
+        self.characters = MOST_CHARACTERS
+        self.steps = MOST_STEPS
 
     def finish(self) -> list[Line]:
         if self.left_out:
@@ -96,16 +103,25 @@ class _Writer:
         return self.lines
 
     def add(self, sign: str, depth: int, text: str) -> None:
-        if len(self.lines) < MOST_LINES:
-            self.lines.append(Line(sign, depth, text))
-        else:
+        text = shorten(text, LONGEST_LINE)
+        if self.is_full:
             self.left_out += 1
+            return
+        self.lines.append(Line(sign, depth, text))
+        self.characters -= len(text)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.lines) >= MOST_LINES or self.characters <= 0
 
     # -- a mapping, or the attributes of a resource ------------------------------------------------------------------------------
     def members(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
         keys = sorted({*map(str, old.keys()), *map(str, new.keys())})
         shown, same = [], 0
-        for key in keys:
+        for number, key in enumerate(keys):
+            if self.is_full:  # what nobody sees is not compared
+                self.left_out += len(keys) - number
+                return
             a, b = old.child(key), new.child(key)
             sign = sign_of(a, b)
             if sign is None:
@@ -167,9 +183,7 @@ class _Writer:
     def text_lines(self, lead: str, old: str, new: str, depth: int, note: str) -> None:
         self.add("~", depth, f"{lead}<<EOT{note}")
         a, b = old.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
-        is_short = len(a) + len(b) < MOST_COMPARED_LINES
-        whole = [("replace", 0, len(a), 0, len(b))]
-        for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes() if is_short else whole:
+        for tag, i, j, k, m in self.compare(a, b):
             if tag == "equal":
                 self._some(a[i:j], lambda line: self.add(" ", depth + 1, shorten(line)), depth + 1, "line")
                 continue
@@ -179,9 +193,28 @@ class _Writer:
                 self.add("+", depth + 1, shorten(line))
         self.add(" ", depth, "EOT")
 
+    def compare(self, a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+        """As SequenceMatcher tells it, within what is left of the steps: else all between what is equal at both ends is another."""
+        shorter = min(len(a), len(b))
+        begin = next((n for n in range(shorter) if a[n] != b[n]), shorter)
+        end = next((n for n in range(shorter - begin) if a[-1 - n] != b[-1 - n]), shorter - begin)
+        one, two = a[begin : len(a) - end], b[begin : len(b) - end]
+        there = Counter(two)
+        steps = (len(one) + sum(there[each] for each in one)) * max(1, min(len(one), len(two)))
+        found = [("replace", 0, len(one), 0, len(two))] if one or two else []
+        if steps <= self.steps:
+            self.steps -= steps
+            found = list(SequenceMatcher(None, one, two, autojunk=False).get_opcodes())
+        codes = [(tag, i + begin, j + begin, k + begin, m + begin) for tag, i, j, k, m in found]
+        before = [("equal", 0, begin, 0, begin)] if begin else []
+        after = [("equal", len(a) - end, len(a), len(b) - end, len(b))] if end else []
+        return [*before, *codes, *after]
+
     def container(self, lead: str, sign: str, old: _Side, new: _Side, depth: int, path: Path, note: str) -> None:
         shape = old.value if old.value is not None else new.value
-        if isinstance(shape, list):
+        if depth >= DEEPEST:
+            self.add(sign, depth, f"{lead}# nested too deeply to be shown; it stands in the raw plan")
+        elif isinstance(shape, list):
             self.add(sign, depth, f"{lead}[{note}")
             self.items(old, new, depth + 1, path)
             self.add(" " if sign == "~" else sign, depth, "]")
@@ -193,7 +226,10 @@ class _Writer:
     # -- a list ------------------------------------------------------------------------------------------------------------------
     def items(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
         same = 0
-        for a, b, index in _pairs(old, new):
+        for a, b, index in self.pairs(old, new):
+            if self.is_full:
+                self.left_out += 1
+                continue
             sign = sign_of(a, b) or " "
             if sign == " " and not (a.is_hidden or b.is_hidden):
                 same += 1
@@ -201,6 +237,25 @@ class _Writer:
             self.value("", "", sign, a, b, depth, (*path, index))
         if same:
             self.add(" ", depth, f"# {same} unchanged element{'s' if same > 1 else ''}")
+
+    def pairs(self, old: _Side, new: _Side) -> Iterable[tuple[_Side, _Side, int]]:
+        a, b = old.keys(), new.keys()
+        is_small = a and b and len(a) + len(b) <= MOST_COMPARED
+        if not is_small or isinstance(old.hidden, list) or isinstance(new.hidden, list) or self.steps <= 0:
+            for index in range(max(len(a), len(b))):
+                yield old.child(index), new.child(index), index
+            return
+        left, right = ([_print(side.child(i)) for i in range(n)] for side, n in ((old, len(a)), (new, len(b))))
+        self.steps -= sum(map(len, (*left, *right)))
+        for tag, i, j, k, m in self.compare(left, right):
+            if tag in ("equal", "replace"):
+                for step in range(max(j - i, m - k)):
+                    one = old.child(i + step) if i + step < j else _Side()
+                    two = new.child(k + step) if k + step < m else _Side()
+                    yield one, two, i + step if i + step < j else k + step
+            else:
+                yield from ((old.child(n), _Side(), n) for n in range(i, j))
+                yield from ((_Side(), new.child(n), n) for n in range(k, m))
 
     def _some(self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str) -> None:
         """What stays the same: a little of it around what changes."""
@@ -226,24 +281,6 @@ def sign_of(old: _Side, new: _Side) -> str | None:
     if old.is_hidden != new.is_hidden or _has_unknown(new.unknown):
         return "~"
     return " " if old.value == new.value else "~"
-
-
-def _pairs(old: _Side, new: _Side) -> Iterable[tuple[_Side, _Side, int]]:
-    a, b = old.keys(), new.keys()
-    if not a or not b or len(a) + len(b) > MOST_COMPARED or isinstance(old.hidden, list) or isinstance(new.hidden, list):
-        for index in range(max(len(a), len(b))):
-            yield old.child(index), new.child(index), index
-        return
-    left, right = ([_print(side.child(i)) for i in range(n)] for side, n in ((old, len(a)), (new, len(b))))
-    for tag, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        if tag in ("equal", "replace"):
-            for step in range(max(j - i, m - k)):
-                one = old.child(i + step) if i + step < j else _Side()
-                two = new.child(k + step) if k + step < m else _Side()
-                yield one, two, i + step if i + step < j else k + step
-        else:
-            yield from ((old.child(n), _Side(), n) for n in range(i, j))
-            yield from ((_Side(), new.child(n), n) for n in range(k, m))
 
 
 def _print(side: _Side) -> str:
@@ -287,5 +324,5 @@ def quote(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False))
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text) - LONGEST:,} more characters)"
+def shorten(text: str, longest: int = LONGEST) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more characters)"

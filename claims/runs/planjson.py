@@ -1,22 +1,22 @@
-"""Terraform's JSON of a plan as people read it. Pure: bytes in; changes, groups and lines out.
+"""A plan as people read it, from its outline: changes, groups and lines.
 
-What an agent sends is not believed: every level is looked at before it is used, and what does not fit is left out. Values that the plan
-calls sensitive are never shown and never compared, whatever stands in their place.
+Values that the plan calls sensitive are never shown and never compared, whatever stands in their place.
 """
 
 import json
-import re
+import threading
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
+from claims.runs.plan_outline import ACTION_NAMES, LEFT_OUT, PARTS, NotAPlan, answer_outline, is_path, natural, read_parts
 from claims.runs.plandiff import Line, diff_values
-from slots.agent.redaction import as_list
-from slots.agent.summary import name_actions
 
-# What happens to a resource, the riskiest first: its sign, its class, in words, as one of many.
+__all__ = ["NotAPlan"]  # its readers raise it
+
+# What happens to a resource: its sign, its class, in words.
 ACTIONS: Mapping[str, tuple[str, str, str]] = {
     "delete": ("-", "del", "destroy"),
     "replace": ("-/+", "rep", "replace"),
@@ -25,29 +25,25 @@ ACTIONS: Mapping[str, tuple[str, str, str]] = {
     "create": ("+", "add", "create"),
     "read": ("<=", "z", "read during apply"),
 }
-ORDER = {name: place for place, name in enumerate(ACTIONS)}
+assert tuple(ACTIONS) == ACTION_NAMES
 RISKY = ("delete", "replace", "forget")
-REASONS = {
-    "replace_because_tainted": "it is tainted",
-    "replace_because_cannot_update": "it can’t be updated in place",
-    "replace_by_request": "asked for",
-    "replace_by_triggers": "a trigger changed",
-    "delete_because_no_resource_config": "not in the configuration any more",
-    "delete_because_no_module": "its module is not there any more",
-    "delete_because_count_index": "beyond its count",
-    "delete_because_each_key": "its key is not there any more",
-    "delete_because_wrong_repetition": "count or for_each changed",
-    "delete_because_no_move_target": "it was moved to nothing",
-    "read_because_config_unknown": "its configuration is not known yet",
-    "read_because_dependency_pending": "something it depends on changes",
-    "read_because_check_nested": "part of a check",
-}
-NUMBERS = re.compile(r"(\d+)")
-MOST = 200_000  # resources of one plan
+ROW_BYTES = 700  # of memory that a change takes
 
 
-class NotAPlan(ValueError):
-    """This is not Terraform's JSON of a plan; says what is wrong."""
+class Bodies:
+    """The attributes of a plan's changes, in deflated blocks. The block that was read last is kept."""
+
+    def __init__(self, data: bytes, sizes: Sequence[int]) -> None:
+        self._data, self._sizes = data, sizes
+        self._last: tuple[int, bytes] = (LEFT_OUT, b"")
+        self._lock = threading.Lock()
+
+    def read(self, block: int, start: int, end: int) -> bytes:
+        with self._lock:
+            if self._last[0] != block:
+                at = sum(self._sizes[:block])
+                self._last = block, zlib.decompress(self._data[at : at + self._sizes[block]])
+            return self._last[1][start:end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +56,22 @@ class Change:
     type: str
     action: str
     why: str
-    body: bytes = field(repr=False)
-    previous: str = ""  # its address before it was moved
-    is_imported: bool = False
-    counted: str = ""  # add, change, destroy or replace, as agents count; empty: as none
+    previous: str  # its address before it was moved
+    is_imported: bool
+    counted: str  # add, change, destroy or replace, as agents count; empty: as none
+    block: int
+    start: int
+    end: int
+    bodies: Bodies = field(repr=False)
+
+    @property
+    def body(self) -> bytes | None:
+        """None: it is too large to be shown."""
+        return None if self.block == LEFT_OUT else self.bodies.read(self.block, self.start, self.end)
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
 
     @property
     def sign(self) -> str:
@@ -134,7 +142,8 @@ class PlanTree:
     drift: tuple[Change, ...]
     outputs: tuple[Change, ...]
     version: str = ""
-    size: int = 0  # bytes
+    size: int = 0  # bytes of the JSON
+    memory: int = 0  # bytes that this takes, about
 
     @property
     def counts(self) -> Counts:
@@ -153,25 +162,23 @@ class PlanTree:
 
 
 def read_plan(data: bytes) -> PlanTree:
-    try:
-        told = json.loads(data)
-    except (ValueError, RecursionError):
-        raise NotAPlan("It is not JSON.") from None
-    if not isinstance(told, dict) or not isinstance(told.get("resource_changes", []), list):
-        raise NotAPlan("It is JSON, but not of a plan.")
-    if len(told.get("resource_changes") or ()) > MOST:
-        raise NotAPlan(f"It names more than {MOST:,} resources.")
-    numbers = count()
-    changes = [c for entry in _entries(told.get("resource_changes")) if (c := _change(entry, next(numbers))) is not None]
-    drift = [c for entry in _entries(told.get("resource_drift")) if (c := _change(entry, next(numbers))) is not None]
-    outputs = [c for c in (_output(name, entry, next(numbers)) for name, entry in _items(told.get("output_changes"))) if c is not None]
-    version = told.get("terraform_version")
-    return PlanTree(
-        tuple(sorted(changes, key=_place)),
-        tuple(sorted(drift, key=_place)),
-        tuple(sorted(outputs, key=_place)),
-        version if isinstance(version, str) else "",
-        len(data),
+    """From its JSON, in this process."""
+    return read_outline(answer_outline(data))
+
+
+def read_outline(outline: bytes) -> PlanTree:
+    first, packed, blocks = read_parts(outline)
+    head, index = json.loads(first), json.loads(zlib.decompress(packed))
+    shared, bodies = index["shared"], Bodies(blocks, index["blocks"])
+    changes, drift, outputs = (tuple(_change_of(row, shared, bodies) for row in index["rows"][part]) for part in PARTS)
+    memory = len(outline) + ROW_BYTES * (len(changes) + len(drift) + len(outputs))
+    return PlanTree(changes, drift, outputs, head["version"], head["size"], memory)
+
+
+def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> Change:
+    number, address, module, kind, action, why, previous, is_imported, counted, block, start, end = row
+    return Change(
+        number, address, shared[module], shared[kind], action, shared[why], previous, bool(is_imported), counted, block, start, end, bodies
     )
 
 
@@ -185,7 +192,7 @@ def groups_of(changes: Sequence[Change]) -> list[Group]:
     found: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         found.setdefault((change.module, change.type), []).append(change)
-    keys = sorted(found, key=lambda key: (_natural(key[0]), key[1]))
+    keys = sorted(found, key=lambda key: (natural(key[0]), key[1]))
     return [Group(module, kind, count_changes(found[module, kind]), len(found[module, kind])) for module, kind in keys]
 
 
@@ -201,98 +208,19 @@ def matching(changes: Sequence[Change], text: str) -> list[Change]:
 
 def lines_of(change: Change) -> list[Line]:
     """Its attributes: what is there, what changes, what forces a replacement."""
-    told = json.loads(change.body)
-    paths = told.get("replace_paths")
+    body = change.body
+    if body is None:
+        return [Line(" ", 0, f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan")]
     try:
+        told = json.loads(body)
+        paths = told.get("replace_paths")
         return diff_values(
             told.get("before"),
             told.get("after"),
             unknown=told.get("after_unknown"),
             hidden_before=told.get("before_sensitive"),
             hidden_after=told.get("after_sensitive"),
-            forces=[tuple(path) for path in paths if _is_path(path)] if isinstance(paths, list) else (),
+            forces=[tuple(path) for path in paths if is_path(path)] if isinstance(paths, list) else (),
         )
     except RecursionError:
         return [Line(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]
-
-
-def _is_path(told: Any) -> bool:
-    return isinstance(told, list) and all(isinstance(part, str | int) for part in told)
-
-
-def _entries(told: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
-
-
-def _items(told: Any) -> list[tuple[str, Any]]:
-    return list(told.items()) if isinstance(told, dict) else []
-
-
-def _change(entry: Mapping[str, Any], number: int) -> Change | None:
-    """None: nothing happens to it."""
-    change = entry.get("change")
-    if not isinstance(change, dict):
-        return None
-    previous = _text(entry.get("previous_address"))
-    address = _text(entry.get("address")) or "unnamed"
-    action = _action(change.get("actions"))
-    is_imported = isinstance(change.get("importing"), dict)
-    if action is None:
-        if (not previous or previous == address) and not is_imported:
-            return None
-        action = "update"
-    deposed = _text(entry.get("deposed"))
-    return Change(
-        number=number,
-        address=f"{address} (deposed {deposed})" if deposed else address,
-        module=_text(entry.get("module_address")),
-        type=_text(entry.get("type")) or "unknown",
-        action=action,
-        why=_why(entry, change, action),
-        body=json.dumps(change, separators=(",", ":")).encode(),
-        previous=previous if previous != address else "",
-        is_imported=is_imported,
-        counted=name_actions(as_list(change.get("actions"))),
-    )
-
-
-def _output(name: str, told: Any, number: int) -> Change | None:
-    if not isinstance(told, dict) or (action := _action(told.get("actions"))) is None:
-        return None
-    parts = ("before", "after", "after_unknown", "before_sensitive", "after_sensitive")
-    change = {key: {"value": told[key]} for key in parts if key in told}
-    return Change(number, f"output.{name}", "", "output", action, "", json.dumps(change, separators=(",", ":")).encode())
-
-
-def _action(told: Any) -> str | None:
-    """None: nothing is to be done."""
-    actions = [a for a in told if isinstance(a, str)] if isinstance(told, list) else []
-    if "create" in actions and ("delete" in actions or "forget" in actions):
-        return "replace"
-    return next((name for name in ("delete", "create", "update", "forget", "read") if name in actions), None)
-
-
-def _why(entry: Mapping[str, Any], change: Mapping[str, Any], action: str) -> str:
-    if action == "replace":
-        paths = change.get("replace_paths")
-        names = [_path(path) for path in paths if path and _is_path(path)] if isinstance(paths, list) else []
-        if names:
-            return f"forced by {', '.join(dict.fromkeys(names[:3]))}{' and more' if len(names) > 3 else ''}"
-    return REASONS.get(_text(entry.get("action_reason")), "")
-
-
-def _path(path: Sequence[Any]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")[:80]
-
-
-def _text(told: Any) -> str:
-    return told[:400] if isinstance(told, str) else ""
-
-
-def _place(change: Change) -> tuple[int, list[Any]]:
-    return ORDER[change.action], _natural(change.address)
-
-
-def _natural(text: str) -> list[Any]:
-    """tf-2 before tf-10."""
-    return [(1, int(part), "") if part.isdecimal() and len(part) < 19 else (0, 0, part) for part in NUMBERS.split(text)]

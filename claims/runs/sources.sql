@@ -32,6 +32,8 @@ RETURNING id
 -- known_plan_files: of these names, those that a plan or a run of these claims names.
 SELECT file AS name FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT json_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT outline_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT facts #>> '{files,outline}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT facts #>> '{files,plan}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT facts #>> '{files,json}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
 

@@ -20,7 +20,7 @@ MB = 10**6
 BEAT = 15.0  # seconds between two calls of an agent that has nothing to say
 GRACE = 20.0  # seconds from TERM to KILL
 MOST_TAIL = 100 * MB
-MOST_JSON = 256 * MB
+MOST_JSON = 64 * MB  # of a plan as JSON: what the child process that reads it has memory for
 SOURCE_BYTES = 32 * MB
 MOST_KNOWN = 500
 
@@ -69,8 +69,7 @@ def limits_of(spec: PoolSpec) -> dict[str, int]:
 
 
 def most_json(spec: PoolSpec) -> int:
-    """A saved plan is packed, its JSON is not."""
-    return min(2 * spec.task.plan, MOST_JSON)
+    return min(spec.task.plan, MOST_JSON)
 
 
 def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:

@@ -8,7 +8,8 @@ An approval counts while its approver may decide in the pool. Rights are read un
 they are read again when the apply starts (`starting`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 from django.db import transaction
 
 from claims.approvals import find_faults
+from claims.models import Plan
+from claims.runs.outlines import make_outline_of
+from claims.runs.plan_outline import NotAPlan
 from claims.services.holds import DECISIONS, approval_of, pool_name
 from claims.services.releasing import Ending, end_unheld, give_back, lock_claim
 from claims.services.reserving import PENDING, extend_reservation, move_reserved, plan_again, too_late
@@ -78,7 +82,7 @@ class _Facing:
 def approve_plan(*, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser") -> Decided:
     """Said again by the same person it counts once. With the last yes that is needed the apply begins: in the slot that waited, or first
     in line for one."""
-    return repeat(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
+    return _approve_checked(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
 
 
 def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser") -> Decided:
@@ -101,9 +105,27 @@ def _decide_one(v: Verdict) -> Decided | BerthError:
         if not v.is_yes:
             return reject_plan(claim_id=v.claim_id, digest=v.digest, by=v.by, comment=v.comment, via=v.via)
         note = _check_comment(v.comment)
-        return repeat(partial(_approve, v.claim_id, v.digest, v.by, note, v.via, is_one_of_many=True))
+        return _approve_checked(partial(_approve, v.claim_id, v.digest, v.by, note, v.via, is_one_of_many=True))
     except BerthError as error:
         return error
+
+
+class _Unchecked(Exception):
+    """The counts of this plan, of an earlier release, were not compared with its list of changes."""
+
+    def __init__(self, plan_id: int) -> None:
+        super().__init__()
+        self.plan_id = plan_id
+
+
+def _approve_checked(approve: Callable[[], Decided]) -> Decided:
+    """To read a plan takes a child process, so it happens between two transactions."""
+    try:
+        return repeat(approve)
+    except _Unchecked as unchecked:
+        with suppress(NotAPlan):  # which the plan says from then on
+            make_outline_of(Plan.objects.get(pk=unchecked.plan_id))
+    return repeat(approve)
 
 
 def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *, is_one_of_many: bool = False) -> Decided:
@@ -113,6 +135,8 @@ def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *
         if isinstance(found, Decided):
             return found
         claim, plan, approval = found.claim, found.plan, found.approval
+        if plan.is_unchecked and not plan.mismatch:
+            raise _Unchecked(plan.id)
         if plan.mismatch:
             text = f"The plan of claim {claim_id} cannot be approved. {plan.mismatch}"
             raise Conflict(text, code="counts_differ", way_out="Have it planned again; if that does not help, look at its agent.")

@@ -190,6 +190,7 @@ def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[st
         "add_plan",
         claim=claim.id, generation=claim.generation, digest=result.digest or b"", summary=json.dumps(summary),
         facts=json.dumps(dict(result.facts)), member=member.pk, file=files.get("plan") or "", json_file=files.get("json") or "",
+        outline_file=files.get("outline") or "",
         size=files.get("plan_size") or 0, mismatch=describe_mismatch(summary, listed),
     )  # fmt: skip
     about = summary | {"plan": plan, "digest": (result.digest or b"").hex()}

@@ -51,8 +51,8 @@ class ChildFailed(Exception):
 def run_limited(function: str, data: bytes, limits: Limits) -> bytes:
     """What `function` ("package.module:name", of bytes) returns for `data`.
 
-    Raises the BerthError that the function raises, and ChildFailed where the child exceeds a limit or fails otherwise. The child imports
-    the standard library and the modules of this project only.
+    Raises the BerthError that the function raises, as its nearest kind in `project.kernel.errors`, and ChildFailed where the child
+    exceeds a limit or fails otherwise. The child imports the standard library and the modules of this project only.
     """
     order = json.dumps({"function": function, "size": len(data), "memory": limits.memory, "cpu": limits.cpu})
     process = subprocess.Popen(
@@ -155,7 +155,8 @@ def main() -> None:
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except BerthError as error:
-        told = {"kind": type(error).__name__, "detail": error.detail, "code": error.code, "way_out": error.way_out}
+        kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        told = {"kind": kind, "detail": error.detail, "code": error.code, "way_out": error.way_out}
         answer = REFUSED + json.dumps(told).encode()
     rest = memoryview(answer)
     while rest:

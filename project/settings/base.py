@@ -131,7 +131,8 @@ BERTH_REQUESTS_PER_MINUTE = int(
 # first that fits counts, also without the last slash: whoever left it out is told so (308), not that less is taken.
 CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.guard_agent"
 BERTH_BODIES = [
-    (r"/api/v1/agent/tasks/.*/(plan|plan-json)/?$", 260_000_000, AGENT),
+    (r"/api/v1/agent/tasks/.*/plan-json/?$", 64_100_000, AGENT),
+    (r"/api/v1/agent/tasks/.*/plan/?$", 260_000_000, AGENT),
     (r"/api/v1/agent/", 4_000_000, AGENT),
     (r"/api/v1/sources(/|$)", 32_000_000, CALLER),
     (r"/api/v1/", 4_000_000, CALLER),

@@ -150,7 +150,7 @@ def test_huge_bodies_are_refused(db: None, files: Path) -> None:
     pool = make_agents("small", task={"plan": "64kB", "log": "64kB"})
     agent, claim = agent_of(pool.members.get()), make_claim(pool)
     task = task_of(claim)
-    for path, kind, size in (("plan/", "application/octet-stream", 64_001), ("plan-json/", "application/json", 128_001)):
+    for path, kind, size in (("plan/", "application/octet-stream", 64_001), ("plan-json/", "application/json", 64_001)):
         status, body = put(agent, task + path, b"x" * size, kind)
         assert (status, body["code"]) == (413, "too_large")
     assert not files.exists()

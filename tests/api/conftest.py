@@ -38,7 +38,7 @@ class Caller:
         text = "" if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
         response = self.client.generic(method, f"/api/v1/{path}", text, content_type="application/json", headers=sent)
         has_json = "json" in response.get("Content-Type", "")
-        return Answer(response.status_code, json.loads(response.content) if has_json else response.content, dict(response.headers))
+        return Answer(response.status_code, json.loads(response.getvalue()) if has_json else response.getvalue(), dict(response.headers))
 
     def get(self, path: str, **headers: str) -> Answer:
         return self("GET", path, **headers)

@@ -121,7 +121,7 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     claim = begin(task())
     held = Hold(AGENTS.one("hold", claim=claim.id, generation=claim.generation, member=member().pk), {})
     about = {"plan_digest": digest().hex(), "plan_size": 6}
-    keep(held, "plan", b"a plan", about)
+    keep(held, {"plan": b"a plan"}, about)
     gate, read = Gate(), DECISIONS.one
 
     def one(name: str, *given: Any, **values: Any) -> Any:
@@ -139,7 +139,7 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     def send() -> Any:
         try:
             with transaction.atomic():
-                keep(held, "plan", b"a plan", about)
+                keep(held, {"plan": b"a plan"}, about)
         except BerthError as error:
             return error.code
         return "kept"

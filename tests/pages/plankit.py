@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from typing import Any
 
 from django.db.models.functions import Now
@@ -12,6 +13,8 @@ from claims.models import Claim, Run
 from claims.requests import parse_claim
 from claims.runs.files import save_file
 from claims.runs.logs import Piece, add_log
+from claims.runs.outlines import outline_plan
+from claims.runs.plan_outline import NotAPlan
 from claims.runs.results import TaskResult
 from claims.selectors import view_claim
 from claims.services import create_claim
@@ -68,7 +71,12 @@ def finish(claim: ClaimView, outcome: str, *, plan: dict[str, Any] | None = None
     member = Member.objects.get(pk=run.member_id)
     if plan is not None:
         data = json.dumps(plan).encode()
-        kept = {"json": save_file("json", f"{claim.id}-{run.generation}", data)}
+        name = f"{claim.id}-{run.generation}"
+        kept: dict[str, Any] = {"json": save_file("json", name, data)}
+        with suppress(NotAPlan):  # then it is one that an earlier release took
+            outlined = outline_plan(data)
+            kept |= {"outline": save_file("outline", name, outlined.data), "json_counts": outlined.counts}
+            more.setdefault("summary", outlined.counts)
         Run.objects.filter(claim_id=claim.id, generation=run.generation).update(facts={"files": kept})
     digest = hashlib.sha256(f"{claim.id}-{run.generation}".encode()).digest() if outcome == "planned" else None
     result = TaskResult(outcome, digest=digest, summary=more.pop("summary", {"add": 1, "change": 0, "destroy": 0, "replace": 0}), **more)

@@ -3,13 +3,15 @@
 import json
 import time
 from dataclasses import asdict
+from difflib import SequenceMatcher
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claims.runs.plandiff import MOST_LINES, diff_values
+from claims.runs import plandiff
+from claims.runs.plandiff import DEEPEST, LONGEST_LINE, MOST_CHARACTERS, MOST_LINES, MOST_STEPS, diff_values
 from claims.runs.planjson import NotAPlan, count_changes, groups_of, in_group, lines_of, matching, read_plan
 from slots.agent.summary import summarize_plan
 
@@ -186,3 +188,42 @@ def test_five_thousand_resources_are_read_within_a_second() -> None:
     assert count_changes(tree.changes).change == 5000
     assert len(groups_of(tree.others)) == 40
     assert time.monotonic() - began < 4  # 0.4 s alone on a machine of today
+
+
+def test_what_one_resource_takes_in_all_is_limited() -> None:
+    """Also where each of its values is within its own limits."""
+    many = {f"key-{n}-{'k' * 2000}": "v" * 290 for n in range(300)}
+    lines = diff_values(dict.fromkeys(many, ""), many)
+    assert sum(len(line.text) for line in lines) < MOST_CHARACTERS + 2 * LONGEST_LINE
+    assert "more lines, in the raw plan" in lines[-1].text
+
+
+def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    class Matcher(SequenceMatcher[Any]):
+        def __init__(self, junk: Any, a: Any, b: Any, autojunk: bool) -> None:
+            compared.append(min(len(a), len(b)) * sum(b.count(each) for each in a))
+            super().__init__(junk, a, b, autojunk)
+
+    monkeypatch.setattr(plandiff, "SequenceMatcher", Matcher)
+    alike = ["\n".join("x" if n % 2 else f"{side}{n}" for n in range(100)) for side in "ab"]
+    lines = diff_values({f"k{n:03}": alike[0] for n in range(300)}, {f"k{n:03}": alike[1] for n in range(300)})
+    assert compared and sum(compared) <= MOST_STEPS
+    assert len(lines) == MOST_LINES + 1
+
+
+def test_texts_that_are_too_much_to_compare_keep_what_is_equal_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plandiff, "MOST_STEPS", 0)
+    assert shown({"t": "a\nb\nc\nd"}, {"t": "a\nB\nC\nd"}) == [
+        "~   t = <<EOT", "        a", "-       b", "-       c", "+       B", "+       C", "        d", "    EOT",
+    ]  # fmt: skip
+
+
+def test_what_is_nested_very_deeply_is_left_out() -> None:
+    one: Any = "old"
+    two: Any = "new"
+    for _ in range(100):
+        one, two = {"a": one}, {"a": two}
+    lines = diff_values(one, two)
+    assert len(lines) < 2 * DEEPEST + 2 and any("nested too deeply" in line.text for line in lines)

@@ -1,5 +1,6 @@
 """Plans over HTTP: what each role may, what is off and why, and what an answer does."""
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from claims.models import Claim, Plan
+from claims.pages import plans
 from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.selectors import get_workspace, view_claim
 from claims.services import force_release
@@ -120,6 +122,31 @@ def test_bulk_on_the_page_leaves_out_a_plan_whose_counts_contradict_its_list() -
     page = get(client, f"/approvals/approve/?claim={waiting.id}&claim={other.id}", **DIALOG)
     assert "Approve 1 plan" in page
     assert "left out: Its counts contradict its list of changes: plan it again." in page
+
+
+def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_task_pool()
+    body = {f"attribute_{n}": "x" * 250 for n in range(50)}
+    waiting = planned(plan={"resource_changes": [resource(f"aws_a.r{n}", "create", after=body) for n in range(15)]})
+    client = browser_of(person("lind", "approver"))
+    before = get(client, f"/claims/{waiting.id}/")
+    monkeypatch.setattr(plans, "MOST_EMBEDDED", 60_000)
+    after = get(client, f"/claims/{waiting.id}/")
+    assert before.count("attribute_7 ") == 15 and before.count("data-load=") == 0
+    assert 1 <= after.count("attribute_7 ") <= 3
+    (url, *_) = re.findall(r'data-load="([^"]+)"', after)
+    assert "attribute_7 " in get(client, url)
+
+
+def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_task_pool()
+    waiting = planned(plan=network_plan())
+    client = browser_of(person("lind", "approver"))
+    url = f"/claims/{waiting.id}/plan/{Plan.objects.get(claim_id=waiting.id).pk}/raw/"
+    small = client.get(url)
+    monkeypatch.setattr(plans, "PRETTY", 0)
+    large = client.get(url)
+    assert large.streaming and json.loads(b"".join(large.streaming_content)) == network_plan() == json.loads(small.content)
 
 
 def test_a_get_never_decides_and_a_plan_that_was_not_seen_is_refused() -> None:
@@ -329,7 +356,7 @@ def test_a_plan_without_json_and_one_that_is_none_lead_to_the_log() -> None:
     make_task_pool()
     client = browser_of(chief())
     assert "stands in the log of its plan" in get(client, f"/claims/{planned('a').id}/")
-    assert "It is JSON, but not of a plan." in get(client, f"/claims/{planned('b', plan=['nonsense']).id}/")
+    assert "This is JSON, but not of a plan." in get(client, f"/claims/{planned('b', plan=['nonsense']).id}/")
 
 
 def test_what_an_agent_names_is_text_wherever_it_stands() -> None:

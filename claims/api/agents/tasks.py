@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import threading
 from typing import Any
 
 from django.http import HttpResponse
@@ -14,6 +13,7 @@ from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.runs.files import delete_file, read_file, save_file
 from claims.runs.logs import add_log, flow, read_pieces, size_of
 from claims.runs.orders import AGENTS
+from claims.runs.outlines import outline_plan
 from claims.runs.results import parse_result
 from claims.runs.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
 from claims.services.tasks import start_run, take_result
@@ -21,13 +21,11 @@ from pools.endpoint import describe
 from pools.fields import Faults, read_mapping, read_text
 from pools.lean import JSON, answer
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
-from slots.agent.summary import summarize_plan
 from slots.member_tokens import note_refused
 
 RAW = "application/octet-stream"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 BOOT = 40
-_one_at_a_time = threading.Lock()
 DIGEST_HEADER = OpenApiParameter(
     "Berth-Digest",
     {"type": "string", "pattern": "^[0-9a-f]{64}$"},
@@ -92,7 +90,7 @@ class TaskPlan(AgentEndpoint):
         if told != digest:
             note_refused("sends a plan of another digest", pool_id=call.agent.pool_id, member_id=call.agent.member_id, claim_id=claim_id)
             raise Conflict("The body has another digest than the header says.", code="digest_differs", way_out="Send it again.")
-        keep(hold, "plan", data, {"plan_digest": digest, "plan_size": len(data)})
+        keep(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
         return answer({"size": len(data)})
 
     @describe("The plan to apply", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_plan", tag=TAG)
@@ -117,9 +115,9 @@ class TaskPlanJson(AgentEndpoint):
         """As `terraform show -json` writes it, redacted by the agent: people decide on it. Kept sealed."""
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
-        found = read_plan_json(data)
-        keep(hold, "json", data, {"json_resources": len(found["resource_changes"]), "json_counts": summarize_plan(found)})
-        return answer({"resources": len(found["resource_changes"])})
+        found = outline_plan(data)
+        keep(hold, {"json": data, "outline": found.data}, {"json_resources": found.resources, "json_counts": found.counts})
+        return answer({"resources": found.resources})
 
 
 class TaskSource(AgentEndpoint):
@@ -166,26 +164,18 @@ def find_planned(call: AgentCall, claim_id: int, generation: int) -> Hold:
     return hold
 
 
-def keep(hold: Hold, kind: str, data: bytes, about: dict[str, Any]) -> None:
-    """The file first, then what names it; the one before goes last."""
+def keep(hold: Hold, files: dict[str, bytes], about: dict[str, Any]) -> None:
+    """The files by their kinds first, then what names them; those before go last."""
     claim_id, generation = hold.row.id, hold.row.generation
-    name = save_file(kind, f"{claim_id}-{generation}", data)
-    row = AGENTS.one("keep_file", claim=claim_id, generation=generation, kind=kind, files=json.dumps({kind: name, **about}))
+    names = {kind: save_file(kind, f"{claim_id}-{generation}", data) for kind, data in files.items()}
+    row = AGENTS.one("keep_files", claim=claim_id, generation=generation, files=json.dumps(names | about))
     if row is None:  # its result came in meanwhile
-        delete_file(name)
+        for name in names.values():
+            delete_file(name)
         raise Conflict(f"Generation {generation} of claim {claim_id} is over.", code="stale_generation", way_out="Ask for orders again.")
-    delete_file(row.before)
-
-
-def read_plan_json(data: bytes) -> dict[str, Any]:
-    try:
-        with _one_at_a_time:  # it takes ten times the room of its text
-            found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"This is not JSON: {error}", code="not_json", way_out="Send what `terraform show -json` writes.")
-    if not isinstance(found, dict) or not isinstance(found.setdefault("resource_changes", []), list):
-        raise Invalid("This is not the JSON of a plan.", code="not_json", way_out="Send what `terraform show -json` writes.")
-    return found
+    before = json.loads(row.before)
+    for kind in names:
+        delete_file(before.get(kind))
 
 
 def raw(data: bytes) -> HttpResponse:
