@@ -9,8 +9,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 # Passwords in URLs, our own tokens, and values of headers and fields that carry secrets.
 SECRET = re.compile(
-    r"(?P<url>\w+://[^\s:/@]*:)[^\s@/]+(?=@)"
-    r"|(?P<token>\bberth_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}"
+    # A password may hold any character, also / and @: it ends before the last @ of its word, else (with a quote in it) before the first.
+    r"(?P<url>://[^\s:/@]*:)(?:[^\s\"'<>]+(?=@)|\S+?(?=@))"
+    r"|(?P<token>\bberth(?:m_[0-9]+)?_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}"
     r"|(?P<field>(?i:authorization|cookie|password|passwd|secret|token|sessionid|csrftoken)[\"']?\s*[=:]\s*[\"']?(?i:(?:bearer|token|basic)\s+)?)"
     r"[^\s\"',;&]{6,}"
 )

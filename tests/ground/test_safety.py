@@ -202,6 +202,28 @@ def test_logs_have_no_secrets(line: str, shown: str) -> None:
     assert without_secrets(line) == shown
 
 
+TOKEN = "abcd-EFGH_ijkl0123456789mnopqrstuvwxyzABCDEFG"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (f"berthm_17_{TOKEN} was refused", "berthm_17_abcd*** was refused"),
+        (f"X-Agent: berthm_123456_{TOKEN}", "X-Agent: berthm_123456_abcd***"),
+        ("postgresql://berth:pa/ss@db/berth failed", "postgresql://berth:***@db/berth failed"),
+        ("postgresql://berth:p@ss@db/berth failed", "postgresql://berth:***@db/berth failed"),
+        ("postgresql://berth:p@s/s@w@db:5432/berth?x=1 failed", "postgresql://berth:***@db:5432/berth?x=1 failed"),
+        ("redis://:/@/@cache:6379/0, smtp://u:a@b@mail", "redis://:***@cache:6379/0, smtp://u:***@mail"),
+        ('{"a": "https://u:p/1@h", "b": "x@y"}', '{"a": "https://u:***@h", "b": "x@y"}'),
+        ("postgresql://berth:pa'ss@db", "postgresql://berth:***@db"),
+        ("http://host:8000/path and me@example.com", "http://host:8000/path and me@example.com"),
+        ("see https://host:8443/x", "see https://host:8443/x"),
+    ],
+)
+def test_tokens_of_agents_and_passwords_with_any_character_are_masked(line: str, shown: str) -> None:
+    assert without_secrets(line) == shown
+
+
 def test_a_refused_host_is_no_log_line() -> None:
     assert logging.getLogger("django.security.DisallowedHost").getEffectiveLevel() > logging.ERROR
 
