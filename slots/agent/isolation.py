@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import select
 import signal
 import stat
@@ -304,7 +305,7 @@ def is_below(path: str, folder: str) -> bool:
 
 def unescape(text: bytes) -> str:
     """Of mountinfo, where a space is \\040."""
-    return os.fsdecode(text.decode("unicode_escape").encode("latin-1"))
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found.group(1), 8)]), text))
 
 
 def put_back(handle: int, path: str) -> None:
