@@ -26,3 +26,13 @@ SELECT (SELECT count(*) FROM u) + (SELECT count(*) FROM m) + (SELECT count(*) FR
 UPDATE pools_token SET last_used_at = now() WHERE id = (
   SELECT id FROM pools_token WHERE id = %(token)s AND coalesce(last_used_at < now() - interval '1 min', true) FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING id
+
+-- claimants: active people who may claim in a pool, by superuser or by a role there, directly or through a group. Programs of ours are none.
+SELECT u.username FROM auth_user u
+WHERE u.is_active
+  AND NOT (u.username = ANY (%(programs)s::text[]) AND u.password LIKE '!%%' AND NOT u.is_superuser)
+  AND (u.is_superuser OR EXISTS (
+    SELECT FROM pools_grant g
+    WHERE g.role = ANY (%(roles)s::text[]) AND (g.pool_id IS NULL OR g.pool_id = %(pool)s::bigint)
+      AND (g.user_id = u.id OR g.group_id = ANY (ARRAY(SELECT m.group_id FROM auth_user_groups m WHERE m.user_id = u.id)))))
+ORDER BY u.id LIMIT 20

@@ -9,12 +9,13 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from pools.access import ROLES
-from pools.grants import give_grant, withdraw_grant
+from pools.grants import give_grant, refuse_unprotected, withdraw_grant
 from pools.models import Decision, Grant, Heartbeat, Pool, Sample, Secret, Token
 from pools.tokens import revoke_token
 from project.kernel.actor import acting_as
 from project.kernel.admin_actions import service_action
 from project.kernel.admin_base import ReadAdmin, as_json
+from project.kernel.errors import Refused
 
 MOST_POOLS = 200
 
@@ -48,6 +49,10 @@ class GrantForm(forms.ModelForm):  # type: ignore[type-arg]  # not to be subscri
             raise forms.ValidationError("A grant is for one user or for one group. Name exactly one of the two.")
         if Grant.objects.filter(**{name: given.get(name) for name in ("user", "group", "pool", "role")}).exists():
             raise forms.ValidationError("This grant exists already. Nothing is left to do.")
+        try:
+            refuse_unprotected(given.get("role", ""), given.get("user"), given.get("group"), given.get("pool"))
+        except Refused as error:
+            raise forms.ValidationError(f"{error.detail} {error.way_out}") from error
         return given
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from pools.claimants import list_claimants
 from pools.fields import Faults
 from pools.installation import name_installation
 from pools.layout import Layout
 from pools.layout_spec import read_own
 from pools.models import Member, Pool
-from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
+from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot, known_providers
 from pools.spec import MemberSpec, OptionReader, PoolSpec, read_pool
 from project.kernel.errors import Invalid, NotFound
 
@@ -121,6 +122,7 @@ def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = (), *, is_to
 
 
 def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSnapshot:
+    provider = known_providers().get(pool.provider)
     return PoolSnapshot(
         id=pool.pk,
         name=pool.name,
@@ -129,4 +131,5 @@ def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSna
         members=tuple(members),
         installation=name_installation(),
         place=pool.place,
+        claimants=tuple(list_claimants(pool.pk)) if provider is not None and provider.runs_here else (),
     )

@@ -1,18 +1,20 @@
 """Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it leaves, I11 the most, I16m timers, I19 the
-outside, I24 looks, I26 agents of this machine, I40 providers that may be used."""
+outside, I24 looks, I26 agents of this machine, I40 providers that may be used, I41 protection of tasks on this machine."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from django.conf import settings
 
+from pools.claimants import list_claimants
 from pools.layout import slots_of
-from pools.models import Member
-from pools.providers.base import explain_not_allowed, known_providers
+from pools.models import Member, Pool
+from pools.providers.base import explain_not_allowed, kinds_with, known_providers
 from pools.providers.local import agents_home, member_of, remove
+from pools.providers.protection import WAY_OUT, find_protection, why_refused
 from pools.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
 from project.kernel.checks import operation_limits
-from project.kernel.doctor import Finding, check
+from project.kernel.doctor import Finding, check, fact
 from project.kernel.operations import ProviderError
 from project.kernel.sql import run
 from slots.controllers import LOOK_EVERY, ask_provider, look_at_pool
@@ -190,3 +192,24 @@ def find_providers_not_allowed() -> Iterator[Finding]:
     for pool in list_pools():
         if (fault := explain_not_allowed(pool.provider)) is not None:
             yield Finding(f"pool {pool.name}", f"{fault.message} It takes no new members.", fault.way_out)
+
+
+@fact
+def tell_protection() -> str:
+    return f"Tasks on this machine: {find_protection().words}" if list_pools_here() else ""
+
+
+@check(
+    "I41",
+    "Tasks on this machine cannot read Berth's own passwords and keys",
+    "Whoever may claim could read the database and become an admin. Agents are not started until that is mended.",
+)
+def find_unprotected() -> Iterator[Finding]:
+    for pool in list_pools_here():
+        if refused := why_refused(find_protection(), list_claimants(pool.pk)):
+            yield Finding(f"pool {pool.name}", refused, WAY_OUT)
+
+
+def list_pools_here() -> list[Pool]:
+    """Pools whose tasks run on Berth's own machine."""
+    return list(list_pools().filter(provider__in=kinds_with(lambda provider: provider.runs_here)))

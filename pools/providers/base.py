@@ -66,6 +66,7 @@ class PoolSnapshot:
     members: tuple[MemberSnapshot, ...] = ()
     installation: str = ""  # whose it is, where several of us make things in one place
     place: str = ""  # where its members are, as the last look found it; empty: not known yet
+    claimants: tuple[str, ...] = ()  # people who may start tasks in it, for a provider that runs them on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Provider(ABC):
     free_options: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
+    runs_here: ClassVar[bool] = False  # tasks run on Berth's own machine
     rotates: ClassVar[bool] = False  # a new token reaches an agent that runs: `needs_token` says yes to one that is ready and due
     look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
 

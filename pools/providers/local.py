@@ -21,6 +21,7 @@ from django.conf import settings
 
 from pools.fields import Faults, at
 from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.protection import WAY_OUT, find_protection, why_refused
 from pools.task_spec import read_env
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
@@ -31,6 +32,9 @@ from project.settings import environment as env
 AGENT = "slots.agent"  # the module that is run
 REMOVER = "slots.agent.folders"  # likewise
 FOLDER = "agents"
+ISOLATED = ("--isolation", "namespaces")
+SHARED = "sample-site"  # in BERTH_HOME, for tasks
+HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name more of Berth's own state
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
 SWEEP = 50.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
@@ -54,6 +58,7 @@ class LocalProvider(Provider):
     kind: ClassVar[str] = "local"
     queue: ClassVar[str] = "local"
     is_owner: ClassVar[bool] = True
+    runs_here: ClassVar[bool] = True
     has_agents: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
     rotates: ClassVar[bool] = True
@@ -84,13 +89,15 @@ class LocalProvider(Provider):
             remove(folder)
             return MemberReport(is_gone=True)
         if member.state == "creating":
-            return self._start(folder, member, pool.options.get("env") or {})
+            return self._start(folder, member, pool)
         if member.token and folder.exists():
             _write_token(folder, member)
         running = _find(folder, member)
         if running is None and not folder.exists():
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
         if running is not None and detached.is_alive(running):
+            if why := end_unprotected(running, pool.claimants):
+                return MemberReport(external_id=folder.name, why=why)
             return MemberReport(is_ready=True, external_id=folder.name)  # its slots are clean once it says so itself
         end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
@@ -99,9 +106,11 @@ class LocalProvider(Provider):
     def look(self, pool: PoolSnapshot) -> Look:
         """All of them: one whose process has ended is started again, it is not gone. One that is to go has gone with its folder."""
         places = [(folder_of(pool, member), member) for member in pool.members]
-        return Look(tuple(_see(folder, member) for folder, member in places if member.state != "deleting" or folder.exists()))
+        return Look(
+            tuple(_see(folder, member, pool.claimants) for folder, member in places if member.state != "deleting" or folder.exists())
+        )
 
-    def _start(self, folder: Path, member: MemberSnapshot, chosen: Mapping[str, str]) -> MemberReport:
+    def _start(self, folder: Path, member: MemberSnapshot, pool: PoolSnapshot) -> MemberReport:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         with only_one(folder):
@@ -111,9 +120,11 @@ class LocalProvider(Provider):
                 return MemberReport(external_id=folder.name) if detached.is_alive(running) else _report_down(folder, running, member)
             if running is not None and not detached.end(running, PATIENCE):
                 raise ProviderError(f"What runs in {folder} does not end.")
+            if refused := why_refused(find_protection(), pool.claimants):
+                raise ProviderError(f"{refused} {WAY_OUT}")
             _write_token(folder, member)
             (folder / "ended.json").unlink(missing_ok=True)
-            start_agent(folder, member.incarnation, chosen)
+            start_agent(folder, member.incarnation, pool.options.get("env") or {})
         return MemberReport(external_id=folder.name)
 
 
@@ -122,8 +133,43 @@ def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Pr
     command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
     if (work := work_folder(folder)) is not None:
         command += ["--work", str(work)]
+    if find_protection().kind == "namespaces":
+        command += isolation_options()
     environment = _environment() | dict(chosen)
     return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
+
+
+def isolation_options() -> list[str]:
+    """What its tasks do not see, and where they may write besides their own folder."""
+    home = Path(settings.BERTH_HOME)
+    hidden = [home, settings.BASE_DIR / ".env", *map(Path, filter(None, map(os.environ.get, HIDDEN)))]
+    writable = [home / SHARED]
+    for folder in map(Path, settings.BERTH_TASK_FOLDERS):
+        if not folder.is_absolute() or any(folder.resolve().is_relative_to(each.resolve()) for each in hidden):
+            raise ProviderError(f"BERTH_TASK_FOLDERS names {folder}. Name whole paths, outside of Berth's own state in {home}.")
+        folder.mkdir(parents=True, exist_ok=True)
+        writable.append(folder)
+    options = [*ISOLATED]
+    for name, paths in (("--hide", hidden), ("--writable", writable)):
+        for path in paths:
+            options += [name, str(path)]
+    return options
+
+
+def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
+    """An agent whose tasks could read Berth's secrets, and no longer may, is asked to end; its tasks end first. Why; empty: it stays."""
+    protection = find_protection()
+    why = why_refused(protection, claimants)
+    if protection.kind == "namespaces" and not is_isolated(process):
+        why = "It was started without the protection that is there now, and is started again."
+    if why:
+        detached.ask_to_end(process)
+    return why
+
+
+def is_isolated(process: Process) -> bool:
+    words = detached.words_of(process)
+    return any(words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words)))
 
 
 def remove(folder: Path) -> None:
@@ -256,12 +302,14 @@ def _remove_tree(top: Path) -> None:
             raise ProviderError(f"{top} cannot be removed.")
 
 
-def _see(folder: Path, member: MemberSnapshot) -> Seen:
+def _see(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
     process = _find(folder, member)
     if process is None or (process.mark != member.incarnation and member.state == "creating"):
         is_down = member.state != "creating"
         why = "its agent has not been started yet" if not is_down else why_ended(folder, None)
         return Seen(member.id, is_ready=False, external_id=folder.name, why=why, is_down=is_down)
+    if detached.is_alive(process) and (why := end_unprotected(process, claimants)):
+        return Seen(member.id, is_ready=False, external_id=folder.name, why=why)
     if detached.is_alive(process):  # ready it is from its first word on, not because it runs
         is_here = member.state != "creating"
         return Seen(member.id, is_ready=is_here, external_id=folder.name, why="" if is_here else "its agent has not come yet")

@@ -30,6 +30,17 @@ class Check:
 
 
 _checks: dict[str, Check] = {}
+_facts: list[Callable[[], str]] = []
+
+
+def fact(tell: Callable[[], str]) -> Callable[[], str]:
+    """Register a sentence about this installation that the doctor says whether or not anything is wrong. Empty: there is nothing to say."""
+    _facts.append(tell)
+    return tell
+
+
+def list_facts() -> list[str]:
+    return [text for text in (tell() for tell in _facts) if text]
 
 
 def check(id: str, title: str, explain: str) -> Callable[[Look], Look]:

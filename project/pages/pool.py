@@ -17,10 +17,12 @@ from claims.runs.plans import deadlines_of
 from claims.scaling.overview import list_latest
 from claims.selectors import count_live_claims
 from pools.access import ADMIN, Identity
+from pools.claimants import list_claimants
 from pools.layout import as_config
 from pools.models import Member, Pool
 from pools.pages import page, signed_in, visible_pool, why_not
-from pools.providers.base import has_agents
+from pools.providers.base import has_agents, known_providers
+from pools.providers.protection import describe, find_protection
 from pools.selectors import LIVE, config_of, spec_of
 from pools.troubles import find_trouble
 from project.kernel.regions import Opened, region
@@ -110,9 +112,19 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
         "trouble": find_trouble(pool),
+        "protection": protection_of(pool),
         "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
         "claims_left": count_live_claims(pool.pk) if pool.state == "deleting" else 0,
     }
+
+
+def protection_of(pool: Pool) -> dict[str, Any] | None:
+    """How tasks are kept from Berth's own passwords and keys; None: they do not run on Berth's own machine."""
+    provider = known_providers().get(pool.provider)
+    if provider is None or not provider.runs_here:
+        return None
+    protection = find_protection()
+    return {"is_there": protection.kind != "none", "words": describe(protection, list_claimants(pool.pk))}
 
 
 def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:

@@ -278,6 +278,11 @@ BERTH_PROVIDERS = [
 ]
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
+# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and keys (pools.providers.protection).
+BERTH_TRUST_CLAIMANTS = env.is_on("BERTH_TRUST_CLAIMANTS")
+BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")  # that tasks in namespaces may write to, besides their own
+BERTH_PROGRAM_USERS = ("sample", "ben")  # of the sample's driver: no people, as long as nobody can sign in as them
+BERTH_IS_LOOPBACK = False  # whether Berth listens on loopback alone
 # What our things are marked with outside; empty: a name drawn once, in the database. A copy of a database needs another one.
 BERTH_INSTALLATION = os.environ.get("BERTH_INSTALLATION", "")
 # Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.

@@ -12,7 +12,8 @@ SECRET_KEY = os.environ.get("SECRET_KEY") or env.secret("secret-key")
 # Names under which this machine may be asked. Beyond loopback only if BERTH_BIND opens it; more names in BERTH_HOSTS.
 BIND = os.environ.get("BERTH_BIND") or "127.0.0.1"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env.list_words("BERTH_HOSTS")]
-if BIND not in {"127.0.0.1", "::1", "localhost"}:
+BERTH_IS_LOOPBACK = BIND in {"127.0.0.1", "::1", "localhost"}
+if not BERTH_IS_LOOPBACK:
     ALLOWED_HOSTS += [socket.gethostname(), BIND]
 CSRF_TRUSTED_ORIGINS = env.list_words("BERTH_ORIGINS")
 

@@ -1,6 +1,7 @@
 """An ordinary user of this machine: what root's tests run an agent, or Berth, as."""
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-UID = 63_901  # of no user that this machine knows, and none that root agents give to tasks
+NAMED = "games"  # a user that most machines know, for what insists on a name, like initdb; nothing else runs as it
+# One for each worker of a run: what this user runs is this worker's. Root agents do not give these numbers to tasks.
+UID = 63_901 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+def named_uid() -> int | None:
+    try:
+        return pwd.getpwnam(NAMED).pw_uid
+    except KeyError:
+        return None
 
 
 def options() -> dict[str, Any]:
@@ -29,13 +39,21 @@ def python() -> str:
     raise AssertionError("no python3 here can be run by an ordinary user")
 
 
+def may_read(path: Path) -> bool:
+    return subprocess.run(["/usr/bin/env", "test", "-r", str(path)], cwd="/", check=False, **options()).returncode == 0
+
+
+def may_enter(folder: Path) -> bool:
+    return subprocess.run(["/usr/bin/env", "test", "-x", str(folder)], cwd="/", check=False, **options()).returncode == 0
+
+
 @contextmanager
-def own_folder() -> Iterator[Path]:
+def own_folder(uid: int = UID) -> Iterator[Path]:
     """Outside of pytest's own folders, which belong to root alone, and of /tmp, of which a task has one of its own."""
     folder = Path(tempfile.mkdtemp(dir="/var/lib" if os.geteuid() == 0 else Path.home(), prefix="berth-test-"))
     folder.chmod(0o755)
     if os.geteuid() == 0:
-        os.chown(folder, UID, UID)
+        os.chown(folder, uid, uid)
     try:
         yield folder
     finally:

@@ -25,6 +25,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     for name in ("--url", "--token-file", "--state", "--exit-when-away", "--work"):
         parser.add_argument(name)
+    for name in ("--isolation", "--hide", "--writable"):
+        parser.add_argument(name, action="append")
     parser.add_argument("--sweep", action="store_true")
     given = parser.parse_args()
     state = Path(given.state)

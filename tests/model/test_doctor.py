@@ -42,7 +42,8 @@ def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
 def test_each_invariant_that_is_no_constraint_has_a_check() -> None:
     """Those without: I3, I5, I7 and I15 are constraints or triggers, which I6 finds missing."""
     there = {c.id.rstrip("abcdefghijklmnopqrstuvwxyz") for c in list_checks()}
-    assert there == {f"I{n}" for n in (1, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28)}
+    numbers = (1, 2, 4, 6, *range(8, 15), *range(16, 29), 38, 40, 41)
+    assert there == {f"I{n}" for n in numbers}
 
 
 # -- who holds what -----------------------------------------------------------------------------------------------------------------------

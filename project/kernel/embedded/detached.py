@@ -90,6 +90,15 @@ def members_of(process: Process) -> list[int]:
     return [pid for pid, session in _list_sessions() if session == process.pid]
 
 
+def words_of(process: Process) -> list[str]:
+    """Its command line; empty: it does not run, or this system has no /proc."""
+    if not is_alive(process):
+        return []
+    with contextlib.suppress(OSError):
+        return PROC.joinpath(str(process.pid), "cmdline").read_bytes().decode(errors="replace").split("\0")
+    return []
+
+
 def ask_to_end(process: Process) -> bool:
     """False: it does not run."""
     if not is_alive(process):

@@ -7,7 +7,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from project.kernel.actor import acting_as
 from project.kernel.commands import explain
-from project.kernel.doctor import Report, examine, repair
+from project.kernel.doctor import Report, examine, list_facts, repair
 from project.kernel.errors import BerthError
 from project.kernel.guards import patient
 
@@ -31,8 +31,11 @@ class Command(BaseCommand):
         except BerthError as error:
             raise CommandError(explain(error))
         if options["json"]:
-            self.stdout.write(json.dumps({"ok": not any(r.findings for r in reports), "checks": [r.as_dict() for r in reports]}, indent=1))
+            told = {"ok": not any(r.findings for r in reports), "facts": list_facts(), "checks": [r.as_dict() for r in reports]}
+            self.stdout.write(json.dumps(told, indent=1))
         else:
+            for text in list_facts():
+                self.stdout.write(text)
             self._print(reports)
         if any(r.findings for r in reports):
             sys.exit(1)
