@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, decisions, draining, events, pools, runs, sources, workspaces
+from claims.api import actions, bulk, claims, decisions, draining, events, pools, runs, sources, states, workspaces
 from claims.api.agents import presence, tasks
 from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
 
@@ -34,6 +34,7 @@ urlpatterns = [
     path(f"{AGENT_TASK}log/", tasks.TaskLog.as_view(), name="agent-task-log"),
     path(f"{AGENT_TASK}plan/", tasks.TaskPlan.as_view(), name="agent-task-plan"),
     path(f"{AGENT_TASK}plan-json/", tasks.TaskPlanJson.as_view(), name="agent-task-plan-json"),
+    path(f"{AGENT_TASK}state/", tasks.TaskState.as_view(), name="agent-task-state"),
     path(f"{AGENT_TASK}source/", tasks.TaskSource.as_view(), name="agent-task-source"),
     path(f"{AGENT_TASK}result/", tasks.TaskResult.as_view(), name="agent-task-result"),
     path("pools/", pools.PoolList.as_view(), name="api-pools"),
@@ -54,6 +55,8 @@ urlpatterns = [
     path("claims/<id:claim_id>/force-release/", actions.ClaimForceRelease.as_view(), name="api-claim-force-release"),
     path("claims/<id:claim_id>/runs/", runs.RunList.as_view(), name="api-claim-runs"),
     path("claims/<id:claim_id>/runs/<id:generation>/log/", runs.RunLog.as_view(), name="api-claim-log"),
+    path("claims/<id:claim_id>/runs/<id:generation>/state/", states.RunState.as_view(), name="api-claim-state"),
+    path("claims/<id:claim_id>/runs/<id:generation>/state/discard/", states.RunStateDiscard.as_view(), name="api-claim-state-discard"),
     path("sources/", sources.SourceList.as_view(), name="api-sources"),
     path("events/", events.EventList.as_view(), name="api-events"),
     path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),

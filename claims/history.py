@@ -40,6 +40,8 @@ PROBLEM_VERBS = (
     "fail",
     "failed",
     "apply_lost",
+    "state_rescued",
+    "state_lost",
     "refused_agent",
     "sync_fails",
     "provider_fails",

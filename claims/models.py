@@ -206,6 +206,36 @@ class Plan(models.Model):
         constraints = [models.UniqueConstraint(fields=["claim"], condition=Q(is_stale=False), name="plan_current")]
 
 
+class RescuedState(models.Model):
+    """A Terraform state that the backend of an apply did not take. The claim may be deleted before it."""
+
+    claim_id = models.BigIntegerField()
+    generation = models.BigIntegerField()
+    pool_id = models.BigIntegerField(null=True, blank=True)  # whose approvers may download it
+    # Without a constraint: its check would take a lock on the workspace, out of the order of locks.
+    workspace = models.ForeignKey(Workspace, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False)
+    member_id = models.BigIntegerField()
+    member = models.CharField(max_length=63)
+    size = models.BigIntegerField(default=0, db_default=0)
+    digest = models.BinaryField(null=True, blank=True)  # sha256 of the state
+    file = models.FileField(max_length=255, blank=True, default="", db_default="")  # sealed; empty: the server does not have it
+    noted_at = models.DateTimeField(db_default=Now())
+    kept_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)  # given up: its file is deleted
+    settled_by = models.CharField(max_length=80, blank=True, default="", db_default="")
+    reason = models.TextField(blank=True, default="", db_default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["claim_id", "generation"], name="rescued_state_once")]
+        indexes = [
+            models.Index(fields=["settled_at"], condition=Q(settled_at__isnull=False), name="rescued_state_settled"),
+            models.Index(fields=["claim_id"], condition=Q(settled_at__isnull=True), name="rescued_state_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"state of claim {self.claim_id}"
+
+
 class Approval(models.Model):
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False)
     user_id = models.BigIntegerField(null=True)  # whose decision it is; null: of a user who was gone before ids were kept

@@ -112,6 +112,11 @@ CLAIM_WORDS = {
     "plan_again": "plans again",
     "apply_lost": "lost its apply",
     "settle": "lost its apply, which is settled",
+    "state_rescued": "left a Terraform state that only its agent has, on",
+    "state_kept": "has a rescued Terraform state, kept sealed",
+    "state_lost": "has lost its rescued Terraform state",
+    "state_download": "had its rescued Terraform state downloaded",
+    "state_discard": "had its rescued Terraform state discarded",
     "log_limit": "prints more than is kept",
     "stale_report": "reported too late, which changes nothing",
     "refused_agent": "was reported on by an agent that was refused",
@@ -193,7 +198,22 @@ OTHER_WORDS = {
     "delete_secret": "secret deleted",
 }
 OVERRIDES = frozenset(
-    {"cancel", "prioritise", "force_release", "approve", "approval", "reject", "extend", "plan_again", "settle", "park", "move", "requeue"}
+    {
+        "cancel",
+        "prioritise",
+        "force_release",
+        "approve",
+        "approval",
+        "reject",
+        "extend",
+        "plan_again",
+        "settle",
+        "park",
+        "move",
+        "requeue",
+        "state_download",
+        "state_discard",
+    }
 )
 STATE_CLASS = {
     "blocked": "waiting",
@@ -250,6 +270,11 @@ GLYPHS = {
     "apply_lost": "lost",
     "applied": "done",
     "settle": "done",
+    "state_rescued": "lost",
+    "state_kept": "done",
+    "state_lost": "lost",
+    "state_download": "ready",
+    "state_discard": "done",
     "log_limit": "ready",
     "stale_report": "outdated",
     "scale": "ready",

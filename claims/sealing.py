@@ -35,6 +35,7 @@ RENAME = {
     "plan": (IN_RUN.format(kind="plan"), IN_PLAN.format(field="file")),
     "json": (IN_RUN.format(kind="json"), IN_PLAN.format(field="json_file")),
     "outline": (IN_RUN.format(kind="outline"), IN_PLAN.format(field="outline_file")),
+    "state": ("UPDATE claims_rescuedstate SET file = %(new)s WHERE claim_id = %(claim)s AND file = %(old)s RETURNING 1",),
     "source": ("UPDATE claims_source SET file = %(new)s WHERE digest = decode(%(digest)s, 'hex') AND file = %(old)s RETURNING 1",),
 }
 

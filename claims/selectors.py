@@ -60,6 +60,7 @@ class WorkspaceView:
     live: int
     blocked: int
     lost_claim: int | None = None  # whose apply was lost: a person has to say what became of it
+    id: int = 0
 
 
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
@@ -199,6 +200,7 @@ def _workspace_view(row: Workspace, counts: object) -> WorkspaceView:
         live=getattr(counts, "live", 0),
         blocked=getattr(counts, "blocked", 0),
         lost_claim=row.lost_claim_id,
+        id=row.pk,
     )
 
 

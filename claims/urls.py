@@ -1,7 +1,7 @@
 from django.urls import path
 
 import pools.converters  # noqa: F401  (registers them)
-from claims.pages import claims, decisions, draining, inbox, plans, questions, run, tasks, workspaces
+from claims.pages import claims, decisions, draining, inbox, plans, questions, rescued, run, tasks, workspaces
 
 assert tasks  # registers its regions
 
@@ -20,6 +20,8 @@ urlpatterns = [
     path("claims/<id:claim_id>/plan/<id:plan_id>/changes/", plans.list_changes, name="claim-plan-changes"),
     path("claims/<id:claim_id>/plan/<id:plan_id>/changes/<id:number>/", plans.show_change, name="claim-plan-change"),
     path("claims/<id:claim_id>/plan/<id:plan_id>/raw/", plans.show_raw, name="claim-plan-raw"),
+    path("claims/<id:claim_id>/state/<id:generation>/", rescued.download, name="claim-state"),
+    path("claims/<id:claim_id>/state/<id:generation>/discard/", rescued.discard, name="claim-state-discard"),
     path("approvals/", inbox.show_approvals, name="approvals"),
     path("claims/<id:claim_id>/approve/", decisions.approve, name="claim-approve"),
     path("claims/<id:claim_id>/reject/", decisions.reject, name="claim-reject"),

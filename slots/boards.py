@@ -75,6 +75,7 @@ class Board:
     is_token_new: bool = False  # made, and not yet taken by its agent
     cordon_by: str = ""  # who ordered a cordon, apart from a drain that leaves it cordoned
     cordon_note: str = ""
+    unsaved: tuple[int, ...] = ()  # claims whose Terraform state only its agent has
 
     @property
     def is_draining(self) -> bool:
@@ -272,6 +273,7 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         row.is_token_new,
         row.cordon_by,
         row.cordon_note,
+        tuple(row.unsaved),
     )
 
 

@@ -28,6 +28,7 @@ FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' 
 -- list_members: of a pool, in their order, which does not change.
 SELECT member.id, pool_id, name, state, is_cordoned, is_leaving, note, labels::text AS labels, drain_until, created_at, changed_at,
   external_id, member.incarnation, lost_at, heartbeat.at AS beat_at, restarts, gave_up_at, outside, drain_since, drain_by, cordon_by, cordon_note,
+  ARRAY(SELECT claim_id FROM slots_unsavedstate WHERE member_id = member.id ORDER BY claim_id) AS unsaved,
   coalesce(heartbeat.load->>'version', '') AS version, CASE WHEN token_hash <> '' THEN token_since END AS token_since,
   token_used_at IS NULL AND previous_token_hash <> '' AS is_token_new,
   coalesce(spec_digest <> '' AND spec_digest <> (SELECT nullif(member_digest, '') FROM pools_pool WHERE id = %(pool)s), false) AS is_outdated

@@ -16,6 +16,7 @@ SELECT m.id FROM pools_member m
 WHERE m.drain_until IS NOT NULL AND m.state IN ('creating', 'ready', 'offline') AND NOT EXISTS (
   SELECT FROM slots_slot s WHERE s.member_id = m.id AND (s.state IN ('held', 'reserved')
     OR s.state = 'draining' AND NOT (m.is_leaving AND m.drain_until <= now() AND s.drain_until <= now())) OFFSET 0)
+  AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id)
 ORDER BY m.drain_until, m.id LIMIT {n}
 
 -- occupied: what is still there, under its locks.

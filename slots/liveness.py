@@ -16,7 +16,7 @@ from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
 from project.kernel.events import record
 from project.kernel.hints import hint
-from slots.rows import S, align_slots, change_member, in_seconds, make_slots, mark_leaving, move_member
+from slots.rows import S, align_slots, change_member, in_seconds, lose_unsaved_states, make_slots, mark_leaving, move_member
 
 LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
 
@@ -126,6 +126,7 @@ def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
         free = [row.id for row in S.rows("lock_slots", member=member.pk) if row.state in ("idle", "draining")]
         S.rows("retire_slots", slots=free, actor=current_actor(), reason=reason)
         if is_gone:
+            lose_unsaved_states(member, reason)
             mark_leaving(pool, member, reason)
         hint("pools", "claims")
 

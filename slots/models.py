@@ -43,6 +43,22 @@ class Slot(models.Model):
         return f"{self.member_id}/{self.lane} {self.number}"
 
 
+class UnsavedState(models.Model):
+    """A Terraform state of which only the agent of a member has a copy. The member counts as occupied while this row exists."""
+
+    member_id = models.BigIntegerField()  # no foreign key: whoever notes a state holds locks that come after the member's
+    claim_id = models.BigIntegerField()
+    generation = models.BigIntegerField()
+    noted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["claim_id", "generation"], name="unsaved_state_once")]
+        indexes = [models.Index(fields=["member_id"], name="unsaved_state_of_member")]
+
+    def __str__(self) -> str:
+        return f"state of claim {self.claim_id}"
+
+
 class HoldStat(models.Model):
     """How long claims of a kind hold slots of a lane: a histogram an hour, for start-time bands."""
 

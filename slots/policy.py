@@ -52,6 +52,7 @@ class Condition:
     is_lost: bool = False  # what ran there has been given up
     restarts: int = 0
     has_given_up: bool = False
+    has_unsaved_state: bool = False  # its agent has the only copy of a Terraform state
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def decide_restart(now: Condition, lost_after: float | None) -> RestartVerdict:
         is_over = lost_after is not None and now.for_s >= lost_after and not now.is_lost
         return RestartVerdict("lose", f"not back in {_words(lost_after or 0)}") if is_over else STAY
     if now.is_busy and not now.is_down and not now.is_lost:
+        return STAY
+    if now.has_unsaved_state and not now.is_down:  # its files may go with it
         return STAY
     if now.restarts >= MOST_RESTARTS:
         return RestartVerdict("give_up", f"started {now.restarts} times in a row in vain") if now.for_s >= grace else STAY

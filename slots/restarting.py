@@ -14,7 +14,7 @@ from project.kernel.events import record
 from project.kernel.hints import hint
 from slots.liveness import lose_member
 from slots.policy import STAY, Condition, RestartVerdict, decide_restart
-from slots.rows import S, align_slots, ask_for_sync, change_member
+from slots.rows import S, align_slots, ask_for_sync, change_member, refuse_unsaved
 
 
 def settle_condition(member_id: int) -> RestartVerdict:
@@ -52,6 +52,8 @@ def restart_member(*, member_id: int, reason: str) -> Member:
         if busy and member.down_at is None:
             running = f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} {', '.join(map(str, busy[:5]))}."
             raise Conflict(running, code="in_use", way_out="Cordon it and wait until they end, or cancel them.")
+        if member.down_at is None:
+            refuse_unsaved(member)
         _start_again(pool, member, reason, restarts=0)
     return member
 
@@ -83,6 +85,7 @@ def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
         is_lost=row.is_lost,
         restarts=row.restarts,
         has_given_up=row.has_given_up,
+        has_unsaved_state=row.has_unsaved_state,
     )
     return decide_restart(now, lost_after)
 

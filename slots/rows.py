@@ -229,8 +229,26 @@ def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
 def end_member(member: Member, reason: str = "") -> None:
     """It is gone: nothing of it is left outside."""
     S.rows("retire_free", member=member.pk)
+    lose_unsaved_states(member, reason)
     move_member(member, "gone", "gone", reason=reason, due_at=None, drain_until=None)
     hint("pools")
+
+
+def lose_unsaved_states(member: Member, reason: str) -> None:
+    """The member is gone, and the only copies of these states with it."""
+    lost = S.rows("lose_unsaved", member=member.pk, pool=member.pool_id, actor=current_actor(), reason=reason or "its member is gone")
+    if lost:
+        hint("events")
+
+
+def refuse_unsaved(member: Member) -> None:
+    if rows := S.rows("unsaved_of", members=[member.pk]):
+        claims = ", ".join(str(row.claim_id) for row in rows[:5])
+        raise Conflict(
+            f"The agent of {member.name} has the only copy of the Terraform state of claim {claims}.",
+            code="unsaved_state",
+            way_out="Wait until the agent has uploaded it. If it never will, discard the state on the page of its claim.",
+        )
 
 
 def list_holders_of(member_ids: Iterable[int]) -> list[Any]:

@@ -134,8 +134,28 @@ SELECT count(*) = {n} FROM (SELECT FROM pools_member WHERE pool_id = %(pool)s AN
 SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id
 
--- is_member_empty: asked after close_member, in the same transaction, before the member is `deleting`.
+-- is_member_empty: asked after close_member, in the same transaction, before the member is `deleting`. A state that only its agent has keeps
+-- a member like a claim does.
 SELECT NOT EXISTS (SELECT FROM slots_slot WHERE member_id = %(member)s AND state NOT IN ('idle', 'retired'))
+  AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = %(member)s)
+
+-- note_unsaved: only the agent of this member has the state of that apply. No row: it is noted already.
+INSERT INTO slots_unsavedstate (member_id, claim_id, generation) VALUES (%(member)s, %(claim)s, %(generation)s)
+ON CONFLICT (claim_id, generation) DO NOTHING RETURNING id
+
+-- end_unsaved: the server has the state, or a person has given it up.
+DELETE FROM slots_unsavedstate WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING member_id
+
+-- lose_unsaved: the member is gone, and with it the only copies; each with its event.
+WITH d AS (DELETE FROM slots_unsavedstate WHERE member_id = %(member)s RETURNING claim_id, generation),
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, claim_id, generation, actor, reason)
+  SELECT 'state_lost', %(pool)s, %(member)s, claim_id, generation, %(actor)s, %(reason)s FROM d)
+SELECT claim_id, generation FROM d
+
+-- unsaved_of: states that only the agents of these members have.
+SELECT member_id, claim_id, generation, noted_at FROM slots_unsavedstate
+WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, claim_id, generation
 
 -- clean: the world confirmed that a draining slot is empty.
 WITH s AS (
@@ -187,13 +207,15 @@ WHERE (m.state IN ('creating', 'offline') OR m.restarts > 0) AND m.state IN ('cr
 -- condition: what decides whether a member is started again; by the database's clock alone.
 SELECT m.state, m.down_at IS NOT NULL AS is_down, m.is_down_planned, m.lost_at IS NOT NULL AS is_lost, m.restarts,
   m.gave_up_at IS NOT NULL AS has_given_up, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
-  EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy
+  EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy,
+  EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) AS has_unsaved_state
 FROM pools_member m WHERE m.id = %(member)s
 
 -- empty_leaving: members that are to go, and nobody keeps them.
 SELECT m.id FROM pools_member m
 WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')
-  AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining')) ORDER BY m.id LIMIT {n}
+  AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining'))
+  AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) ORDER BY m.id LIMIT {n}
 
 -- lost_with_holders: members that are lost while claims still hold slots there. OFFSET 0: member by member, never a walk over all slots.
 SELECT m.id FROM pools_member m

@@ -51,6 +51,15 @@ def holders(board: Board, then: str) -> tuple[list[Affected], int]:
     return rows[:MOST_SHOWN], max(0, len(rows) - MOST_SHOWN)
 
 
+def unsaved_facts(board: Board) -> list[tuple[str, str]]:
+    """What a member that goes would take along."""
+    if not board.unsaved:
+        return []
+    claims = f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
+    text = f"only this agent has the state of {claims}: it stays until the agent has uploaded it, or a person discards the state"
+    return [("Terraform state", text)]
+
+
 @signed_in
 def cordon(request: Any, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "cordon")
@@ -109,10 +118,12 @@ def remove(request: Any, member_id: int) -> HttpResponse:
         href=request.path,
         intro="It takes nothing new and leaves when it is empty. Nobody is moved or ended."
         if count
+        else "No claim is here, but a Terraform state: it leaves once the server has the state."
+        if board.unsaved
         else "Nobody is here: it leaves at once, with its slots.",
         affected=affected,
         affected_more=more,
-        facts=[("Slots", f"{pool.name} has {len(board.cells)} fewer then")],
+        facts=[("Slots", f"{pool.name} has {len(board.cells)} fewer then"), *unsaved_facts(board)],
         typed=board.name,
         is_dangerous=True,
         note="Can be taken back until it has gone." if count else "Can’t be undone.",
@@ -123,6 +134,8 @@ def remove(request: Any, member_id: int) -> HttpResponse:
         removal = remove_member(member_id=board.id, reason=given.reason)
         if removal.state in ("gone", "deleting"):
             return Done(f"{board.name} has left {pool.name}.", reverse("pool", args=[pool.name]))
+        if not removal.holders:
+            return Done(f"{board.name} leaves when the server has the Terraform state that only its agent has.")
         there = words.plural(len({h.claim_id for h in removal.holders}), "claim", "claims")
         return Done(f"{board.name} leaves when {there} on it {'has' if there.startswith('1 ') else 'have'} ended.")
 

@@ -14,6 +14,21 @@ class LogSize(Shape):
     left_out = serializers.IntegerField(help_text="Bytes that were not kept, between its head and its tail.")
 
 
+class RescuedAnswer(Shape):
+    claim = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    member = serializers.CharField(help_text="Whose agent rescued it.")
+    status = serializers.ChoiceField(
+        ("kept", "on_agent", "lost", "settled"),
+        help_text="kept: the server has it, sealed. on_agent: only the agent has it, and its member is not removed. lost: gone with the "
+        "agent. settled: given up, and deleted.",
+    )
+    size = serializers.IntegerField()
+    digest = serializers.CharField(allow_blank=True, help_text="sha256; empty: the server does not have it.")
+    noted_at = serializers.DateTimeField()
+    kept_at = serializers.DateTimeField(allow_null=True)
+
+
 class RunAnswer(Shape):
     generation = serializers.IntegerField()
     step = serializers.ChoiceField(("plan", "apply"))
@@ -28,6 +43,7 @@ class RunAnswer(Shape):
     way_out = serializers.CharField(allow_blank=True, help_text="What a person can do about it. Empty: nothing is known.")
     exit_code = serializers.IntegerField(allow_null=True)
     facts = serializers.DictField(help_text="binary, version, platform, lock_digest, source_digest, commit.")
+    state = RescuedAnswer(allow_null=True, help_text="A Terraform state that the backend of this apply did not take.")
     log = LogSize()
 
 

@@ -7,6 +7,7 @@ from claims.api.claims import LONGEST_WAIT, TAG, read_wait
 from claims.api.rules import require_all
 from claims.runs.following import wait_for_more
 from claims.runs.logs import MOST_AT_ONCE, list_runs, read_log, read_text
+from claims.runs.rescued import list_rescued
 from claims.selectors import view_claim
 from pools.endpoint import describe, in_query, pages_of, read_choices, read_integer
 from pools.lean import Call, LeanEndpoint, answer
@@ -25,7 +26,9 @@ class RunList(LeanEndpoint):
     def get(self, call: Call, claim_id: int) -> HttpResponse:
         """One for each generation that an agent has begun, the first one first: what has run, where, and how it ended."""
         find_claim(call, claim_id)
-        return answer({"results": [run.as_dict() for run in list_runs(claim_id)], "next": None})
+        states = {view.generation: view.as_dict() for view in list_rescued(claim_id)}
+        runs = [run.as_dict() | {"state": states.get(run.generation)} for run in list_runs(claim_id)]
+        return answer({"results": runs, "next": None})
 
 
 class RunLog(LeanEndpoint):

@@ -192,6 +192,9 @@ class WorkspaceAnswer(Shape):
     live = serializers.IntegerField(help_text="Claims that have not ended.")
     blocked = serializers.IntegerField()
     lost_claim = serializers.IntegerField(allow_null=True, help_text="Its apply was lost, and nobody has said what became of it.")
+    rescued_states = serializers.ListField(
+        child=serializers.DictField(), help_text="Terraform states that a backend did not take and nobody has settled; as `state` of a run."
+    )
 
 
 class WorkspacePage(Shape):

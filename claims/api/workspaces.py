@@ -1,5 +1,6 @@
 """Workspaces: what runs in them, and their locks. A workspace belongs to no pool, so it takes the role in all pools."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpResponse
@@ -8,6 +9,7 @@ from claims import services
 from claims.api import decision_shapes as decided
 from claims.api import shapes
 from claims.api.actions import Body
+from claims.runs.rescued import RescuedView, list_rescued_in
 from claims.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
 from pools.access import require
 from pools.endpoint import PAGES, describe, in_query, page_of, read_page, read_text
@@ -24,7 +26,8 @@ class WorkspaceList(LeanEndpoint):
         """By name, up to 500."""
         require(call.identity, "read", None)
         found = list_workspaces(text=read_text(call, "q"), limit=MOST)
-        return answer({"results": [show_workspace(view) for view in found], "next": None})
+        states = list_rescued_in([view.id for view in found])
+        return answer({"results": [show_workspace(view, states[view.id]) for view in found], "next": None})
 
 
 class WorkspaceDetail(LeanEndpoint):
@@ -99,7 +102,8 @@ class WorkspaceRuns(LeanEndpoint):
         return answer(page_of(call, runs, last))
 
 
-def show_workspace(view: WorkspaceView) -> dict[str, Any]:
+def show_workspace(view: WorkspaceView, states: Sequence[RescuedView] | None = None) -> dict[str, Any]:
+    states = list_rescued_in([view.id])[view.id] if states is None else states
     return {
         "name": view.name,
         "is_locked": view.locked_at is not None,
@@ -110,4 +114,5 @@ def show_workspace(view: WorkspaceView) -> dict[str, Any]:
         "live": view.live,
         "blocked": view.blocked,
         "lost_claim": view.lost_claim,
+        "rescued_states": [state.as_dict() for state in states],
     }

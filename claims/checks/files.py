@@ -19,6 +19,8 @@ SELECT name, what FROM (
   SELECT p.json_file, 'the plan of claim ' || c.id || ' as people read it', p.id FROM claims_plan p JOIN claims_claim c ON c.id = p.claim_id
   WHERE c.state <> 'ended' AND NOT p.is_stale AND p.json_file <> ''
   UNION ALL
+  SELECT file, 'the rescued state of claim ' || claim_id, id FROM claims_rescuedstate WHERE settled_at IS NULL AND file <> ''
+  UNION ALL
   SELECT s.file, 'the source of claim ' || min(c.id), max(c.id) FROM claims_source s JOIN claims_task t ON t.source_id = s.id
   JOIN claims_claim c ON c.id = t.claim_id WHERE c.state <> 'ended' GROUP BY s.file) x
 ORDER BY at DESC LIMIT 1000"""

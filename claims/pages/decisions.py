@@ -10,6 +10,7 @@ from django.shortcuts import render
 from claims.answers import ClaimView
 from claims.models import Workspace
 from claims.pages.questions import MOST, SHOWN, affected, claim_for, places
+from claims.pages.rescued import rescued_facts
 from claims.pages.tasks import PENDING, must_read, what_happens, why_not_approve
 from claims.pages.workspaces import claims_of
 from claims.runs.plans import PlanView, view_plan
@@ -398,7 +399,7 @@ def settle(request: Any, name: str) -> HttpResponse:
         fields=[Field("what", "What happened", "select", "", options=[("", "Choose…"), *ANSWERS], is_needed=True)],
         reason_hint="How you know: kept in the event log",
         nothing="" if lost else "No apply of it was lost.",
-        facts=[("Waiting behind it", words.plural(len(blocked), "claim"))],
+        facts=[("Waiting behind it", words.plural(len(blocked), "claim")), *(rescued_facts(row.pk) if row else [])],
     )
 
     def perform(given: Given) -> Done:

@@ -20,7 +20,7 @@ from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.requiring import moment
 from slots.boards import Board, list_boards
 from slots.draining import LONGEST, drain_member, undrain_member
-from slots.views import member_for
+from slots.views import member_for, unsaved_facts
 
 SHOWN = 50
 MOST = 200  # members of one question
@@ -63,7 +63,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         fields=[within_field(pool, board), end_field(board)],
         affected=rows,
         affected_more=more,
-        facts=[*drain_facts(board), *cordon_facts(board), *decide_note(keepers)],
+        facts=[*drain_facts(board), *cordon_facts(board), *decide_note(keepers), *unsaved_facts(board)],
         note="Can be taken back until it has gone.",
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
     )
@@ -98,6 +98,7 @@ def force(request: Any, member_id: int) -> HttpResponse:
                 "Processes",
                 f"are asked to end, then killed; a slot that is not clean {words.duration(spec_of(pool).drain_limit)} later goes too",
             ),
+            *unsaved_facts(board),
             ("Still true", "no slot held twice, no apply run twice, no apply without approval"),
         ],
         typed=board.name,

@@ -17,6 +17,7 @@ from claims.models import Approval, Claim, Plan, Run, Task
 from claims.pages.claims import find_claim, left_percent, scope_of
 from claims.pages.listing import may_touch, probably, wanted_words
 from claims.pages.plans import plan_context
+from claims.pages.rescued import rescued_of_claim
 from claims.runs.plans import PENDING, PlanView, view_plan
 from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.runs.ways_out import way_out
@@ -162,7 +163,15 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
     settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
-    return {"probably": probably(claim), "last": last, "why": why, "way_out": way, "lost_apply": lost, "settled": settled}
+    return {
+        "probably": probably(claim),
+        "last": last,
+        "why": why,
+        "way_out": way,
+        "lost_apply": lost,
+        "settled": settled,
+        "rescued": rescued_of_claim(identity, claim.id),
+    }
 
 
 def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:

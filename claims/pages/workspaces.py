@@ -12,6 +12,7 @@ from claims.display import claim_class, claim_word
 from claims.models import Plan, Workspace
 from claims.pages.claims import scope_of
 from claims.pages.questions import affected
+from claims.pages.rescued import rescued_of_workspace
 from claims.selectors import ClaimFilter, WorkspaceView, get_workspace, list_claims, list_workspaces, view_claims
 from claims.services.workspaces import lock_workspace, unlock_workspace
 from pools.access import Identity, require
@@ -110,6 +111,7 @@ def context(identity: Identity, name: str, before: int | None) -> dict[str, Any]
         "name": name,
         "view": view,
         "lost": lost[0] if lost else None,
+        "rescued": rescued_of_workspace(identity, row.pk),
         "live": [line(claim, plans) for claim in live],
         "past": [line(claim, plans) for claim in past[:PAGE]],
         "more": past[PAGE - 1].id if len(past) > PAGE else None,

@@ -23,7 +23,7 @@ from project.kernel.errors import NotFound
 from project.kernel.vault import is_current, seal, unseal
 
 ALIAS = "sealed"
-KINDS = ("plan", "json", "outline", "source")
+KINDS = ("plan", "json", "outline", "source", "state")
 FRAME = 1 << 20  # sealed piece by piece, so that a large file is in memory once
 PIECE = struct.Struct(">II")  # inside each sealed piece: which one, of how many
 LENGTH = struct.Struct(">I")  # before each

@@ -47,6 +47,7 @@ class TaskResult:
     facts: Mapping[str, str] = field(default_factory=dict)
     log: LogTotals = LogTotals()
     left_running: int = 0  # processes that not even KILL ends
+    rescued_bytes: int | None = None  # of a state that only the agent has; None: there is none, or the server has it
 
     @property
     def is_cut_off(self) -> bool:
@@ -84,6 +85,7 @@ def parse_result(body: Any) -> TaskResult:
         facts=_read_facts(body.get("facts"), faults),
         log=_read_log(body.get("log"), faults),
         left_running=read_integer(body, "", "left_running", faults, 0, MOST, 0),
+        rescued_bytes=_read_state(body.get("state"), faults),
     )
     faults.raise_if_any()
     return result
@@ -152,6 +154,12 @@ def _read_log(value: Any, faults: Faults) -> LogTotals:
         lines=read_integer(given, "log", "lines", faults, 0, MOST, 0),
         left_out=read_integer(given, "log", "left_out", faults, 0, MOST_BYTES, 0),
     )
+
+
+def _read_state(value: Any, faults: Faults) -> int | None:
+    if value is None:
+        return None
+    return read_integer(_mapping(value, "state", faults), "state", "size", faults, 0, MOST_BYTES, 0)
 
 
 def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:

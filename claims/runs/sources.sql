@@ -36,6 +36,7 @@ UNION SELECT outline_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::big
 UNION SELECT facts #>> '{files,outline}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT facts #>> '{files,plan}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT facts #>> '{files,json}' FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])
+UNION SELECT file FROM claims_rescuedstate WHERE claim_id = ANY (%(claims)s::bigint[]) AND settled_at IS NULL
 
 -- known_source_files: the same for archives.
 SELECT file AS name FROM claims_source WHERE digest = ANY (%(digests)s::bytea[])

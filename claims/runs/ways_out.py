@@ -17,7 +17,7 @@ WAYS_OUT = {
     "source_refused": "Give a source within the limits: plain paths, no links that lead out, a git host that the pool allows.",
     "git_ref_gone": "Name a branch, a tag or a commit that is there.",
     "secret_missing": "An admin of the pool sets the secret; or run it without naming it.",
-    "state_not_saved": "Bring the state from the agent’s folder rescued/ to its backend before anything else runs there.",
+    "state_not_saved": "Mend the backend, push the rescued state to it (an approver downloads it on this page), then settle the workspace.",
 }
 
 

@@ -39,7 +39,8 @@ SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.drain
   extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,
   m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.is_owned,
   p.member_digest <> '' AND m.spec_digest NOT IN ('', p.member_digest) AS is_outdated,
-  extract(epoch FROM clock_timestamp() - m.state_at)::float8 AS state_for, m.outside
+  extract(epoch FROM clock_timestamp() - m.state_at)::float8 AS state_for, m.outside,
+  (SELECT count(*) FROM slots_unsavedstate WHERE member_id = m.id)::int AS unsaved
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
   SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS slots, (count(*) FILTER (WHERE state = 'held'))::int AS running,
     (count(*) FILTER (WHERE state = 'reserved'))::int AS reserved, (count(*) FILTER (WHERE state = 'draining'))::int AS draining,

@@ -5,7 +5,9 @@ from functools import partial
 
 from django.db import transaction
 
+from claims.runs.files import delete_file
 from claims.services.holds import DECISIONS
+from claims.services.rescued import settle_states
 from claims.services.workspaces import free_workspace
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
@@ -27,12 +29,14 @@ def settle_lost_apply(*, workspace: str, what: str, reason: str, claim: int | No
     if what not in SETTLED:
         raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
     note = require_reason(reason)
-    workspace_id, settled = repeat(partial(_settle, workspace, what, note, claim))
+    workspace_id, settled, files = repeat(partial(_settle, workspace, what, note, claim))
+    for file in files:
+        delete_file(file)
     free_workspace(workspace_id)
     return settled
 
 
-def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, int]:
+def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, int, list[str]]:
     with transaction.atomic():
         row = CLAIMS.one("lock_workspace_row", name=name)
         if row is None:
@@ -46,9 +50,10 @@ def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, in
             raise Conflict(text, code="other_apply", way_out="Look at that one, then answer for it.", claim=claim)
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
         DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
+        files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
         CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}
         record("settle", claim_id=claim, before="locked", after="open", reason=note, data=data)
         record("unlock", reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
         hint("claims", "events")
-        return int(row.id), int(claim)
+        return int(row.id), int(claim), files

@@ -16,6 +16,7 @@ from claims.runs.results import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
 from claims.selectors import view_claim
 from claims.services.holds import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.services.releasing import Ending, give_back, lock_claim
+from claims.services.rescued import note_rescued
 from claims.services.starting import LONGEST_BOOT, write_start
 from claims.statements import CLAIMS, repeat
 from pools.models import Member
@@ -66,6 +67,9 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
     run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
     if run is None or run.member_id != member.pk:
         raise _refuse_late(claim_id, generation, member, result.outcome)
+    if result.rescued_bytes is not None:  # it is over, but its agent has the only copy all the same
+        with transaction.atomic():
+            note_rescued(claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes)
     facts = json.loads(run.facts)
     if "answer" in facts and run.outcome == result.outcome:
         return Settled(**facts["answer"])
@@ -131,6 +135,8 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
         _check_result(claim, run, result)
         result = _believe(result, files)
+        if result.rescued_bytes is not None:
+            note_rescued(claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes)
         settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
         if result.is_cut_off and claim.step == "apply" and run is not None:
             lock_after_lost_apply(Held(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])

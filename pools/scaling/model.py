@@ -34,6 +34,7 @@ class Member(NamedTuple):
     is_outdated: bool = False  # made from another configuration than the pool has now
     state_for: float = 0.0  # seconds that its state has been what it is
     outside: str = ""  # what its provider says it waits for, or what is wrong there, in words
+    unsaved: int = 0  # Terraform states of which only its agent has a copy
 
     @property
     def occupied(self) -> int:
@@ -146,7 +147,7 @@ class Snapshot:
         there: list[Member] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
-            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _, _ = member
+            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _, _, _ = member
             running += runs
             reserved += reserves
             draining += drains

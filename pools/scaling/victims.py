@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .model import SHOWN, Judged, Member, span
+from .model import SHOWN, Judged, Member, plural, span
 
 GOING, UNKNOWN, COMING, IDLE, BUSY, RESERVING = range(6)
 
@@ -12,7 +12,7 @@ def rank(member: Member) -> int:
         return GOING
     if member.reserved:
         return RESERVING
-    if member.occupied:
+    if member.occupied or member.unsaved:
         return BUSY
     if member.state == "offline" or member.is_lost:
         return UNKNOWN
@@ -35,6 +35,8 @@ def hindrance(member: Member, *, may_be_new: bool = False) -> str:
     if member.occupied:
         counts = ((member.running, "running"), (member.reserved, "reserved"), (member.draining, "draining"))
         return ", ".join(f"{count} {word}" for count, word in counts if count)
+    if member.unsaved:
+        return f"its agent has the only copy of {plural(member.unsaved, 'state')}"
     if member.is_cordoned:
         return "cordoned: a person keeps it"
     if member.state == "creating" and not may_be_new:

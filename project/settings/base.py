@@ -132,7 +132,7 @@ BERTH_REQUESTS_PER_MINUTE = int(
 CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.guard_agent"
 BERTH_BODIES = [
     (r"/api/v1/agent/tasks/.*/plan-json/?$", 64_100_000, AGENT),
-    (r"/api/v1/agent/tasks/.*/plan/?$", 260_000_000, AGENT),
+    (r"/api/v1/agent/tasks/.*/(plan|state)/?$", 260_000_000, AGENT),
     (r"/api/v1/agent/", 4_000_000, AGENT),
     (r"/api/v1/sources(/|$)", 32_000_000, CALLER),
     (r"/api/v1/", 4_000_000, CALLER),

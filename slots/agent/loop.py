@@ -20,6 +20,7 @@ from .made import name_platform
 from .poller import Poller
 from .processes import children, collect_orphans, end_all, list_marked, started_at
 from .rescue import rescue_state
+from .rescued import StateSender, describe_rescued
 from .runner import NOT_HERE, Context, Run
 from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
@@ -59,6 +60,7 @@ class Agent:
         self.is_away_since: float | None = time.monotonic()
         self.refused_since: float | None = None
         self.leftovers = Leftovers(context.state, context.identity)
+        self.states = StateSender(context)
         self.poller = Poller(context, self.inbox.put, self.hello)
 
     @property
@@ -128,6 +130,7 @@ class Agent:
             "pid": os.getpid(),
             "boot": self.context.boot,
             "runs": runs,
+            "states": describe_rescued(self.context.state.folder),
         }
         answer = read_hello(self.context.client.post("hello/", body))
         self.context.limits, self.context.grace_s = answer.limits, answer.grace_s
@@ -159,12 +162,16 @@ class Agent:
             code = self._try(self._hear, message)
             if code is not None:
                 return self._leave(code, says_goodbye=False)
-            for step in (self._reap, self._take_ended, self._end_in_time, self._report_again, self._reconcile, self._let_go, self._collect):
+            for step in (
+                *(self._reap, self._take_ended, self._end_in_time, self._report_again),
+                *(self._reconcile, self._let_go, self._collect, self._send_states),
+            ):
                 self._try(step)
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
                 most = LAST_WORDS if self.is_away_since is not None else LONGEST_WORDS
-                if not (self.runs or self.unreported) or (time.monotonic() - ended_at > most and (self.unreported or self.is_away_since)):
+                left = self.unreported or self.states.list_left(set(self.runs))
+                if not (self.runs or left) or (time.monotonic() - ended_at > most and (left or self.is_away_since)):
                     return self._leave(0, says_goodbye=True)
 
     def _try(self, step: Callable[..., Any], *given: Any) -> Any:
@@ -314,6 +321,11 @@ class Agent:
             self.collected_at = time.monotonic()
             self.dead = collect_orphans({run.record.pid for run in self.runs.values()} | children.known, self.dead)
 
+    def _send_states(self) -> None:
+        """Once the server has heard the hello: it knows of them from then on."""
+        if self.orders is not None and self.is_away_since is None:
+            self.states.start(set(self.runs))
+
     def _is_left(self, stop: Stop) -> bool:
         """Something of it that could not be ended: its slot is not free before that has gone."""
         if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
@@ -323,7 +335,7 @@ class Agent:
 
     def _runs_in(self, stop: Stop) -> bool:
         return any(
-            run.is_executing and (run.record.slot, run.record.generation) == (stop.slot, stop.generation) for run in self.runs.values()
+            run.needs_slot and (run.record.slot, run.record.generation) == (stop.slot, stop.generation) for run in self.runs.values()
         )
 
     def _may_begin(self, order: Order) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .client import Backoff
 from .errors import Away, BadToken, Refused
 from .folders import Folder, digest_file, remove
+from .rescued import rescued_file, send_state
 from .shipping import Shipper
 from .spool import Spool
 from .state import REPORTED, Record
@@ -49,8 +50,8 @@ class Reporter:
 
     def report_lost(self) -> None:
         """Its end is known to the server; the log that exists is kept."""
-        kept = self.record.extra.get("rescued")
-        self._ship_log(f"Berth: its state was not saved, the agent keeps it as {kept}" if kept else "")
+        is_rescued = bool(self.record.extra.get("rescued"))
+        self._ship_log("Berth: the state was not saved; the agent rescued it and uploads it" if is_rescued else "")
         if not self.context.quit_now.is_set():
             self._clear()
 
@@ -80,6 +81,7 @@ class Reporter:
             self._put("plan/", self.folder.saved_plan, "application/octet-stream", "plan_refused", has_digest=True)
         if record.has_json and result["outcome"] in ("planned", "no_changes"):
             self._put("plan-json/", self.folder.plan_json, "application/json", "not_json")
+        self._put_state()
         result = record.result or result
         try:
             answer = self._post(f"{record.path}result/", result)
@@ -116,6 +118,27 @@ class Reporter:
         except FileNotFoundError:
             self._fail("disk_full", "The plan is no longer on the agent's disk.")
 
+    def _put_state(self) -> None:
+        """Before the result, which frees the slot. Where the server refuses the state, the result says that only this agent has it."""
+        record = self.record
+        file = rescued_file(self.context.state.folder, record.name)
+        if not file.is_file():
+            return
+        try:
+            send_state(self.context.client, (record.claim, record.generation), file)
+            self.context.journal.note("rescued state sent", run=record.name)
+            return
+        except Refused as error:
+            self.context.journal.error("rescued state refused", run=record.name, error=error, file=file)
+            why = error.detail or error.code
+        except OSError as error:
+            why = f"{error}"
+        result = record.result or {}
+        if "state" not in result:
+            reason = f"{result.get('reason') or ''} The server does not have the state ({why}); the agent keeps it as {file}.".strip()
+            record.result = {**result, "reason": reason, "state": {"size": size_of(file)}}
+            self._save(record)
+
     def _fail(self, code: str, reason: str) -> None:
         self.record.has_plan = self.record.has_json = False
         self.record.result = {**(self.record.result or {}), "outcome": "failed", "code": code, "reason": reason}
@@ -141,3 +164,10 @@ class Reporter:
                 other.keep = False
                 remove(self.context.base / other.name)
                 self._save(other)
+
+
+def size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .folders import PLAIN, entered
+from .rescued import rescued_file
 from .state import Record
 
 if TYPE_CHECKING:
@@ -35,15 +36,22 @@ def rescue_state(state: Path, record: Record) -> str:
     source, inside, before = record.extra.get("state") or ("", "", "")
     if not source or stamp_of(Path(source), inside) in ("", before):
         return ""
-    kept = state / "rescued" / f"{record.name}.tfstate"
+    kept = rescued_file(state, record.name)
+    partial = kept.with_name(f"{record.name}.part")  # what bears the final name is whole, and is uploaded
+    is_whole = False
     with contextlib.suppress(OSError, NotPlain), entered(Path(source), inside) as folder:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         try:
-            copy(folder, kept)
+            copy(folder, partial)
         except OSError:  # a full disk has room for a name
-            take(folder, kept)
-        return str(kept)
-    return ""
+            take(folder, partial)
+        is_whole = True
+    if not is_whole:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        return ""
+    partial.replace(kept)
+    return str(kept)
 
 
 def copy(folder: int, kept: Path) -> None:

@@ -19,6 +19,7 @@ from .journal import Journal
 from .made import LONGEST_REASON, Made
 from .masking import Masker, spell
 from .reporting import Reporter
+from .rescued import rescued_file
 from .shipping import Shipper
 from .spool import Spool
 from .state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
@@ -61,6 +62,11 @@ class Run(threading.Thread):
         self.stop_timeout_s = 0.0
         self.is_done = False
         self.mark = f"{record.claim}.{record.generation}.{context.identity}"
+
+    @property
+    def needs_slot(self) -> bool:
+        """Its program runs, or its state is on the way to the server: a slot that is free lets the member be removed."""
+        return self.is_executing or (not self.is_done and rescued_file(self.context.state.folder, self.record.name).is_file())
 
     def run(self) -> None:
         journal, record = self.context.journal, self.record

@@ -36,6 +36,7 @@ CRASHED = (
     "Request cancelled",
 )
 APPLIED = re.compile(r"Apply complete! Resources: (?:\d+ imported, )?(\d+) added, (\d+) changed, (\d+) destroyed")
+RESCUED = "; the agent rescued the state and uploads it"
 ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
 
@@ -104,8 +105,7 @@ def run_apply(job: Job, argv: list[str]) -> int:
 
 
 def where_rescued(job: Job) -> str:
-    kept = rescue_state(job.state.folder, job.record)
-    return f"; its state was not saved, the agent keeps it as {kept}" if kept else ""
+    return RESCUED if rescue_state(job.state.folder, job.record) else ""
 
 
 def hide_sensitive(job: Job) -> None:
@@ -166,9 +166,8 @@ def ask_version(job: Job, binary: str) -> dict[str, str]:
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     text, said = plain(job.tail), job.clean(find_errors(job.tail))
     if stage == "apply" and any(sign in text for sign in UNSAVED):
-        kept = rescue_state(job.state.folder, job.record)
-        where = f"; the agent keeps it as {kept}" if kept else ""
-        return TaskFailed("state_not_saved", f"It was applied, and its state could not be saved{where}: {said}", code)
+        where = RESCUED if rescue_state(job.state.folder, job.record) else ""
+        return TaskFailed("state_not_saved", f"The apply changed resources, and the backend did not take the state{where}: {said}", code)
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
     if any(sign in text for sign in LOCKED):

@@ -79,6 +79,7 @@ class Server(ThreadingHTTPServer):
         self.results: dict[tuple[int, int], dict[str, Any]] = {}
         self.stopped: list[tuple[int, int]] = []
         self.goodbyes = 0
+        self.states: dict[tuple[int, int], bytes] = {}
         self.sources: dict[str, bytes] = {}
         self.limits = {
             "chunk_bytes": 64000,
@@ -223,6 +224,12 @@ class Server(ThreadingHTTPServer):
         elif what == "plan-json":
             self.jsons[run] = exchange.json
             exchange.answer(200, {"resources": 1})
+        elif what == "state":
+            digest = hashlib.sha256(exchange.body).hexdigest()
+            assert exchange.headers["Berth-Digest"] == digest
+            assert run not in self.results, "the state comes before the result"
+            self.states[run] = exchange.body
+            exchange.answer(200, {"is_kept": True, "digest": digest})
         elif what == "result":
             self.results[run] = exchange.json
             self.orders = [order for order in self.orders if (order["claim"], order["generation"]) != run]

@@ -151,8 +151,8 @@ def test_a_backend_that_is_slow_to_lock_hides_no_other_reason(part: str, code: s
     assert ("lock" in result["reason"]) == (part in (LOCKED, STILL_LOCKED))
 
 
-def rescued(folder: Path) -> list[str]:
-    return [file.read_text().strip() for file in (folder / "state/rescued").glob("1-11*.tfstate")]
+def files_left(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "state/rescued").glob("*"))
 
 
 def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(fake: Fake, server: Server, tmp_path: Path) -> None:
@@ -161,8 +161,9 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_tim
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan, timeout_s=2)
     assert (result["outcome"], result["code"]) == ("failed", "timeout")
-    assert rescued(tmp_path) == ["of the apply"] and "rescued" in result["reason"]
+    assert server.states == {(1, 11): b"of the apply\n"} and "rescued" in result["reason"]
     assert "rescued" in server.log(1, 11)
+    assert files_left(tmp_path) == []
 
 
 def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fake: Fake, server: Server, tmp_path: Path) -> None:
@@ -175,7 +176,83 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fak
     fake.agent.start()
     server.wait(lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"]))
     until(lambda: "rescued" in server.log(1, 11))
-    assert rescued(tmp_path) == ["of the apply"]
+    server.wait(lambda: server.states == {(1, 11): b"of the apply\n"})
+    until(lambda: files_left(tmp_path) == [])
+    assert server.hellos[-1]["states"] == [{"claim": 1, "generation": 11, "size": 13}], "the server knows of it before its slot is free"
+
+
+def unsaved(fake: Fake, server: Server) -> None:
+    """An apply whose state the backend did not take."""
+    planned = fake.run()
+    fake.behave(apply=UNSAVED)
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
+
+
+def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(fake: Fake, server: Server, tmp_path: Path) -> None:
+    tries = []
+    server.hooks["tasks/1/11/state/"] = lambda exchange: (tries.append(1), exchange.answer(507, raw=b"full"))  # type: ignore[func-returns-value]
+    unsaved(fake, server)
+    server.wait(lambda: len(tries) >= 2)
+    assert (1, 11) not in server.results
+    assert files_left(tmp_path) == ["1-11.tfstate"]
+    server.hooks.clear()
+    assert server.result(1, 11)["code"] == "state_not_saved"
+    assert server.states == {(1, 11): b"state\n"}
+
+
+def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(fake: Fake, server: Server, tmp_path: Path) -> None:
+    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.refuse(413, "too_large")
+    unsaved(fake, server)
+    result = server.result(1, 11)
+    assert result["state"] == {"size": 6}
+    assert str(tmp_path / "state/rescued/1-11.tfstate") in result["reason"]
+    assert files_left(tmp_path) == ["1-11.tfstate"]
+    server.hooks.clear()
+    fake.agent.kill()
+    del server.results[1, 11]
+    fake.agent.start()
+    server.wait(lambda: server.states == {(1, 11): b"state\n"})
+    until(lambda: files_left(tmp_path) == [])
+
+
+def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(fake: Fake, server: Server) -> None:
+    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(507, raw=b"full")
+    unsaved(fake, server)
+    server.wait(lambda: ("PUT", "tasks/1/11/state/") in server.calls)
+    server.cancel(1, 11)
+    asked = server.calls.count(("GET", "orders/"))
+    server.wait(lambda: server.calls.count(("GET", "orders/")) > asked + 1)
+    assert server.stopped == []
+    server.hooks.clear()
+    server.wait(lambda: server.stopped == [(1, 11)])
+    assert server.states == {(1, 11): b"state\n"}
+
+
+def test_a_state_that_a_person_has_given_up_is_removed(fake: Fake, server: Server, tmp_path: Path) -> None:
+    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(200, {"is_kept": False, "digest": ""})
+    unsaved(fake, server)
+    assert "state" not in server.result(1, 11)
+    assert files_left(tmp_path) == []
+
+
+def test_a_server_that_does_not_confirm_the_state_does_not_have_it(fake: Fake, server: Server, tmp_path: Path) -> None:
+    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(200, {})
+    unsaved(fake, server)
+    server.wait(lambda: server.calls.count(("PUT", "tasks/1/11/state/")) >= 2)
+    assert (1, 11) not in server.results
+    assert files_left(tmp_path) == ["1-11.tfstate"]
+
+
+def test_an_agent_that_is_told_to_end_uploads_its_state_first(fake: Fake, server: Server, tmp_path: Path) -> None:
+    planned = fake.run()
+    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT TERM; echo applying; while true; do sleep 0.1; done")
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
+    server.wait(lambda: "applying" in server.log(1, 11))
+    assert fake.agent.end(2, 40) == 0
+    assert server.states == {(1, 11): b"of the apply\n"}
+    assert server.hellos[-1]["runs"][0]["status"] == "lost"
 
 
 def test_a_state_that_was_there_before_is_none_that_was_not_saved(fake: Fake, server: Server, tmp_path: Path) -> None:
@@ -184,7 +261,7 @@ def test_a_state_that_was_there_before_is_none_that_was_not_saved(fake: Fake, se
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan, source=server.archive(pack({"errored.tfstate": "of somebody\n"})))
     assert (result["outcome"], result["code"]) == ("failed", "exit_code")
-    assert rescued(tmp_path) == []
+    assert files_left(tmp_path) == [] and server.states == {}
 
 
 @pytest.mark.parametrize("binary", ["no-such", "../terraform", "a b", "-x", "/no/such"])

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from claims.models import Plan, Run
+from claims.models import Plan, RescuedState, Run
 from claims.requests import ClaimRequest
 from claims.runs.files import save_file
 from claims.services import create_claim, lock_workspace
@@ -54,6 +54,10 @@ def build() -> World:
     set_secret(pool_id=pool.pk, name="PASSWORD", value="a word")
     row = {"claim_id": held.id, "generation": held.generation, "member_id": held.slots[0].member_id, "member": "a"}
     Run.objects.create(step="plan", **row)
+    file = save_file("state", f"{held.id}-{held.generation}", b"{}")
+    RescuedState.objects.create(
+        claim_id=held.id, generation=held.generation, pool_id=pool.pk, member_id=held.slots[0].member_id, member="a", file=file
+    )
     lock_workspace(name="team/net", reason="a test")
     return World(
         pool=pool,

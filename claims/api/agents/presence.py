@@ -9,6 +9,7 @@ from claims.api.agents import shapes
 from claims.api.agents.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.runs.orders import AGENTS, ears, read_orders, wait_for_orders
 from claims.runs.work import GRACE, beat_of, limits_of, spec_of
+from claims.services.rescued import hear_rescued
 from claims.services.tasks import confirm_stopped, lose_runs
 from pools.endpoint import describe, in_query, read_text
 from pools.fields import Faults, read_choice, read_integer, read_mapping
@@ -35,15 +36,18 @@ class AgentHello(AgentEndpoint):
         agent, spec = call.agent, spec_of(call.agent)
         faults = Faults()
         body = call.read()
-        given = read_mapping(body, "", (*ABOUT, "runs"), faults)
+        given = read_mapping(body, "", (*ABOUT, "runs", "states"), faults)
         about = {name: read_text_field(given, "", name, faults, 120) for name in ABOUT if name != "pid"}
         pid = read_integer(given, "", "pid", faults, 0, 2**31 - 1)
         if not about["boot"] and not faults.found:
             faults.add("boot", "It is not said which start of the agent this is.", "Send a random text, another one with each start.")
         runs = read_runs(given.get("runs"), faults)
+        states = read_states(given.get("states"), faults)
         faults.raise_if_any()
         refuse_second(call, about, 2 * beat_of(spec))
         beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=about | ({"pid": pid} if pid else {}))
+        if states is not None:  # before its slots are free
+            hear_rescued(member=call.member, boot=about["boot"], told=states)
         lose_runs(call.member, about["boot"], still_open(agent.member_id, runs))
         orders = read_orders(agent.member_id)
         told = {
@@ -187,6 +191,22 @@ def read_runs(value: Any, faults: Faults) -> list[dict[str, Any]]:
         run = {name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
         read_text_field(given, f"runs[{i}]", "step", faults, 40)
         found.append(run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")})
+    return found
+
+
+def read_states(value: Any, faults: Faults) -> list[dict[str, int]] | None:
+    """States that it has rescued and the server does not have. None: it does not say."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > MOST_RUNS:
+        faults.add("states", f"This is not a list of at most {MOST_RUNS} states.")
+        return None
+    found = []
+    for i, item in enumerate(value):
+        where = f"states[{i}]"
+        given = read_mapping(item, where, ("claim", "generation", "size"), faults, required=("claim", "generation"))
+        state = {name: read_integer(given, where, name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
+        found.append(state | {"size": read_integer(given, where, "size", faults, 0, BIGINT, 0)})
     return found
 
 

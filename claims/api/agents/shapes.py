@@ -22,12 +22,17 @@ RUN: Json = body(
     claim=BIGINT, generation=BIGINT, step={"type": "string"},
     status={"type": "string", "enum": ["running", "finished", "lost", "not_started"]},
 )  # fmt: skip
+KEPT_STATE: Json = body(("claim", "generation"), claim=BIGINT, generation=BIGINT, size=COUNT)
 HELLO: Json = body(
     ("boot",),
     version=TEXT, python=TEXT, platform=TEXT | {"example": "linux_amd64"}, host=TEXT,
     pid={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
     boot=TEXT | {"minLength": 1, "description": "Random, another one with each start of the agent."},
     runs={"type": "array", "items": RUN, "maxItems": 1000, "description": "What it knows of its runs."},
+    states={
+        "type": "array", "items": KEPT_STATE, "maxItems": 1000,
+        "description": "States that it has rescued and not uploaded yet. Left out: it does not know of any kind of them.",
+    },
 )  # fmt: skip
 HEARTBEAT: Json = body((), load={"type": "object", "description": "What is worth showing; up to 4,000 characters."})
 SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
@@ -65,6 +70,11 @@ RESULT: Json = {
         "summary": {"type": "object", "description": "add, change, destroy, replace, drift."},
         "facts": {"type": "object", "description": "binary, version, platform, lock_digest, source_digest, commit."},
         "log": {"type": "object", "description": "next, bytes, lines, left_out: how much log there is in all."},
+        "state": {
+            "type": "object",
+            "properties": {"size": COUNT},
+            "description": "The backend did not take the state and neither did the server: only the agent has it.",
+        },
         "left_running": COUNT | {"description": "Processes of it that cannot be ended: its slot drains until `stopped` is said of it."},
     },
 }
@@ -149,6 +159,11 @@ class LogNext(Shape):
 
 class PlanSize(Shape):
     size = serializers.IntegerField()
+
+
+class StateAnswer(Shape):
+    is_kept = serializers.BooleanField(help_text="False: a person has given it up; the agent deletes its copy.")
+    digest = serializers.CharField(allow_blank=True, help_text="sha256 of what is kept.")
 
 
 class PlanResources(Shape):

@@ -16,6 +16,7 @@ from claims.runs.orders import AGENTS
 from claims.runs.outlines import outline_plan
 from claims.runs.results import parse_result
 from claims.runs.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
+from claims.services.rescued import keep_state
 from claims.services.tasks import start_run, take_result
 from pools.endpoint import describe
 from pools.fields import Faults, read_mapping, read_text
@@ -26,6 +27,7 @@ from slots.member_tokens import note_refused
 RAW = "application/octet-stream"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 BOOT = 40
+MOST_STATE = 128_000_000  # bytes
 DIGEST_HEADER = OpenApiParameter(
     "Berth-Digest",
     {"type": "string", "pattern": "^[0-9a-f]{64}$"},
@@ -83,13 +85,7 @@ class TaskPlan(AgentEndpoint):
         """Kept sealed. Sent again it takes the place of the one before, until the result is in."""
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(spec_of(call.agent).task.plan, "The saved plan", (RAW,))
-        digest = hashlib.sha256(data).hexdigest()
-        told = call.headers.get("Berth-Digest", "")
-        if not DIGEST.fullmatch(told):
-            raise Invalid(fields=[FieldError("Berth-Digest", "This is not a digest.", "Send the sha256 of the body, in small letters.")])
-        if told != digest:
-            note_refused("sends a plan of another digest", pool_id=call.agent.pool_id, member_id=call.agent.member_id, claim_id=claim_id)
-            raise Conflict("The body has another digest than the header says.", code="digest_differs", way_out="Send it again.")
+        digest = read_digest(call, claim_id, data)
         keep(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
         return answer({"size": len(data)})
 
@@ -120,6 +116,31 @@ class TaskPlanJson(AgentEndpoint):
         return answer({"resources": found.resources})
 
 
+class TaskState(AgentEndpoint):
+    @describe(
+        "Its rescued state",
+        {200: shapes.StateAnswer},
+        body={RAW: {"type": "string", "format": "binary"}},
+        headers=[DIGEST_HEADER],
+        problems=LATE,
+        name="agent_put_state",
+        tag=TAG,
+    )
+    def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """A Terraform state that the backend of an apply did not take (errored.tfstate): before the result, or after the agent came back.
+        Kept sealed, also when the generation is over by now. Sent again it takes the place of the one before."""
+        run = AGENTS.one("run_of", claim=claim_id, generation=generation)
+        if run is None or run.member_id != call.agent.member_id:
+            raise find_reason(call, claim_id, generation)
+        if run.step != "apply":
+            text = f"Generation {generation} of claim {claim_id} is a plan, which changes no state."
+            raise Conflict(text, code="not_applying", way_out="Keep the file and look at it.")
+        data = call.read_raw(MOST_STATE, "The state", (RAW,))
+        digest = read_digest(call, claim_id, data)
+        is_kept = keep_state(claim_id=claim_id, generation=generation, member=call.member, data=data)
+        return answer({"is_kept": is_kept, "digest": digest if is_kept else ""})
+
+
 class TaskSource(AgentEndpoint):
     @describe("Its files", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_source", tag=TAG)
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
@@ -141,6 +162,18 @@ class TaskResult(AgentEndpoint):
             raise find_reason(call, claim_id, generation)
         settled = take_result(claim_id=claim_id, generation=generation, member=call.member, result=result)
         return answer({"state": settled.state, "outcome": settled.outcome, "keep": settled.keep})
+
+
+def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
+    """Of the body, which has to be what the header says."""
+    digest = hashlib.sha256(data).hexdigest()
+    told = call.headers.get("Berth-Digest", "")
+    if not DIGEST.fullmatch(told):
+        raise Invalid(fields=[FieldError("Berth-Digest", "This is not a digest.", "Send the sha256 of the body, in small letters.")])
+    if told != digest:
+        note_refused("sends a body of another digest", pool_id=call.agent.pool_id, member_id=call.agent.member_id, claim_id=claim_id)
+        raise Conflict("The body has another digest than the header says.", code="digest_differs", way_out="Send it again.")
+    return digest
 
 
 def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:

@@ -10,6 +10,7 @@ from pools.selectors import LIVE
 from project.kernel.actor import acting_as
 from project.kernel.commands import shell_actor
 from slots.outside import forget_member
+from slots.rows import S
 
 
 class Command(BaseCommand):
@@ -24,9 +25,12 @@ class Command(BaseCommand):
         member = Member.objects.filter(LIVE, pool__name=pool, name=name).exclude(pool__state="gone").first()
         if member is None:
             raise CommandError(f"There is no member {name or '?'} in a pool {pool}. Write it as POOL/MEMBER.")
+        lost = [str(row.claim_id) for row in S.rows("unsaved_of", members=[member.pk])]
         with acting_as(shell_actor()):
             if not forget_member(member_id=member.pk, reason=options["reason"]):
                 raise CommandError(f"{name} is {member.state}. Remove it first: only what is being removed is forgotten.")
+        if lost:
+            self.stdout.write(f"Lost with it: the only copy of the Terraform state of claim {', '.join(lost)}.")
         self.stdout.write(
             f"{name} of {pool} is forgotten. If its cluster comes back, what is left of it there is removed with the next look."
         )
