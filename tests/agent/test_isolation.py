@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -19,6 +20,7 @@ from . import ordinary
 from .conftest import Agent, until
 from .server import TOKEN, Server
 from .test_tofu import pack
+from .test_tofu_provider import INTERRUPTED, World
 
 SECRET = "this-is-a-password"
 ATTACK = Path(__file__).with_name("attack.py").read_text()
@@ -197,3 +199,53 @@ def test_an_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Ma
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False, **ordinary.options())
     assert done.returncode == 2 and "--isolation namespaces is not possible here" in done.stderr, done
     assert not server.hellos
+
+
+def test_a_cancelled_apply_in_namespaces_finishes_the_object_in_flight(
+    server: Server, machine: Machine, tofu: Path, tofu_provider: dict[str, str]
+) -> None:
+    """A real provider process. Program and provider lie in /tmp, of which the task has one of its own."""
+    shared = machine.folder / "shared"
+    world = World(server, machine.start(*isolated(machine, "--writable", str(shared))), shared, tofu_provider)
+    world.base["binary"] = str(tofu)
+    world.write(world.object("one"), world.slow("two", "depends_on = [files_object.one]"))
+    world.begin_apply()
+    until(lambda: world.is_begun("two"), 60)
+    server.cancel(1, 11)
+    server.wait(lambda: INTERRUPTED in server.log(1, 11))
+    world.gate.touch()
+    assert server.result(1, 11, 60)["outcome"] == "cancelled"
+    assert world.made() == world.backend.known() == ["one", "two"]
+    assert world.backend.lock == b"" and "Two interrupts" not in server.log(1, 11)
+
+
+def test_a_task_whose_agent_is_killed_ends(server: Server, machine: Machine) -> None:
+    agent = machine.start(*isolated(machine))
+    server.order(1, 10, commands={"plan": "setsid sleep 300 & echo begun; exec sleep 300"})
+    server.wait(lambda: "begun" in server.log(1, 10))
+    agent.kill()
+    until(lambda: set(ordinary.list_processes()) == {machine.victim}, 60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
+def test_a_task_of_a_root_agent_gets_at_nothing_of_berth(server: Server) -> None:
+    """Berth as root: its state is root's alone, and the task has a user of its own. Nothing else keeps it from Berth."""
+    with ordinary.own_folder(0) as folder, ExitStack() as stack:
+        home, code = folder / "home", folder / "code"
+        state = home / "agents/lab-m.1"
+        for place in (state, code):
+            place.mkdir(parents=True)
+        home.chmod(0o700)
+        (home / "admin-password").write_text(SECRET)
+        (state / "token-1").write_text(SECRET)
+        stack.enter_context(answering(home / "socket"))
+        victim = [sys.executable, "-c", "import time; time.sleep(600)"]
+        berth = stack.enter_context(subprocess.Popen(victim, env={"PASSWORD": SECRET}, cwd=home))
+        stack.callback(berth.kill)
+        agent = Agent(server.url, home, "--task-user", "auto")
+        stack.callback(agent.kill)
+        plan = f"{ordinary.python()} attack.py {home} {code} {berth.pid}"
+        server.order(1, 10, commands={"plan": plan}, source=server.archive(pack({"attack.py": ATTACK})))
+        assert server.result(1, 10, 60)["outcome"] == "planned", server.log(1, 10)
+        found = dict(re.findall(r"^(.+): (LEAKED|kept)$", server.log(1, 10), re.M))
+        assert len(found) == 19 and set(found.values()) == {"kept"}, found
