@@ -38,7 +38,7 @@ class Request(Protocol):
 
 
 ALWAYS = (400, 401, 403, 429, 503)
-WITH_BODY = (413, 415)
+WITH_BODY = (408, 413, 415, 507)
 LIMIT, MOST = 50, 500
 
 

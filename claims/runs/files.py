@@ -34,19 +34,27 @@ class DurableStorage(FileSystemStorage):
     """On the disk before anything names it: a row must never outlive its file."""
 
     def _save(self, name: str, content: Any) -> str:
-        saved: str = super()._save(name, content)  # type: ignore[misc]  # not in the stubs
-        path = Path(self.path(saved))
-        _sync(path)
-        _sync(path.parent)
+        try:
+            saved: str = super()._save(name, content)  # type: ignore[misc]  # not in the stubs
+            path = Path(self.path(saved))
+            _sync(path)
+            _sync(path.parent)
+        except OSError:
+            Path(self.path(name)).unlink(missing_ok=True)  # a part of it would take room on a disk that may be full
+            raise
         return saved
 
     def replace(self, name: str, data: bytes) -> None:
         """At once, for whoever reads it just now."""
         path = Path(self.path(name))
         scratch = path.with_name(f"{path.name}.new")
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
-            new.write(data)
-        _sync(scratch)
+        try:
+            with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+                new.write(data)
+            _sync(scratch)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
         scratch.replace(path)
         _sync(path.parent)
 

@@ -95,9 +95,13 @@ class TooLarge(BerthError):
 
 
 class OutOfSpace(BerthError):
-    """A disk here has too little room. Nothing was kept."""
+    """A disk here has too little room. Nothing was kept. `retry_after` is in seconds."""
 
     code = "out_of_space"
+
+    def __init__(self, detail: str = "", *, retry_after: float | None = None, **kwargs: Any) -> None:
+        self.retry_after = retry_after
+        super().__init__(detail, **kwargs)
 
 
 class TooMany(BerthError):

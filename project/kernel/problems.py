@@ -1,5 +1,6 @@
 """Every refusal over HTTP in one shape: RFC 9457 problem details, with the field, the reason and the way out."""
 
+import errno
 import json
 import logging
 import sys
@@ -25,7 +26,10 @@ from . import metrics
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
+FULL_FOR = 30.0  # seconds; a full disk stays full until somebody makes room
 BROKEN_RULES = {"BR001", "BR002", "23505", "23514", "23P01", "23503", "23502"}
+DISK_FULL = "53100"
+FULL = {errno.ENOSPC, errno.EDQUOT}
 BUSY = {"55P03", "57014", "40001", "40P01", "55006"}  # somebody else's lock, or too much to read: the same call may succeed
 
 STATUS: dict[type[berth.BerthError], int] = {
@@ -173,13 +177,21 @@ def redirect_call(location: str) -> HttpResponsePermanentRedirect:
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     error = sys.exc_info()[1]  # Django calls this while it handles the exception
-    if is_for_programs(request):
-        return _respond(error or RuntimeError("unknown"))
     known = _translate(error) if error is not None else None
     if isinstance(known, berth.BerthError):
-        context = {"code": status_of(known), "said": known.detail, "way": known.way_out or WAYS_OUT.get(status_of(known), "")}
-        return HttpResponse(loader.render_to_string("refused.html", context), status=status_of(known))
+        answer = _respond(known) if is_for_programs(request) else _show(known)
+        answer._has_been_logged = True  # type: ignore[attr-defined]  # Django would add a traceback to what is known and said
+        return answer
+    if is_for_programs(request):
+        return _respond(error or RuntimeError("unknown"))
     return defaults.server_error(request)
+
+
+def _show(error: berth.BerthError) -> HttpResponse:
+    """A page that needs no database."""
+    body, headers = describe(error)
+    context = {"code": body["status"], "said": body["detail"], "way": body["way_out"]}
+    return HttpResponse(loader.render_to_string("refused.html", context), status=body["status"], headers=headers)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
@@ -221,6 +233,9 @@ def _translate(error: BaseException) -> BaseException:
             return berth.Invalid("A value is outside of what can be stored: a number too large, or a character that no text may hold.")
         case DatabaseError():
             return _translate_database(error)
+        case OSError() if error.errno in FULL:
+            logger.warning("a disk of this server is full: %s", error)
+            return berth.OutOfSpace("A disk of the server is full. What was sent is not kept.", code="disk_full", retry_after=FULL_FOR)
     return error
 
 
@@ -228,6 +243,11 @@ def _translate_database(error: BaseException) -> BaseException:
     state = _sqlstate(error)
     if state in BUSY:
         return berth.Unavailable("Something else works on the same rows and took too long. Nothing was changed by this call.", code="busy")
+    if state == DISK_FULL:
+        logger.warning("the disk of the database is full: %s", error)
+        return berth.OutOfSpace(
+            "The disk of the database is full. Nothing was changed by this call.", code="disk_full", retry_after=FULL_FOR
+        )
     if isinstance(error, OperationalError | InterfaceError):
         logger.warning("the database does not answer: %s", error)
         return berth.Unavailable(

@@ -1,6 +1,7 @@
 """A machine that is short of everything, and lists that come late: the agent goes on."""
 
 import contextlib
+import hashlib
 import queue
 import threading
 import time
@@ -22,6 +23,7 @@ from slots.agent.state import FINISHED, LOST, REPORTED, RUNNING, Record, State
 from slots.agent.users import TaskUsers
 from slots.agent.wire import Hello, Limits, Order, Orders, Stop
 
+from .conftest import Agent as AgentProcess
 from .server import TOKEN, Server
 
 
@@ -185,3 +187,17 @@ def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, co
     context.quit_now.set()
     poller.end()
     poller.stopper.join(10)
+
+
+@pytest.mark.parametrize("call", ["plan/", "result/"])
+@pytest.mark.parametrize("status", [503, 507])
+def test_what_a_full_server_does_not_take_is_kept_and_sent_again(call: str, status: int, server: Server, agent: AgentProcess) -> None:
+    path = f"tasks/1/10/{call}"
+    server.hooks[path] = lambda exchange: exchange.answer(status, {"code": "disk_full", "detail": "The disk is full."})
+    server.order(1, 10, commands={"plan": 'echo planned > "$BERTH_PLAN_FILE"'})
+    method = "PUT" if call == "plan/" else "POST"
+    server.wait(lambda: server.calls.count((method, path)) > 1)
+    assert (1, 10) not in server.results
+    server.hooks.clear()
+    result = server.result(1, 10)
+    assert (result["outcome"], result["digest"]) == ("planned", hashlib.sha256(b"planned\n").hexdigest())
