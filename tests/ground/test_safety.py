@@ -240,7 +240,7 @@ def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, per
     ("path", "limit", "is_guarded"),
     [
         ("/api/v1/agent/tasks/7/3/plan/", 260_000_000, True),
-        ("/api/v1/agent/tasks/7/3/plan-json/", 260_000_000, True),
+        ("/api/v1/agent/tasks/7/3/plan-json/", 64_100_000, True),
         ("/api/v1/agent/tasks/7/3/log/", 4_000_000, True),
         ("/api/v1/agent/hello/", 4_000_000, True),
         ("/api/v1/sources/", 32_000_000, True),
