@@ -57,7 +57,7 @@ def run_limited(function: str, data: bytes, limits: Limits) -> bytes:
     order = json.dumps({"function": function, "size": len(data), "memory": limits.memory, "cpu": limits.cpu})
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-B", "-c", START, str(ROOT), order],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env={}, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=_environment(), start_new_session=True,
     )  # fmt: skip
     try:
         answer, complaint = _exchange(process, data, limits)
@@ -76,6 +76,11 @@ def run_limited(function: str, data: bytes, limits: Limits) -> bytes:
     if code == 0 and answer[:1] == REFUSED:
         raise _read_error(bytes(answer[1:]))
     raise _explain(code, complaint, limits)
+
+
+def _environment() -> dict[str, str]:
+    """No secret is in it; where Python's own libraries are may be."""
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
 def _exchange(process: subprocess.Popen[bytes], data: bytes, limits: Limits) -> tuple[bytearray, bytes]:
