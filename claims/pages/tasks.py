@@ -19,6 +19,7 @@ from claims.pages.listing import may_touch, probably, wanted_words
 from claims.pages.plans import plan_context
 from claims.pages.rescued import rescued_of_claim
 from claims.runs.plans import PENDING, PlanView, view_plan
+from claims.runs.results import is_cut_off
 from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.runs.ways_out import way_out
 from claims.selectors import view_claim
@@ -159,8 +160,11 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     """What has to be said before the plan: why it waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
-    lost = claim.outcome in CUT_SHORT and last is not None and last.step == "apply" and last.outcome not in ("applied", "failed")
-    told = last.facts.get("settled") if last and isinstance(last.facts, dict) else None
+    apply = last if last is not None and last.step == "apply" else None
+    lost = apply is not None and claim.outcome in CUT_SHORT and apply.outcome not in ("applied", "failed")
+    cut_off = apply is not None and claim.outcome == "failed" and is_cut_off(apply.outcome, apply.code, apply.exit_code)
+    facts = last.facts if last and isinstance(last.facts, dict) else {}
+    told, report = facts.get("settled"), facts.get("report")
     settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
     return {
@@ -169,6 +173,8 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "why": why,
         "way_out": way,
         "lost_apply": lost,
+        "cut_off": cut_off,
+        "report": str(report.get("reason") or "") if isinstance(report, dict) else "",
         "settled": settled,
         "rescued": rescued_of_claim(identity, claim.id),
     }

@@ -51,7 +51,7 @@ class TaskResult:
 
     @property
     def is_cut_off(self) -> bool:
-        return self.outcome == "cancelled" or self.code in CUT_OFF or (self.outcome == "failed" and self.exit_code in BY_SIGNAL)
+        return is_cut_off(self.outcome, self.code, self.exit_code)
 
     @property
     def words(self) -> str:
@@ -61,6 +61,11 @@ class TaskResult:
             return said
         left = f"{self.left_running} of its processes cannot be ended, its slot waits until they are gone"
         return f"{said}; {left}" if said else left
+
+
+def is_cut_off(outcome: str, code: str, exit_code: int | None) -> bool:
+    """Whether an apply that ended so may have been applied in part."""
+    return outcome == "cancelled" or code in CUT_OFF or (outcome == "failed" and exit_code in BY_SIGNAL)
 
 
 def parse_result(body: Any) -> TaskResult:

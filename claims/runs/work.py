@@ -147,6 +147,7 @@ def plan_of(hold: Hold) -> dict[str, Any] | None:
         "digest": bytes(plan.digest).hex(),
         "size": plan.size,
         "facts": json.loads(plan.facts),
+        "summary": json.loads(plan.summary),
         "has_file": bool(plan.file),
         "member_id": plan.member_id,
         "generation": plan.generation,

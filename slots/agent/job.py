@@ -20,6 +20,7 @@ from .isolation import Isolation
 from .masking import as_bytes, mask_text, sort_secrets, spell
 from .processes import MARK, children, end_all, started_at, who_is_left
 from .program import Program
+from .progress import Progress
 from .spool import Spool
 from .state import RUNNING, Record, State
 from .users import User
@@ -78,6 +79,7 @@ class Job:
         self.tail = b""
         self.output = hashlib.sha256()
         self.isolation: Isolation | None = None
+        self.progress: Progress | None = None  # of an apply by Terraform, from its begin on
         self.adopt_folder()
 
     def adopt_folder(self) -> None:
@@ -281,6 +283,8 @@ class Job:
         self.output.update(data)
         self.tail = (self.tail + data)[-TAIL:]
         self.spool.write(data)
+        if self.progress is not None:
+            self.progress.feed(data)
 
     def _judge(self, code: int | None) -> int:
         self.stop.check()

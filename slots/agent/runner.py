@@ -174,11 +174,12 @@ class Run(threading.Thread):
                 raise TaskFailed("source_refused", "There is no approved plan to apply.")
             return EXECUTORS[work.executor][work.step](job, self.context.client)
         except Stopped as error:
-            return Made("cancelled", code="killed", reason=f"It was ended before it was done: {error}.")
+            return Made("cancelled", code="killed", reason=add_progress(job, f"It was ended before it was done: {error}."))
         except TaskFailed as error:
             if self.stop.event.is_set():
-                return Made("cancelled", code="killed", reason=f"It was ended before it was done: {self.stop.reason}.")
-            return Made(error.outcome, error.exit_code, error.code, error.reason)
+                reason = add_progress(job, f"It was ended before it was done: {self.stop.reason}.")
+                return Made("cancelled", code="killed", reason=reason)
+            return Made(error.outcome, error.exit_code, error.code, add_progress(job, error.reason))
         except OSError as error:
             is_full = error.errno in (28, 122)  # no space, no quota
             what = f"The agent's disk: {error}" if is_full else f"The agent cannot do it: {error}"
@@ -196,3 +197,14 @@ class Run(threading.Thread):
                 remove(self.context.base / self.record.name)
             with contextlib.suppress(OSError):  # known here, and reported, while this process lives
                 self.context.state.save(self.record)
+
+
+def add_progress(job: Job, reason: str) -> str:
+    """How much of an apply was done stands behind the reason, which is cut to leave room for that."""
+    if job.progress is None:
+        return reason
+    said = job.clean(job.progress.describe())
+    reason = job.clean(reason)
+    room = LONGEST_REASON - len(said) - 2
+    short = reason if len(reason) <= room else f"{reason[: room - 1]}…"
+    return f"{short if short.endswith(('.', '…')) else f'{short}.'} {said}"

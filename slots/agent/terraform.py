@@ -11,6 +11,7 @@ from .errors import Stopped, TaskFailed
 from .folders import digest_file
 from .job import Job
 from .made import Made, find_errors, name_platform, plain
+from .progress import Progress
 from .rescue import mark_state, rescue_state
 from .sensitive import find_sensitive
 from .shown import Shown, keep_shown, most_raw
@@ -93,6 +94,7 @@ def apply(job: Job, client: Client) -> Made:
 def run_apply(job: Job, argv: list[str]) -> int:
     """One that is told to end, or runs out of time, may do so because its backend does not take the state."""
     mark_state(job)
+    job.progress = Progress(job.work.plan.summary if job.work.plan else {})
     try:
         return job.run(argv, "apply", ENVIRONMENT)
     except Stopped as error:

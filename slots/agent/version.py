@@ -36,6 +36,7 @@ MODULES = (
         "poller",
         "processes",
         "program",
+        "progress",
         "reaper",
         "redaction",
         "reporting",

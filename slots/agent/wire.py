@@ -76,6 +76,7 @@ class SavedPlan:
     size: int
     facts: dict[str, Any]
     has_file: bool
+    summary: dict[str, Any] = field(default_factory=dict)  # how much it changes
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,9 @@ def read_saved_plan(given: Any) -> SavedPlan | None:
     digest = str(given.get("digest") or "")
     if not DIGEST.match(digest):
         raise Away("the server sends a plan without a digest")
-    return SavedPlan(digest, int(number(given, "size", 0, 0, 1 << 50)), mapping(given, "facts"), bool(given.get("has_file")))
+    return SavedPlan(
+        digest, int(number(given, "size", 0, 0, 1 << 50)), mapping(given, "facts"), bool(given.get("has_file")), mapping(given, "summary")
+    )
 
 
 def is_name(name: str) -> bool:

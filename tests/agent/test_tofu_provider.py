@@ -91,7 +91,7 @@ class World:
         self.server.order(1, 10, **self.base)
         planned = self.server.result(1, 10, 60)
         assert planned["outcome"] == "planned", self.server.log(1, 10)
-        plan = {"digest": planned["digest"], "size": 1, "facts": planned["facts"], "has_file": True}
+        plan = {"digest": planned["digest"], "size": 1, "facts": planned["facts"], "summary": planned["summary"], "has_file": True}
         self.server.order(1, 11, "apply", plan=plan, **{**self.base, **work})
 
     def is_begun(self, name: str) -> bool:
@@ -132,6 +132,7 @@ def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(world: 
     world.gate.touch()
     result = server.result(1, 11)
     assert result["outcome"] == "cancelled"
+    assert result["reason"].endswith("the server ended it. 2 of 2 changes were done.")
     assert world.made() == world.backend.known() == ["one", "two"]
     assert world.backend.lock == b""
     assert "Two interrupts" not in server.log(1, 11)
@@ -152,7 +153,9 @@ def test_apply_that_does_not_obey_its_interrupt_in_time_is_killed(world: World, 
     world.begin_apply(stop_timeout_s=2)
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)
-    assert server.result(1, 11)["outcome"] == "cancelled"
+    result = server.result(1, 11)
+    assert result["outcome"] == "cancelled"
+    assert result["reason"].endswith("1 of 2 changes was done; not finished: files_object.two.")
     assert world.made() == ["one"], "its object in flight was never made"
     assert list_marked(mark(world.agent)) == []
 
@@ -218,3 +221,13 @@ def test_sweep_does_not_end_what_a_reaper_still_ends(world: World, server: Serve
     world.agent.options = ("--sweep",)
     world.agent.start()
     assert world.agent.process.wait(60) == 0
+
+
+def test_failed_apply_names_the_resource_and_how_many_changes_were_done(world: World, server: Server) -> None:
+    fails = world.object("three", 'fails = "its quota is used up"', "depends_on = [files_object.one]")
+    world.write(world.object("one"), fails, world.object("two", "depends_on = [files_object.three]"))
+    world.begin_apply()
+    result = server.result(1, 11, 60)
+    assert (result["outcome"], result["code"]) == ("failed", "exit_code")
+    assert "The object cannot be made" in result["reason"]
+    assert result["reason"].endswith("1 of 3 changes was done; failed: files_object.three.")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from claims.answers import ClaimView
 from claims.models import Claim, Plan
 from claims.pages import plans
 from claims.runs.steps import Decided, Ran, steps_of_task
@@ -15,6 +16,7 @@ from claims.selectors import get_workspace, view_claim
 from claims.services import force_release
 from claims.services.deciding import approve_plan
 from project.kernel.actor import acting_as
+from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
 from tests.deciding.kit import decider
 from tests.pages.kit import chief, person
@@ -378,6 +380,47 @@ def test_a_failed_task_says_why() -> None:
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     for said in ("Failed.", "command_not_found", "exit 127", "terrafrm: not found", "plan failed"):
         assert said in text, said
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("timeout", None), ("killed", -9), ("exit_code", 137)], ids=["time limit", "SIGKILL", "SIGKILL below a shell"]
+)
+def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the_workspace_is_locked(
+    code: str, exit_code: int | None
+) -> None:
+    claim = applying()
+    finish(claim, "failed", code=code, exit_code=exit_code, reason="It ran out. 1 of 2 changes was done; not finished: a.b.")
+    text = get(browser_of(chief()), f"/claims/{claim.id}/")
+    for said in ("Failed.", "1 of 2 changes was done; not finished: a.b.", "Part of it may have been applied", "is locked until a person"):
+        assert said in text, said
+    assert '<a href="/workspaces/network/">network</a>' in text
+    assert get_workspace("network").locked_at is not None
+
+
+def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None:
+    claim = applying()
+    finish(claim, "failed", code="exit_code", exit_code=1, reason="apply ended with exit code 1. 0 of 2 changes were done; failed: a.b.")
+    text = get(browser_of(chief()), f"/claims/{claim.id}/")
+    assert "failed: a.b." in text
+    assert "Part of it may have been applied" not in text and "is locked" not in text
+    assert get_workspace("network").locked_at is None
+
+
+def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:
+    claim = applying()
+    force_release(claim_id=claim.id, reason="gone")
+    with pytest.raises(StaleGeneration):
+        finish(claim, "cancelled", code="killed", reason="It was ended before it was done. 2 of 3 changes were done.")
+    text = get(browser_of(chief()), f"/claims/{claim.id}/")
+    assert "2 of 3 changes were done." in text and "is locked until a person" in text
+
+
+def applying() -> ClaimView:
+    make_task_pool()
+    waiting = planned()
+    approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
+    begin(waiting)
+    return waiting
 
 
 def test_steps_stand_in_the_order_of_time() -> None:

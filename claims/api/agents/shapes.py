@@ -150,7 +150,7 @@ class WorkAnswer(Shape):
     stop_timeout_s = serializers.FloatField(help_text="From SIGINT to TERM, for an apply that is ended.")
     limits = serializers.DictField(child=serializers.IntegerField())
     git_hosts = serializers.ListField(child=serializers.CharField())
-    plan = serializers.DictField(allow_null=True, help_text="What is to be applied: digest, size, facts, has_file.")
+    plan = serializers.DictField(allow_null=True, help_text="What is to be applied: digest, size, facts, summary, has_file.")
 
 
 class LogNext(Shape):
