@@ -24,10 +24,8 @@ def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str
     for turn in range(1, TRIES + 1):
         try:
             with transaction.atomic():
-                slots = find_slots(wanted, pools, kind, claim)
-                if slots is None:
-                    return False
-                is_bound = pass_waiters(claim, slots, may_pass=may_pass)
+                slots = find_slots(wanted, pools, kind, claim) or []
+                is_bound = bool(slots) and pass_waiters(claim, slots, may_pass=may_pass)
                 if is_bound and wanted.is_paired:  # how many it takes was not known as long as a pool was not there
                     PAIRS.rows("size_claim", claim=claim, size=len(slots))
                 is_bound = is_bound and hand_over(claim, slots)

@@ -4,14 +4,13 @@ The oracle reads rows and judges every hand-over by itself: it knows turns, size
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import transaction
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -19,13 +18,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from claims.allocation import allocate
 from claims.answers import ClaimView
 from claims.models import Claim
-from claims.policy import STRICT_AFTER
-from claims.routes import forget_routes
+from claims.policy import STRICT_AFTER, Wanted
+from claims.routes import find_pools, forget_routes
 from claims.services import cancel_claim, create_claim, create_claims, prioritise_claim, release_claim
+from claims.services.binding import bind_claim
 from project.kernel.errors import Conflict
 from slots.models import Slot
 from tests.claims.kit import again, age, ask, is_sound, let_go, make_pool, places, serve, sql, wish
 from tests.model import kit
+from tests.slots.actors import Actor, Gate
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -156,41 +157,71 @@ def test_a_named_slot_is_not_taken_from_one_that_waits_for_its_labels() -> None:
 # -- at once ----------------------------------------------------------------------------------------------------------------------------
 
 
-def at_once(count: int, work: Any) -> None:
-    barrier = Barrier(count)
-
-    def run() -> None:
-        try:
-            barrier.wait()
-            work()
-        finally:
-            connection.close()
-
-    threads = [Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def almost_spent() -> tuple[ClaimView, list[ClaimView]]:
+    """A claim for nine slots, past which others may take one more. Eight are free, and a small claim waits for each of two members."""
+    make_pool(slots=9, members=[{"name": "a", "labels": {"zone": "eu"}}, {"name": "b", "labels": {"zone": "us"}}])
+    holders = [ask() for _ in range(18)]
+    waits = ask(size=9)
+    small = [ask(selector={"zone": "eu"}), ask(selector={"zone": "us"})]
+    sql("UPDATE claims_claim SET passed = 8 WHERE id = %s", waits.id)
+    for claim in holders[5:13]:
+        let_go(claim)
+    return waits, small
 
 
-@pytest.mark.parametrize("more", [{}, {"selector": {"zone": "eu"}}], ids=["batches", "one by one"])
-def test_allocators_that_run_at_once_count_together(more: dict[str, Any]) -> None:
-    """Seen red without the locks of `ahead` in bind_batch_past, and without `passed + t.n <= size` in pass_waiters."""
-    for _ in range(5):
-        kit.empty()
-        forget_routes()
-        make_pool(slots=9, members=[{"name": "a", "labels": {"zone": "eu"}}])
-        holders = [ask() for _ in range(9)]
-        waits = ask(size=9)
-        small = [ask(owner=str(i), **more) for i in range(9)]
-        sql("UPDATE claims_claim SET passed = 6 WHERE id = %s", waits.id)
-        for claim in holders[:8]:
-            let_go(claim)
-        at_once(4, allocate)
-        serve()
-        assert [again(claim).state for claim in small].count("bound") == 3
-        assert Claim.objects.get(pk=waits.id).passed == 9
-        assert is_sound()
+def beside(first: Callable[[], Any], second: Callable[[], Any]) -> None:
+    """The first has acted and not committed when the second begins."""
+    gate = Gate()
+
+    def act_and_wait() -> None:
+        with transaction.atomic():
+            first()
+            gate.stop_here()
+
+    leader = gate.stops(act_and_wait)
+    follower = Actor(second).begin()
+    assert follower.until_blocked_or_done() == "blocked", follower.outcome
+    gate.open()
+    leader.result()
+    follower.result()
+
+
+def test_batches_of_two_allocators_count_together() -> None:
+    """Seen red without the lock of `ahead` in bind_batch_past."""
+    waits, small = almost_spent()
+    for claim in small:
+        cancel_claim(claim_id=claim.id)
+    plain = [ask() for _ in range(3)]
+    beside(allocate, allocate)
+    assert [again(claim).state for claim in plain].count("bound") == 1
+    assert Claim.objects.get(pk=waits.id).passed == 9
+
+
+def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
+    """Seen red without `passed + t.n <= size` in pass_waiters."""
+    waits, small = almost_spent()
+    pool = find_pools(["lab"])["lab"]
+
+    def bind(claim: ClaimView) -> Callable[[], Any]:
+        def act() -> None:
+            with transaction.atomic():
+                bind_claim(claim.id, Wanted(selector=claim.terms["selector"]), [pool], "slot", may_pass=True)
+
+        return act
+
+    beside(bind(small[0]), bind(small[1]))
+    assert [again(claim).state for claim in small] == ["bound", "waiting"]
+    assert Claim.objects.get(pk=waits.id).passed == 9
+
+
+def test_a_claim_that_is_not_bound_after_all_passes_nobody() -> None:
+    """Seen red without the rollback in bind_claim: two allocators try the same claim, and one of them counts in vain."""
+    waits, small = almost_spent()
+    sql("UPDATE claims_claim SET passed = 0 WHERE id = %s", waits.id)
+    cancel_claim(claim_id=small[1].id)
+    beside(allocate, allocate)
+    assert again(small[0]).state == "bound"
+    assert Claim.objects.get(pk=waits.id).passed == 1
 
 
 # -- whatever comes ---------------------------------------------------------------------------------------------------------------------
