@@ -22,7 +22,7 @@ from claims.runs.logs import CHUNK_BYTES, read_text
 from claims.services import create_claims
 from pools.models import Member
 from pools.services import create_pool
-from project.kernel.bench import AT_MOST, Goal, Run, bench
+from project.kernel.bench import AT_MOST, Goal, NothingMeasured, Run, bench
 from slots.liveness import welcome_member
 from slots.member_tokens import issue_token
 from slots.services import activate_pool
@@ -105,6 +105,8 @@ async def play(host: str, port: int, tokens: list[str], watched: float, printed:
         raise RuntimeError(f"{silent} agents were not heard")
     if lost:
         raise RuntimeError(f"{lost} logs are not what was sent")
+    if watched > SETTLE and not (polls and beats):
+        raise NothingMeasured(f"{polls} polls and {beats} beats were answered.")
     return {
         "cpu_share": round(idle, 3),
         "cpu_share_sockets": round(connected, 3),

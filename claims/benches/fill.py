@@ -13,7 +13,7 @@ from claims.requests import ClaimRequest
 from claims.services import create_claim
 from pools.models import Pool
 from pools.services import create_pool
-from project.kernel.guards import patient
+from project.kernel.guards import patient, reporting
 
 SLOTS_A_MEMBER = 64
 WHO = "bench"
@@ -51,6 +51,20 @@ def add_waiting(heads: Sequence[int], count: int) -> None:
         cursor.execute(WAITING, [count, list(heads)])
 
 
+def refill(filled: Filled) -> None:
+    """The claims that were bound wait again, and their slots are free: as `fill_pools` left them."""
+    with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
+        for statement in REFILL:
+            cursor.execute(statement, [filled.pools])
+        cursor.execute("VACUUM ANALYZE slots_slot, claims_claim")
+
+
+def count_waiting(filled: Filled) -> int:
+    with reporting(), connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM claims_claim WHERE state = 'waiting' AND pool_id = ANY (%s)", [filled.pools])
+        return int(cursor.fetchone()[0])
+
+
 @contextmanager
 def without_triggers(*tables: str) -> Iterator[None]:
     with connection.cursor() as cursor:
@@ -81,6 +95,11 @@ c AS (
   FROM slot JOIN claims_claim head ON head.pool_id = slot.pool_id AND head.id = ANY (%s::bigint[]))
 UPDATE slots_slot SET state = 'held', claim_id = slot.claim_id, ordinal = 0, generation = slot.generation
 FROM slot WHERE slots_slot.id = slot.id"""
+REFILL = (
+    """UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE state = 'held' AND pool_id = ANY (%s)""",
+    """UPDATE claims_claim SET state = 'waiting', named_generation = generation, bound_at = NULL
+       WHERE state = 'bound' AND pool_id = ANY (%s)""",
+)
 WAITING = """
 INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, rank, spec)
 SELECT shape_id, pool_id, owner, requested_by, gen_random_uuid()::text, rank, spec FROM claims_claim, generate_series(1, %s)

@@ -17,7 +17,7 @@ from claims.benches.fill import WHO, fill_pools
 from claims.benches.processes import make_token, running, web_server
 from claims.requests import ClaimRequest
 from claims.services import create_claims, release_claims
-from project.kernel.bench import AT_MOST, Goal, Run, bench
+from project.kernel.bench import AT_MOST, Goal, NothingMeasured, Run, bench
 from project.kernel.events import Position, now_position
 
 POOL = "live0"
@@ -131,6 +131,8 @@ def latencies(heard: Heard) -> list[float]:
                 lost += 1
             else:
                 found += [moment - at for moment in first]
+    if not found:
+        raise NothingMeasured("no change came into any socket.")
     if lost > len(found) / 100:
         raise RuntimeError(f"{lost} changes came into no socket")
     return found

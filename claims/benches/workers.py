@@ -12,6 +12,7 @@ from claims.controllers import Allocator
 from claims.requests import ClaimRequest
 from claims.services import create_claim, create_claims, release_claim, release_claims
 from project.kernel.actor import acting_as
+from project.kernel.bench import NothingMeasured
 
 Once = Callable[[], int]
 
@@ -33,7 +34,9 @@ def make_claimer(k: int, n: int, names: Sequence[str]) -> Once:
 
     def once() -> int:
         request = ClaimRequest(pools=(draw.choice(names),), owner=f"pod:{k}:{next(numbers)}", requested_by=WHO, key=str(uuid4()))
-        return int(create_claim(request).state == "bound")
+        if create_claim(request).state != "bound":
+            raise NothingMeasured(f"pool {request.pools[0]} is full: the slice ran out of slots.")
+        return 1
 
     return once
 

@@ -1,5 +1,6 @@
 """How fast it is, as ratios to R, measured before and after in the same run. Each app registers its own benches in `benches.py`."""
 
+import math
 import os
 import platform
 import statistics
@@ -26,6 +27,17 @@ class Goal:
         is_met = value >= self.limit if self.sign == AT_LEAST else value <= self.limit
         off = abs(value - self.limit) / self.limit if self.limit else 0.0
         return {"goal": f"{self.sign} {self.limit:g}", "value": value, "met": is_met, "missed_by": "" if is_met else f"{off:.0%}"}
+
+
+class NothingMeasured(RuntimeError):
+    """A slice of a bench did no work, so its figures say nothing."""
+
+
+def check_measured(value: float, what: str) -> float:
+    """The value, where something was measured: more than 0, and a number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise NothingMeasured(f"{what} is {value:g}: nothing was measured. The bench ran out of work, or what it measures stands still.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,8 @@ class Run:
         """`measure` gives a rate. Each stands between two slices of R, so what else the machine does weighs on both."""
         ratios, rates, references = list[float](), list[float](), [self.reference.measure(self.seconds(1.0))]
         for turn in range(slices or self.slices()):
-            rates.append(measure())
-            references.append(self.reference.measure(self.seconds(1.0)))
+            rates.append(check_measured(measure(), f"the rate of slice {turn + 1}"))
+            references.append(check_measured(self.reference.measure(self.seconds(1.0)), "R"))
             ratios.append(rates[-1] * 2 / (references[-2] + references[-1]))
             self.log(f"  {turn + 1}: {rates[-1]:.0f}/s is {ratios[-1]:.2f} R")
         return Compared(statistics.median(ratios), ratios, statistics.median(rates), statistics.median(references))
@@ -83,6 +95,8 @@ class Run:
         ratios = list[float]()
         for turn in range(slices or self.slices()):
             pair = (one(), other()) if turn % 2 == 0 else tuple(reversed((other(), one())))  # neither is always first
+            for rate in pair:
+                check_measured(rate, f"a rate of slice {turn + 1}")
             ratios.append(pair[0] / pair[1])
             self.log(f"  {turn + 1}: {pair[0]:.0f}/s against {pair[1]:.0f}/s")
         return statistics.median(ratios), ratios
@@ -126,6 +140,6 @@ def get_bench(name: str) -> Bench:
 def run_bench(chosen: Bench, run: Run) -> dict[str, Any]:
     """The one object that is printed: the fields first, then what they were measured with."""
     found = dict(chosen.measure(run))
-    goals = {g.field: g.judge(float(found[g.field])) for g in chosen.goals}
+    goals = {g.field: g.judge(check_measured(float(found[g.field]), g.field)) for g in chosen.goals}
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
     return {"bench": chosen.name, **found, "goals": goals, "r_by": run.reference.by, "quick": run.is_quick, "machine": machine}

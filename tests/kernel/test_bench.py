@@ -13,7 +13,7 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from project.kernel import bench, reference
-from project.kernel.bench import AT_MOST, Goal, Run, get_bench, run_bench
+from project.kernel.bench import AT_MOST, Goal, NothingMeasured, Run, get_bench, run_bench
 from project.kernel.crew import Crew, Slice
 from project.kernel.database import connect_direct
 from project.kernel.errors import Invalid
@@ -52,6 +52,28 @@ def test_slices_against_each_other_take_turns_in_going_first():
     ratio, ratios = run_with(1.0).interleave(measure("a", 50.0), measure("b", 100.0), slices=3)
     assert (ratio, ratios) == (0.5, [0.5] * 3)
     assert "".join(order) == "abbaab"
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_slice_that_measured_nothing_fails_the_bench(rate):
+    with pytest.raises(NothingMeasured, match="slice 2"):
+        run_with(100.0).compare(iter([50.0, rate, 50.0]).__next__, slices=3)
+    with pytest.raises(NothingMeasured, match="slice 1"):
+        run_with(1.0).interleave(lambda: rate, lambda: 50.0, slices=1)
+    with pytest.raises(NothingMeasured, match="slice 1"):
+        run_with(1.0).interleave(lambda: 50.0, lambda: rate, slices=1)
+
+
+def test_a_reference_that_measured_nothing_fails_the_bench():
+    with pytest.raises(NothingMeasured, match="R is 0"):
+        run_with(100.0, 0.0).compare(lambda: 50.0, slices=1)
+
+
+def test_a_field_with_a_goal_that_is_zero_fails_the_bench(monkeypatch):
+    monkeypatch.setattr(bench, "_benches", {})
+    bench.bench("x", "about", [Goal("p99_ms", 20.0, AT_MOST)])(lambda run: {"p99_ms": 0.0})
+    with pytest.raises(NothingMeasured, match="p99_ms is 0"):
+        run_bench(get_bench("x"), run_with(1.0))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""A bench does not run out of work unnoticed: claims are put in line again, and a slice that found none fails."""
+
+import pytest
+
+from claims.benches import allocation, workers
+from claims.benches.fill import Filled, count_waiting, fill_pools, refill
+from project.kernel.bench import NothingMeasured, Run
+from tests.bench.test_smoke import run
+from tests.claims.kit import held, is_sound, serve
+
+__all__ = ["run"]  # fixture
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
+
+
+def test_refilled_pools_are_bound_once_more() -> None:
+    filled = fill_pools("refill", 2, 8, waiting=8)
+    for _ in range(2):
+        assert (count_waiting(filled), held()) == (16, 0)
+        assert serve() == 16
+        assert (count_waiting(filled), held()) == (0, 16)
+        assert is_sound()
+        refill(filled)
+
+
+def test_bind_is_supplied_before_each_slice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Filled] = []
+    monkeypatch.setattr(allocation, "ENOUGH", 10**9)
+
+    def count(filled: Filled) -> None:
+        calls.append(filled)
+        refill(filled)
+
+    monkeypatch.setattr(allocation, "refill", count)
+    assert allocation.bench_bind(run)["ratio"] > 0
+    assert len(calls) == run.slices(), "not before the first slice, which warms up"
+
+
+def test_bind_fails_where_its_claims_run_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "fill_pools", lambda prefix, pools, each, **more: fill_pools(prefix, 1, 8, queue="bench", waiting=8))
+    with pytest.raises(NothingMeasured, match="before the slice ended"):
+        allocation.bench_bind(run)
+
+
+def test_a_claimer_fails_where_its_pools_are_full() -> None:
+    claim = workers.make_claimer(0, 1, fill_pools("full", 1, 1).names)
+    assert claim() == 1
+    with pytest.raises(NothingMeasured, match="full0 is full"):
+        claim()
