@@ -2,8 +2,8 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from project.kernel.command_line import main
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
-    execute_from_command_line(sys.argv)
+    main(sys.argv)
