@@ -5,9 +5,11 @@ DATABASE_URL and REDIS_URL, where given, replace them; then run without -n.
 """
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
 from project.kernel.embedded.process import tail
 from project.kernel.embedded.valkey import EmbeddedValkey
+from slots.agent.folders import remove
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
 MEMORY, ROOM = Path("/dev/shm"), 4_000_000_000  # bytes
@@ -31,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if not is_worker:
+        make_run_folder()
     if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):  # else this one runs no test
         boot()
     return (yield)
@@ -46,6 +51,37 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
             pytest.fail(
                 f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its last words:\n{tail(server.log, 3000)}"
             )
+
+
+def make_run_folder() -> None:
+    """All that tests write, in folders of their own, goes with the run. pytest's own folders stay where they are: of failed tests."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp(prefix="berth-run-"))
+    folder.chmod(0o711)  # tasks of agents that are root run as other users
+    for name, mode, variable in (("tmp", 0o1777, "TMPDIR"), ("work", 0o711, "BERTH_WORK")):
+        (folder / name).mkdir()
+        (folder / name).chmod(mode)
+        os.environ[variable] = str(folder / name)
+    tempfile.tempdir = None  # read TMPDIR again
+    atexit.register(remove_run_folder, folder, os.getpid())
+
+
+def remove_run_folder(folder: Path, pid: int) -> None:
+    """Not by children that were forked and never became another program. Tasks may have locked folders against themselves."""
+    if os.getpid() == pid:
+        end_left(folder)
+        remove(folder)
+
+
+def end_left(folder: Path) -> None:
+    """Processes that tests of this run left: their environment names its folder."""
+    mark = os.fsencode(folder) + b"/"
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes():
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                os.kill(int(entry.name), signal.SIGKILL)
+                sys.stderr.write(f"[tests] ended a process that a test left: {command[:100]}\n")
 
 
 def find_fast(folder: Path) -> Path:

@@ -42,6 +42,7 @@ STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an apply that
 REMOVAL = 60.0  # seconds for what plain removal leaves; what is done by then stays done
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
+    "BERTH_WORK",
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPYCACHEPREFIX",
     "PYTHONDONTWRITEBYTECODE",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
@@ -210,7 +211,7 @@ def work_folder(folder: Path) -> Path | None:
     """Where we are root, tasks have users of their own, who can't enter a private state folder. None: beside the agent's state."""
     if os.geteuid() != 0:
         return None
-    return Path("/var/tmp") / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"  # noqa: S108  (the agent sees to it that it is its own)
+    return env.work() / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"  # the agent checks its owner
 
 
 def agents_home() -> Path:

@@ -25,6 +25,7 @@ from pools.tokens import create_token, revoke_token
 from project.kernel.embedded.process import write_private
 from project.kernel.errors import Conflict
 from project.kernel.locks import SAMPLE, lock_in_transaction
+from project.settings import environment as env
 
 POOLS = Path(__file__).with_name("pools.yaml")
 GROUP = "Sample"
@@ -91,7 +92,7 @@ def site_folder() -> Path:
     home = Path(settings.BERTH_HOME)
     if os.geteuid() != 0:
         return home / "sample-site"
-    return Path("/var/tmp") / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"  # noqa: S108  (see _make_site)
+    return env.work() / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"  # see _make_site
 
 
 def read_configs() -> list[dict[str, Any]]:

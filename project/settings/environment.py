@@ -31,6 +31,11 @@ def files() -> Path:
     return Path(os.environ.get("BERTH_FILES") or home() / "files").absolute()
 
 
+def work() -> Path:
+    """Where agents and the sample of root have folders that other users may enter; those in a private home are out of their reach."""
+    return Path(os.environ.get("BERTH_WORK") or "/var/tmp").absolute()  # noqa: S108  (each folder's owner is checked)
+
+
 def is_on(name: str, default: bool = False) -> bool:
     return os.environ.get(name, "1" if default else "0").strip().lower() in {"1", "true", "yes", "on"}
 

@@ -50,7 +50,7 @@ def choose_base(state: Path, option: str, is_separate: bool) -> Path:
 
 def base_elsewhere(state: Path) -> Path:
     name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
-    return Path("/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (whose it is is checked before it is used)
+    return Path(os.environ.get("BERTH_WORK") or "/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (whose it is is checked before it is used)
 
 
 def is_open(folder: Path) -> bool:

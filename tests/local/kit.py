@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,25 @@ def end_agents(home: Path) -> None:
             detached.end(process, 1)
 
 
+def list_marked(home: Path) -> list[int]:
+    """What stand-ins started, wherever the records of them went."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if os.fsencode(f"STAND_IN_STATE={home}/") in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
 def processes_of(home: Path) -> list[int]:
     """Everything that runs because of a folder there, agents and what they started."""
-    found: list[int] = []
+    found = list_marked(home)
     for place in (home / local.FOLDER).glob("*"):
         process = detached.read(place)
         found += detached.members_of(process) if process else []
         outsider = int((place / "outsider").read_text()) if (place / "outsider").exists() else 0
         found += [outsider] if outsider and detached.start_time(outsider) else []
-    return found
+    return sorted(set(found))
 
 
 @contextmanager
@@ -78,7 +88,8 @@ def own_home(settings: Any, home: Path, *, agent: str = "tests.local.stand_in", 
         yield home
     finally:
         for pid in (left := processes_of(home)):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         detached.wait_gone(left, PATIENCE)
         local.AGENT = before
         os.environ.pop("BERTH_AGENT_URL")

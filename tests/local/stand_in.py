@@ -37,9 +37,10 @@ def main() -> int:
         return 3
     if given.sweep:
         return sweep(state)
-    child = subprocess.Popen(["sleep", "1000"], process_group=0)
+    marked = {**os.environ, "STAND_IN_STATE": str(state)}  # so that a test finds them where the records were changed or removed
+    child = subprocess.Popen(["sleep", "1000"], process_group=0, env=marked)
     say(state / "child", str(child.pid))
-    outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True)  # as tasks are
+    outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=marked)  # as tasks are
     say(state / "outsider", str(outsider.pid))
 
     def end(*_: Any) -> None:
