@@ -26,7 +26,11 @@ GROUPS = (
     Group(re.escape(KUBE), "on a real Kubernetes API server", "make kube (needs Go; some minutes, once)"),
     Group("only root ", "that need root", "make test, as root"),
     Group("no other Python ", "on other versions of Python", "install another python3 (3.8 or newer), then make test"),
-    Group("this system |others have ", "of what this system does not have", "make test, on Linux with user namespaces"),
+    Group(
+        "this system |this machine |others have |no PID namespaces",
+        "of what this machine lacks",
+        "make test, as root on Linux with namespaces",
+    ),
 )
 
 

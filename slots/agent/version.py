@@ -41,6 +41,7 @@ MODULES = (
         "redaction",
         "reporting",
         "rescue",
+        "rescued",
         "runner",
         "sensitive",
         "shipping",
