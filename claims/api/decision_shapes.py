@@ -59,6 +59,7 @@ class PlanAnswer(Shape):
     has_file = serializers.BooleanField()
     has_json = serializers.BooleanField()
     destroys = serializers.BooleanField(help_text="It destroys or replaces something.")
+    discards_state = serializers.BooleanField(help_text="Its run says state: discard: the next run makes everything again.")
     mismatch = serializers.CharField(
         allow_blank=True, help_text="How its list of changes contradicts what its agent counts: it cannot be approved."
     )

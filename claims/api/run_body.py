@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from claims.runs.asked import EXECUTORS, LONGEST_COMMAND, MOST_FILES, MOST_SECRETS, MOST_VARIABLES
+from claims.runs.asked import DISCARD, EXECUTORS, LONGEST_COMMAND, MOST_FILES, MOST_SECRETS, MOST_VARIABLES
 
 Json = dict[str, Any]
 
@@ -45,6 +45,12 @@ RUN: Json = fields(
         "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,62}$"},
         "maxItems": MOST_SECRETS,
         "description": "Names of the pool's secrets that the task gets as environment. Never values.",
+    },
+    state={
+        "type": "string",
+        "enum": [DISCARD],
+        "description": "For plan_and_apply of terraform: nothing of the state is kept, and the next run makes everything again. "
+        "Left out: a module without a backend is refused after init; `local` counts as none, because the folder of a task is deleted.",
     },
     timeout={"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(s|m|h|d)$", "description": "Of each step. Left out: as the pool says."},
 ) | {"description": "What an agent does, in a pool with agents: there a task needs it, elsewhere it is refused."}

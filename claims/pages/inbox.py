@@ -16,6 +16,7 @@ from claims.models import Plan
 from claims.pages.claims import find_claim, scope_of
 from claims.pages.plans import Entry, entries_of, tree_of
 from claims.pages.tasks import must_read, source_words, why_not_approve
+from claims.runs.asked import DISCARD
 from claims.runs.planjson import NotAPlan
 from claims.runs.plans import Pending, count_pending, list_pending
 from claims.selectors import view_claims
@@ -245,6 +246,7 @@ def peeked(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {"counts": plan.summary, "commit": str(plan.facts.get("commit") or "")}
     work = getattr(plan.claim, "work", None)
     found["source"] = source_words(work) if work else ""
+    found["discards_state"] = work is not None and work.body.get("state") == DISCARD
     if not plan.json_file:
         return found
     try:

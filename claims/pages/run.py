@@ -29,6 +29,7 @@ EXECUTORS = {
     "command": ("Commands", "A plan command and an apply command, run by the shell"),
     "terraform": ("Terraform or OpenTofu", "init, plan, show and apply of the saved plan"),
 }
+STATES = [("", "kept by the backend of the module"), ("discard", "discarded: the next run makes everything again")]
 SOURCES = {
     "none": ("Nothing", "The commands bring what they need"),
     "files": ("Files written here", "A few small ones"),
@@ -40,7 +41,7 @@ LONGEST = 200_000  # characters of a field
 # Where a fault of the call belongs in the form; the longest beginning wins.
 PLACES = {
     "pool": "pool", "pools": "pool", "kind": "kind", "task": "kind", "workspace": "workspace", "owner": "owner", "priority": "priority",
-    "run": "executor", "run.executor": "executor", "run.binary": "binary", "run.timeout": "timeout",
+    "run": "executor", "run.executor": "executor", "run.binary": "binary", "run.state": "state", "run.timeout": "timeout",
     "run.commands": "plan_command", "run.commands.plan": "plan_command", "run.commands.apply": "apply_command",
     "run.source": "source", "run.source.files": "files", "run.source.archive": "archive", "run.source.path": "archive_path",
     "run.source.git": "git_url", "run.source.git.url": "git_url", "run.source.git.ref": "git_ref", "run.source.git.path": "git_path",
@@ -104,8 +105,11 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
         if typed.get("kind") != "plan_and_apply":
             commands.pop("apply", None)
         wanted["commands"] = commands
-    elif binary := typed.get("binary").strip():
-        wanted["binary"] = binary
+    else:
+        if binary := typed.get("binary").strip():
+            wanted["binary"] = binary
+        if typed.get("kind") == "plan_and_apply" and (state := typed.get("state").strip()):
+            wanted["state"] = state
     for name in ("variables", "env"):
         if pairs := read_pairs(typed.get(name), f"run.{name}", faults):
             wanted[name] = pairs
@@ -225,6 +229,7 @@ def show(request: Any, pools: Sequence[Pool], typed: Typed, faults: Sequence[Fie
             "plan_command": field("plan_command", "Plan command", help="It may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON"),
             "apply_command": field("apply_command", "Apply command", help="Runs in the same directory once the plan is approved"),
             "binary": field("binary", "Binary", help="Empty: what the pool says. tofu, terraform, or a path"),
+            "state": field("state", "State", "select", "Without a backend it is refused, unless discarded", options=STATES),
             "archive_path": field("archive_path", "Folder in it", help="Empty: its top"),
             "git_url": field("git_url", "URL", help="https://… or ssh://…, of a host that the pool allows"),
             "git_ref": field("git_ref", "Branch, tag or commit"),

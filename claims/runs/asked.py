@@ -15,8 +15,10 @@ from pools.task_spec import BINARY, ENV_NAME, OURS, read_env
 
 COMMAND, TERRAFORM = "command", "terraform"
 EXECUTORS = (COMMAND, TERRAFORM)
-FIELDS = ("executor", "commands", "source", "binary", "variables", "env", "secrets", "timeout")
+FIELDS = ("executor", "commands", "source", "binary", "variables", "env", "secrets", "timeout", "state")
+DISCARD = "discard"  # of `state`: a module without a backend is applied all the same, and its state is deleted
 STEPS = ("plan", "apply")
+APPLYING = "plan_and_apply"
 SOURCES = ("files", "archive", "git")
 
 LONGEST_COMMAND = 8_000
@@ -56,6 +58,7 @@ class RunRequest:
     env: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     timeout: float | None = None
+    state: str = ""  # "discard": nothing of the state is kept
     where: str = field(default="run", compare=False)
 
     def as_body(self) -> dict[str, Any]:
@@ -70,6 +73,8 @@ class RunRequest:
             body["binary"] = self.binary
         if self.timeout is not None:
             body["timeout"] = self.timeout
+        if self.state:
+            body["state"] = self.state
         return {k: v for k, v in body.items() if v not in ({}, [])}
 
     def digest(self) -> str:
@@ -96,6 +101,7 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
         env=tuple(sorted(read_env(given.get("env"), at(where, "env"), faults).items())),
         secrets=_read_secrets(given.get("secrets"), at(where, "secrets"), faults),
         timeout=read_duration(given, where, "timeout", faults, SECOND, DAY),
+        state=_read_state(given.get("state"), at(where, "state"), executor, task, faults),
         where=where,
     )
 
@@ -122,7 +128,7 @@ def _read_commands(value: Any, where: str, executor: str, task: str, faults: Fau
         else:
             found[step] = text
     if executor == COMMAND:
-        needed = STEPS if task == "plan_and_apply" else STEPS[:1]
+        needed = STEPS if task == APPLYING else STEPS[:1]
         for step in needed:
             if given.get(step) is None:
                 faults.add(at(where, step), f"There is no command for the {step}.", "Say what to run, like ./plan.sh.")
@@ -215,6 +221,20 @@ def _read_binary(value: Any, where: str, executor: str, faults: Faults) -> str:
         faults.add(where, f"{shown(value)} is not a program.", "Write its name, like tofu or terraform, or its whole path.")
     else:
         return value
+    return ""
+
+
+def _read_state(value: Any, where: str, executor: str, task: str, faults: Faults) -> str:
+    if value is None or value == "":
+        return ""
+    if value != DISCARD:
+        faults.add(where, f"{shown(value)} is not known.", f"Write {DISCARD}, or leave it out: the backend of the module keeps the state.")
+    elif executor == COMMAND:
+        faults.add(where, "Berth knows no state of the executor command.", "Leave it out, or choose the executor terraform.")
+    elif task != APPLYING:
+        faults.add(where, f"A task of {task or 'this kind'} changes no state.", "Leave it out, or ask for plan_and_apply.")
+    else:
+        return DISCARD
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -10,7 +10,8 @@ from django.db import connection
 from django.db.models import Q
 
 from claims.approvals import find_faults
-from claims.models import Approval, Claim, Plan
+from claims.models import Approval, Claim, Plan, Task
+from claims.runs.asked import DISCARD
 from pools.approval_spec import DEFAULT
 from pools.models import Member
 from pools.selectors import spec_of
@@ -65,6 +66,7 @@ class PlanView:
     given: int  # how many approvals count at this moment
     may_own: bool  # the yes of whoever asked for the claim counts
     approvals: list[ApprovalView] = field(default_factory=list)
+    discards_state: bool = False  # nothing of the state is kept: the next run makes everything again
     file: str = ""
     json_file: str = ""
     mismatch: str = ""  # how its list of changes contradicts what its agent counts; it cannot be approved then
@@ -88,6 +90,7 @@ class PlanView:
             "has_file": bool(self.file),
             "has_json": self.has_json,
             "destroys": self.destroys,
+            "discards_state": self.discards_state,
             "mismatch": self.mismatch,
             "needed": self.needed,
             "given": self.given,
@@ -159,7 +162,9 @@ def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
         said[row.plan_id].append(row)
     members = dict(Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list("id", "name"))
     claims = {claim.pk: claim for claim in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
-    return [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id]) for plan in plans]
+    discarding = set(Task.objects.filter(claim_id__in=claims, body__state=DISCARD).values_list("claim_id", flat=True))
+    views = [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id]) for plan in plans]
+    return [replace(view, discards_state=True) if view.claim_id in discarding else view for view in views]
 
 
 def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:

@@ -124,6 +124,7 @@ def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
         "stop_timeout_s": spec.task.stop_timeout,
         "limits": limits,
         "git_hosts": list(spec.task.git_hosts),
+        "state": body.get("state") or "",
         "plan": plan_of(hold),
     }
 

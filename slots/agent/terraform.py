@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+from .backend import check_backend
 from .client import Client
 from .errors import Stopped, TaskFailed
 from .folders import digest_file
@@ -27,6 +28,7 @@ NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
 LOCKED = ("Error acquiring the state lock", "Error locking state")  # a backend that is slow says "Acquiring state lock" each time
 UNSAVED = ("Failed to save state", "Error saving state", "Failed to persist state", "errored.tfstate")
+STALE = ("Saved plan is stale", "Saved plan does not match the given state")
 CRASHED = (
     "panic: ",
     "Plugin did not respond",
@@ -47,6 +49,7 @@ def plan(job: Job, client: Client) -> Made:
     binary = find_binary(job)
     facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
     prepare(job, binary, origin)
+    facts.update(check_backend(job, origin.inside))
     is_drift = job.work.task == "drift_check"
     out = job.folder.out / "plan"
     argv = [binary, "plan", *(["-refresh-only"] if is_drift else []), "-input=false", "-detailed-exitcode", LOCK_TIMEOUT, f"-out={out}"]
@@ -85,6 +88,7 @@ def apply(job: Job, client: Client) -> Made:
         prepare(job, binary, origin)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     check_facts(saved, facts)
+    facts.update(check_backend(job, origin.inside))
     code = run_apply(job, [binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")])
     if code != 0:
         raise failure(job, "apply", code)
@@ -170,6 +174,8 @@ def failure(job: Job, stage: str, code: int) -> TaskFailed:
     if stage == "apply" and any(sign in text for sign in UNSAVED):
         where = RESCUED if rescue_state(job.state.folder, job.record) else ""
         return TaskFailed("state_not_saved", f"The apply changed resources, and the backend did not take the state{where}: {said}", code)
+    if stage == "apply" and any(sign in text for sign in STALE):
+        return TaskFailed("stale_plan", f"The state has changed since this was planned; nothing was applied: {said}", code)
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
     if any(sign in text for sign in LOCKED):

@@ -102,6 +102,7 @@ class Work:
     missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
     plan: SavedPlan | None = field(default=None)
     stop_timeout_s: float = 600.0  # from SIGINT to TERM, for an apply
+    state: str = ""  # discard: the run does without a backend
 
 
 def read_orders(body: dict[str, Any]) -> Orders:
@@ -185,6 +186,7 @@ def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
         missing=tuple(name for name, value in mapping(body, "secrets").items() if value is None),
         plan=read_saved_plan(body.get("plan")),
         stop_timeout_s=number(body, "stop_timeout_s", 600, 0, 86400),
+        state=str(body.get("state") or ""),
     )
 
 

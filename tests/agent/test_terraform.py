@@ -22,6 +22,8 @@ case "$1" in
   apply) %(apply)s ;;
 esac
 """
+KEPT = json.dumps({"version": 3, "backend": {"type": "http", "config": {}, "hash": 1}})
+BACKEND = f"mkdir -p .terraform; echo '{KEPT}' > .terraform/terraform.tfstate"
 CHANGE = {"resource_changes": [{"address": "a.b", "change": {"actions": ["delete", "create"]}}]}
 LOCKED = "echo 'Error: Error acquiring the state lock'; exit 1"
 CRASHED = "printf 'panic: runtime error\\n\\033[31mError: \\033[0mPlugin did not respond\\n'; exit 1"
@@ -33,7 +35,7 @@ class Fake:
         self.program = folder / "terraform"
 
     def behave(self, **parts: str) -> None:
-        usual = {"init": "true", "plan": "exit 2", "show": f"echo '{json.dumps(CHANGE)}'", "apply": "true", "calls": str(self.calls_file)}
+        usual = {"init": BACKEND, "plan": "exit 2", "show": f"echo '{json.dumps(CHANGE)}'", "apply": "true", "calls": str(self.calls_file)}
         self.program.write_text(FAKE % {**usual, **parts})
         self.program.chmod(0o755)
 
@@ -277,3 +279,32 @@ def test_a_sensitive_value_is_not_in_what_is_uploaded(fake: Fake, server: Server
     fake.run(secrets={"KEY": "named-secret"})
     text = json.dumps(server.jsons[1, 10])
     assert "hunter2" not in text and "named-secret" not in text and "https://u:***@h" in text
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{", '{"backend": null}', '{"backend": {"type": "local"}}', '{"backend": "http"}'])
+def test_a_record_of_init_that_names_no_backend_is_none(record: str, fake: Fake) -> None:
+    fake.behave(init=f"mkdir -p .terraform; echo '{record}' > .terraform/terraform.tfstate")
+    assert fake.run()["code"] == "no_backend"
+    assert [call.split()[1] for call in fake.calls] == ["version", "init"], "nothing was planned"
+
+
+@pytest.mark.parametrize("kind", ["cloud", "s3", "http"])
+def test_a_cloud_block_is_a_backend(kind: str, fake: Fake) -> None:
+    record = json.dumps({"backend": {"type": kind, "config": {}}})
+    fake.behave(init=f"mkdir -p .terraform; echo '{record}' > .terraform/terraform.tfstate")
+    assert fake.run()["facts"]["backend"] == kind
+
+
+def test_a_record_that_is_a_link_out_of_the_folder_is_not_read(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text(KEPT)
+    fake.behave(init=f"mkdir -p .terraform; ln -s {tmp_path}/elsewhere .terraform/terraform.tfstate")
+    assert fake.run()["code"] == "no_backend"
+
+
+@pytest.mark.parametrize("said", ["Error: Saved plan is stale", "Error: Saved plan does not match the given state"])
+def test_a_stale_plan_is_told_as_such(said: str, fake: Fake) -> None:
+    planned = fake.run()
+    fake.behave(apply=f"echo '{said}'; exit 1")
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan)
+    assert (result["outcome"], result["code"]) == ("failed", "stale_plan")

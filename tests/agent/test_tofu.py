@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from .backend import StateServer, kept
 from .conftest import Agent
 from .server import Exchange, Server
 
@@ -22,7 +23,7 @@ variable "password" {
   default   = "hunter2-in-a-variable"
 }
 terraform {
-  backend "local" { path = "%(state)s" }
+  %(backend)s
 }
 resource "terraform_data" "one" {
   input            = "${var.text} ${var.password}"
@@ -36,6 +37,7 @@ output "hidden" {
 }
 """
 
+__all__ = ["kept"]
 LIMITS = {"memory_bytes": 1_000_000_000, "cpu_s": 60}
 
 
@@ -50,11 +52,11 @@ def pack(files: dict[str, str]) -> bytes:
 
 
 class Bench:
-    def __init__(self, server: Server, agent: Agent, folder: Path) -> None:
-        self.server, self.agent, self.folder = server, agent, folder
+    def __init__(self, server: Server, agent: Agent, folder: Path, kept: StateServer) -> None:
+        self.server, self.agent, self.folder, self.kept = server, agent, folder, kept
         self.proof = folder / "proof"
-        main = MAIN % {"state": folder / "terraform.tfstate", "proof": self.proof}
-        self.source = server.archive(pack({"infra/main.tf": main})) | {"path": "infra"}
+        self.main = MAIN % {"backend": kept.block("state"), "proof": self.proof}
+        self.source = server.archive(pack({"infra/main.tf": self.main})) | {"path": "infra"}
 
     def run(self, claim: int, generation: int, step: str = "plan", **work: Any) -> dict[str, Any]:
         more = {"executor": "terraform", "source": self.source, "variables": {"text": "first"}, "binary": "tofu", "limits": LIMITS, **work}
@@ -66,8 +68,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_path: Path) -> Bench:
-    return Bench(server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path)
+def bench(server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_path: Path, kept: StateServer) -> Bench:
+    return Bench(server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path, kept)
 
 
 def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(bench: Bench, server: Server) -> None:
@@ -130,7 +132,8 @@ def test_tofu_of_another_version_plans_again(bench: Bench, server: Server) -> No
 
 
 def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
-    source = server.archive(pack({"main.tf": 'resource "terraform_data" "one" { input = local.nothing }'}))
+    broken = f'terraform {{\n  {bench.kept.block("broken")}\n}}\nresource "terraform_data" "one" {{ input = local.nothing }}\n'
+    source = server.archive(pack({"main.tf": broken}))
     failed = bench.run(1, 10, source=source)
     assert (failed["outcome"], failed["code"], failed["exit_code"]) == ("failed", "exit_code", 1)
     assert "Error: " in failed["reason"]
@@ -143,8 +146,7 @@ def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
 def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
     """Somebody else applies with the same state: held from outside for as long as the agent waits for it."""
     planned = bench.run(1, 10)
-    slow = MAIN % {"state": bench.folder / "terraform.tfstate", "proof": bench.proof}
-    slow = slow.replace("echo applied", "sleep 60; echo applied")
+    slow = bench.main.replace("echo applied", "sleep 60; echo applied")
     server.order(
         3, 30, executor="terraform", source=server.archive(pack({"main.tf": slow})), variables={"text": "slow"}, binary="tofu", slot=3
     )
@@ -185,3 +187,76 @@ def test_tofu_state_that_its_backend_does_not_take_is_rescued(bench: Bench, serv
     assert state["resources"][0]["instances"][0]["attributes"]["input"]["value"] == "kept-by-nobody"
     assert list((bench.agent.state / "rescued").iterdir()) == []
     assert "state" not in applied
+
+
+NO_BACKEND = 'resource "terraform_data" "one" {\n  provisioner "local-exec" { command = "echo applied >> %s" }\n}\n'
+BACKENDS = {
+    "none": ({}, "has no backend"),
+    "local": ({"b.tf": 'terraform {\n  backend "local" {}\n}\n'}, "is `local`"),
+    "local by JSON": ({"b.tf.json": json.dumps({"terraform": {"backend": {"local": {"path": "x"}}}})}, "is `local`"),
+    "overridden by local": (
+        {"a.tf": 'terraform {\n  backend "http" {\n    address = "http://127.0.0.1:9/x"\n  }\n}\n',
+         "b_override.tf": 'terraform {\n  backend "local" {}\n}\n'},
+        "is `local`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_tofu_without_a_backend_that_keeps_the_state_is_refused_after_init(name: str, bench: Bench, server: Server) -> None:
+    files, what = BACKENDS[name]
+    source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof, **files}))
+    refused = bench.run(1, 10, source=source, variables={})
+    assert (refused["outcome"], refused["code"]) == ("failed", "no_backend"), server.log(1, 10)
+    assert what in refused["reason"] and "state: discard" in refused["reason"]
+    assert bench.run(2, 20, source=source, variables={}, task="plan")["outcome"] == "planned", "a plan changes no state"
+
+
+def test_tofu_backend_by_json_keeps_the_state(bench: Bench, server: Server) -> None:
+    address = f"http://127.0.0.1:{bench.kept.server_address[1]}/json"
+    backend = json.dumps({"terraform": {"backend": {"http": {"address": address}}}})
+    source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof, "backend.tf.json": backend}))
+    planned = bench.run(1, 10, source=source, variables={})
+    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "http"), server.log(1, 10)
+
+
+def test_tofu_whose_run_discards_the_state_applies_without_a_backend(bench: Bench, server: Server) -> None:
+    source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof}))
+    planned = bench.run(1, 10, source=source, variables={}, state="discard")
+    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "discard"), server.log(1, 10)
+    assert "the state is not kept" in server.log(1, 10)
+    applied = bench.run(1, 11, "apply", source=source, variables={}, state="discard", plan=bench.plan_of(planned))
+    assert applied["outcome"] == "applied", server.log(1, 11)
+    assert bench.proof.read_text() == "applied\n"
+
+
+def test_tofu_whose_run_discards_a_state_that_is_kept_is_refused(bench: Bench) -> None:
+    refused = bench.run(1, 10, state="discard")
+    assert (refused["outcome"], refused["code"]) == ("failed", "has_backend")
+    assert "the http backend" in refused["reason"]
+
+
+def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(bench: Bench, server: Server) -> None:
+    """Planned by an agent that did not look, or by way of another task."""
+    source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof}))
+    planned = bench.run(1, 10, source=source, variables={}, state="discard")
+    plan = bench.plan_of(planned)
+    for generation, keep in ((11, True), (12, False)):
+        if not keep:
+            bench.agent.end()
+            (bench.folder / "other").mkdir()
+            bench.agent.folder = bench.folder / "other"
+            bench.agent.state = bench.agent.folder / "state"
+            bench.agent.start()
+        refused = bench.run(1, generation, "apply", source=source, variables={}, plan=plan)
+        assert (refused["outcome"], refused["code"]) == ("failed", "no_backend"), server.log(1, generation)
+    assert not bench.proof.exists()
+
+
+def test_tofu_plan_that_is_stale_is_told_as_such(bench: Bench, server: Server) -> None:
+    first = bench.run(1, 10)
+    second = bench.run(2, 20)
+    assert bench.run(1, 11, "apply", plan=bench.plan_of(first))["outcome"] == "applied"
+    stale = bench.run(2, 21, "apply", plan=bench.plan_of(second))
+    assert (stale["outcome"], stale["code"]) == ("failed", "stale_plan"), server.log(2, 21)
+    assert "nothing was applied" in stale["reason"]

@@ -51,6 +51,18 @@ def test_terraform_needs_files_and_no_commands() -> None:
     assert read({"executor": "terraform", "commands": COMMANDS, "source": {"files": {"main.tf": ""}}})[1] == ["run.commands"]
 
 
+def test_only_an_apply_of_terraform_discards_its_state() -> None:
+    module = {"executor": "terraform", "source": {"files": {"main.tf": ""}}}
+    run, faults = read({**module, "state": "discard"})
+    assert run is not None and not faults and run.as_body()["state"] == "discard"
+    plain = read(module)[0]
+    assert plain is not None and "state" not in plain.as_body() and plain.digest() != run.digest()
+    assert read({**module, "state": "keep"})[1] == ["run.state"]
+    assert read({**module, "state": True})[1] == ["run.state"]
+    assert read({**module, "state": "discard"}, "plan")[1] == ["run.state"]
+    assert read({**GOOD, "state": "discard"})[1] == ["run.state"]
+
+
 def test_a_plan_has_nothing_to_apply() -> None:
     assert read({"executor": "command", "commands": {"plan": "x"}}, "plan")[1] == []
     assert read({"executor": "command", "commands": COMMANDS}, "drift_check")[1] == ["run.commands.apply"]

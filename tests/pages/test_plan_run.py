@@ -9,9 +9,11 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from claims.models import Claim, Task
+from claims.runs.plans import view_plan
+from claims.selectors import view_claim
 from pools.secrets import set_secret
 from tests.pages.kit import chief, make_pool, person
-from tests.pages.plankit import make_task_pool
+from tests.pages.plankit import begin, finish, make_task_pool, planned
 from tests.pages.visits import browser_of, get
 
 pytestmark = pytest.mark.django_db(transaction=True)  # files are written outside every transaction
@@ -149,3 +151,29 @@ def test_secrets_are_chosen_by_name_and_never_shown() -> None:
     task = made(client.post("/claims/run/", PLAIN | {"source": "none", "secrets": ["API_KEY"]}))
     assert task.body["secrets"] == ["API_KEY"]
     assert "hunter2" not in get(client, f"/claims/{task.claim_id}/")
+
+
+def test_a_state_is_discarded_only_where_the_form_says_so_and_approvers_see_it() -> None:
+    make_task_pool()
+    client = browser_of(chief())
+    module = {"pool": "tf", "executor": "terraform", "source": "files", "file_path": "main.tf", "file_text": "a"}
+    apply = module | {"kind": "plan_and_apply", "workspace": "ships"}
+    assert "state" not in made(client.post("/claims/run/", apply | {"state": ""})).body
+    assert "state" not in made(client.post("/claims/run/", module | {"kind": "plan", "state": "discard"})).body, "a plan changes none"
+    assert any("is not known" in text for text in faults(client.post("/claims/run/", apply | {"state": "keep"})))
+    task = made(client.post("/claims/run/", apply | {"state": "discard", "workspace": "boats"}))
+    assert task.body["state"] == "discard"
+    claim = view_claim(task.claim_id)
+    begin(claim)
+    finish(claim, "planned")
+    assert "The state is discarded." in get(client, f"/claims/{claim.id}/")
+    assert "Its state is discarded." in get(client, "/approvals/")
+    plan = view_plan(claim.id)
+    assert plan is not None and plan.as_dict()["discards_state"] is True
+
+
+def test_a_plan_whose_state_is_kept_says_nothing_of_it() -> None:
+    make_task_pool()
+    client = browser_of(chief())
+    claim = planned("net")
+    assert "is discarded" not in get(client, f"/claims/{claim.id}/") + get(client, "/approvals/")

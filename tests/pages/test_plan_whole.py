@@ -13,12 +13,13 @@ from django.contrib.auth.models import User
 
 from pools.models import Member, Pool
 from slots.member_tokens import issue_token
+from tests.agent.backend import StateServer, kept
 from tests.agent.conftest import Agent, server, start_agent, until
 from tests.agents_api.conftest import make_agents
 from tests.pages.kit import expect_not_reloaded, mark_page, person
 from tests.pages.test_browser import LIVE, open_live
 
-__all__ = ["server", "start_agent"]  # fixtures
+__all__ = ["kept", "server", "start_agent"]  # fixtures
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +36,7 @@ variable "password" {
   default   = "hunter2-in-a-variable"
 }
 terraform {
-  backend "local" { path = "%(state)s" }
+  %(backend)s
 }
 resource "terraform_data" "one" {
   input            = "${var.text} ${var.password}"
@@ -110,7 +111,7 @@ def test_hello_from_the_form_to_its_page(
 
 
 def test_tofu_from_an_archive_to_what_it_made(
-    page: Any, other: Any, sign_in: SignIn, site: str, tmp_path: Path, start_agent: StartAgent, tofu: Path
+    page: Any, other: Any, sign_in: SignIn, site: str, tmp_path: Path, start_agent: StartAgent, tofu: Path, kept: StateServer
 ) -> None:
     pool = make_agents("tf", slots=["any", "plan", "plan"], task={"binary": str(tofu)})
     begin_agent(pool, site, tmp_path, start_agent)
@@ -122,7 +123,7 @@ def test_tofu_from_an_archive_to_what_it_made(
         page.goto("/claims/run/?workspace=network")
         page.get_by_label("Terraform or OpenTofu").check()
         page.get_by_label("An archive").check()
-        main = MAIN % {"state": tmp_path / "terraform.tfstate", "proof": proof}
+        main = MAIN % {"backend": kept.block("network"), "proof": proof}
         archive = {"name": "infra.tar.gz", "mimeType": "application/gzip", "buffer": pack("infra/main.tf", main)}
         page.locator("[name=archive]").set_input_files([archive])
         page.fill("[name=archive_path]", "infra")

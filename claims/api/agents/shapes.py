@@ -150,6 +150,7 @@ class WorkAnswer(Shape):
     stop_timeout_s = serializers.FloatField(help_text="From SIGINT to TERM, for an apply that is ended.")
     limits = serializers.DictField(child=serializers.IntegerField())
     git_hosts = serializers.ListField(child=serializers.CharField())
+    state = serializers.CharField(allow_blank=True, help_text="discard: a module without a backend is applied. Empty: it is refused.")
     plan = serializers.DictField(allow_null=True, help_text="What is to be applied: digest, size, facts, summary, has_file.")
 
 
