@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,24 @@ def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(agent: Agent, p
     for kind in ("json", "outline"):
         assert before[kind] != after[kind]
         assert not (files / before[kind]).exists() and (files / after[kind]).exists()
+
+
+def test_a_large_plan_takes_little_memory_where_it_is_taken_in(files: Path) -> None:
+    """The JSON is built in the child, and sealed piece by piece."""
+    body = {f"attribute_{n}": "value" for n in range(40)}
+    changes = [{"address": f"a.b{n}", "change": {"actions": ["create"], "after": body}} for n in range(10_000)]
+    data = json.dumps({"resource_changes": changes}).encode()
+    tracemalloc.start()
+    try:
+        made = outline_plan(data)
+        name = kept_files.save_file("json", "1-1", data)
+        kept_files.save_file("outline", "1-1", made.data)
+        sent = sum(map(len, kept_files.iterate_file(name)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made.counts["add"] == 10_000 and sent == len(data) > 9_000_000
+    assert peak < len(data), peak
 
 
 def test_a_plan_that_takes_too_much_memory_is_refused_and_not_kept(

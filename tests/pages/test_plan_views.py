@@ -11,6 +11,7 @@ from django.utils import timezone
 from claims.answers import ClaimView
 from claims.models import Claim, Plan
 from claims.pages import plans
+from claims.runs.files import delete_file
 from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.selectors import get_workspace, view_claim
 from claims.services import force_release
@@ -138,6 +139,14 @@ def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(monke
     assert 1 <= after.count("attribute_7 ") <= 3
     (url, *_) = re.findall(r'data-load="([^"]+)"', after)
     assert "attribute_7 " in get(client, url)
+
+
+def test_the_page_of_a_plan_reads_its_outline_and_not_its_json() -> None:
+    make_task_pool()
+    waiting = planned(plan=network_plan())
+    delete_file(Plan.objects.get(claim_id=waiting.id).json_file)
+    text = get(browser_of(person("lind", "approver")), f"/claims/{waiting.id}/")
+    assert "aws_nat_gateway" in text and "forces replacement" in text
 
 
 def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,11 @@ RESULT: Json = {
         "code": {"type": "string", "description": "Why, typed: exit_code, timeout, source_failed, ..."},
         "reason": {"type": "string"},
         "digest": {"type": "string", "description": "sha256 of the saved plan."},
-        "summary": {"type": "object", "description": "add, change, destroy, replace, drift."},
+        "summary": {
+            "type": "object",
+            "description": "add, change, destroy, replace, drift. Where it contradicts the list of changes the plan cannot be approved; "
+            "left out, the list is counted.",
+        },
         "facts": {"type": "object", "description": "binary, version, platform, lock_digest, source_digest, commit."},
         "log": {"type": "object", "description": "next, bytes, lines, left_out: how much log there is in all."},
         "state": {
