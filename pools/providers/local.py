@@ -161,16 +161,17 @@ def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
     """An agent whose tasks could read Berth's secrets, and no longer may, is asked to end; its tasks end first. Why; empty: it stays."""
     protection = find_protection()
     why = why_refused(protection, claimants)
-    if protection.kind == "namespaces" and not is_isolated(process):
+    if protection.kind == "namespaces" and is_unprotected(process):
         why = "It was started without the protection that is there now, and is started again."
     if why:
         detached.ask_to_end(process)
     return why
 
 
-def is_isolated(process: Process) -> bool:
+def is_unprotected(process: Process) -> bool:
+    """Whether it runs without isolation. A process that is just ending has no command line any more, and needs none."""
     words = detached.words_of(process)
-    return any(words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words)))
+    return bool(words) and not any(words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words)))
 
 
 def remove(folder: Path) -> None:

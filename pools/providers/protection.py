@@ -68,7 +68,9 @@ def probe(home: str) -> str:
         done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=TRIES, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"they could not be tried: {error}"
-    return done.stdout.strip() or ("" if done.returncode == 0 else f"they could not be tried: {done.stderr.strip()[-200:]}")
+    if not done.stdout and done.returncode:
+        return f"they could not be tried: {done.stderr.strip()[-200:]}"
+    return done.stdout.strip().removeprefix("Namespaces for tasks: ")
 
 
 def why_refused(protection: Protection, claimants: Sequence[str]) -> str:
@@ -88,5 +90,5 @@ def describe(protection: Protection, claimants: Sequence[str]) -> str:
         return f"{refused} {WAY_OUT}"
     if protection.kind == "none" and not protection.is_trusted:
         alone = "Only one person can start tasks in this pool, so agents start all the same."
-        return f"{protection.words} {alone} Before others may: {WAY_OUT}"
+        return f"{protection.words} {alone} Before you let others claim here: {WAY_OUT}"
     return protection.words

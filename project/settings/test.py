@@ -8,3 +8,4 @@ ALLOWED_HOSTS = ["*"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
 WHITENOISE_USE_FINDERS = True
+BERTH_IS_LOOPBACK = True

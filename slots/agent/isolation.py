@@ -38,8 +38,11 @@ CAPABILITY_VERSION = 0x20080522
 OPEN = os.O_CLOEXEC + getattr(os, "O_PATH", 0)  # O_PATH is there on Linux only
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (each is the task's own)
-EMPTY = ("/run/user", "/run/screen", "/run/podman", "/run/containerd", "/dev/shm")  # noqa: S108
-COVERED = ("/run/docker.sock", "/run/crio/crio.sock")
+EMPTY = ("/run/user", "/run/screen", "/run/podman", "/run/containerd", "/run/libvirt", "/dev/shm")  # noqa: S108
+COVERED = (
+    *("/run/docker.sock", "/run/crio/crio.sock"),
+    *("/var/lib/incus/unix.socket", "/var/lib/lxd/unix.socket", "/var/snap/lxd/common/lxd/unix.socket"),
+)
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FILES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "TF_CLI_CONFIG_FILE")  # variables that name files for a task
 RESULT = struct.Struct("=i?")  # of the program: its wait status, and whether processes are left behind it
@@ -238,14 +241,14 @@ def unshare() -> None:
 def build_view(view: View) -> None:
     writable = open_all(view.writable)
     temporary = os.open(view.temporary, OPEN | os.O_DIRECTORY)
-    hidden = sorted({os.path.realpath(path) for path in view.hidden if Path(path).exists()}, key=len)
+    hidden = sorted({os.path.realpath(path) for path in view.hidden if is_there(path)}, key=len)
     for path in hidden:
         for alias in (path, *list_aliases(path)):
             hide(alias)
     own = [path for path in map(os.path.realpath, TEMPORARY) if Path(path).is_dir()]
     readable = open_all([path for path in view.readable if is_within(path, own) and not is_within(path, hidden)])
     for path in (*EMPTY, *COVERED):
-        if Path(path).exists():
+        if is_there(path):
             hide(os.path.realpath(path))
     renew_terminals()
     for path in own:
@@ -263,9 +266,14 @@ def open_all(paths: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in paths:
         real = os.path.realpath(path)
-        if real not in found and Path(real).exists():
+        if real not in found and is_there(real):
             found[real] = os.open(real, OPEN)
     return found
+
+
+def is_there(path: str) -> bool:
+    """False also where this user cannot get to, and so no task can."""
+    return os.path.exists(path)  # noqa: PTH110  (Path.exists raises for a folder that is shut)
 
 
 def is_within(path: str, folders: Any) -> bool:

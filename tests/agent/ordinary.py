@@ -39,6 +39,14 @@ def python() -> str:
     raise AssertionError("no python3 here can be run by an ordinary user")
 
 
+@cache
+def has_namespaces() -> bool:
+    """By the system's own tool, not by the code under test."""
+    with suppress(OSError):
+        return subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], cwd="/", check=False, **options()).returncode == 0
+    return False
+
+
 def may_read(path: Path) -> bool:
     return subprocess.run(["/usr/bin/env", "test", "-r", str(path)], cwd="/", check=False, **options()).returncode == 0
 

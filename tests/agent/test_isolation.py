@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -24,7 +26,10 @@ from .test_tofu_provider import INTERRUPTED, World
 
 SECRET = "this-is-a-password"
 ATTACK = Path(__file__).with_name("attack.py").read_text()
-pytestmark = pytest.mark.skipif(not Path("/proc/self/ns/user").exists(), reason="this system has no user namespaces")
+pytestmark = pytest.mark.skipif(not ordinary.has_namespaces(), reason="this system gives ordinary users no namespaces")
+
+
+own_user = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a user of whom it knows every process")
 
 
 @dataclass
@@ -35,7 +40,7 @@ class Machine:
     home: Path  # BERTH_HOME
     code: Path
     victim: int  # a process of Berth
-    start: Callable[..., Agent]
+    start: Callable[..., "OrdinaryAgent"]
 
 
 @pytest.fixture
@@ -58,7 +63,8 @@ def machine(server: Server) -> Iterator[Machine]:
             stack.callback(path.unlink, missing_ok=True)
             stack.enter_context(answering(path))
         for path in [*folder.rglob("*"), shared, Path(f"/tmp/berth-attack-{own}")]:
-            os.chown(path, own, own)
+            if os.geteuid() == 0:
+                os.chown(path, own, own)
         victim = subprocess.Popen(
             [ordinary.python(), "-c", "import time; time.sleep(600)", SECRET], env={"PASSWORD": SECRET}, cwd=home, **ordinary.options()
         )
@@ -66,7 +72,7 @@ def machine(server: Server) -> Iterator[Machine]:
         stack.callback(victim.kill)
         stack.callback(end_tasks)
 
-        def start(*options: str) -> Agent:
+        def start(*options: str) -> OrdinaryAgent:
             agent = OrdinaryAgent(server.url, folder, *options)
             stack.callback(agent.kill)
             return agent
@@ -82,11 +88,13 @@ def end_tasks() -> None:
 
 
 class OrdinaryAgent(Agent):
+    path = ""
+
     def start(self) -> None:
         state = self.folder / "home/agents/lab-m.1"
         command = [ordinary.python(), str(self.folder / "agent.pyz"), "--url", self.url, "--token-file", str(state / "token-1")]
         command += ["--state", str(state), *self.options]
-        environment = {"PATH": f"{self.folder}/bin:{os.defpath}", "HOME": str(self.folder)}
+        environment = {"PATH": self.path or f"{self.folder}/bin:{os.defpath}", "HOME": str(self.folder)}
         with self.said.open("ab") as log:
             self.process = subprocess.Popen(command, cwd="/", env=environment, stderr=log, stdin=subprocess.DEVNULL, **ordinary.options())
 
@@ -171,6 +179,7 @@ def test_a_program_ends_as_it_ends(server: Server, machine: Machine, command: st
     assert (result["outcome"], result["exit_code"]) == ("failed", code), (result, server.log(1, 10))
 
 
+@own_user
 def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine: Machine) -> None:
     agent = machine.start(*isolated(machine))
     wait = "while :; do sleep 0.1; done"
@@ -183,11 +192,31 @@ def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine
     until(lambda: set(ordinary.list_processes()) == {agent.process.pid, machine.victim})
 
 
+@own_user
 def test_what_a_task_leaves_in_the_background_ends_with_it(server: Server, machine: Machine) -> None:
     agent = machine.start(*isolated(machine))
     server.order(1, 10, commands={"plan": "setsid env -i sleep 300 & setsid setsid sleep 300 & echo done"})
     assert server.result(1, 10, 60)["outcome"] == "planned"
     until(lambda: set(ordinary.list_processes()) == {agent.process.pid, machine.victim})
+
+
+def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(server: Server, machine: Machine) -> None:
+    """In PATH and among what is hidden. In /tmp, of which the task has one of its own."""
+    shut = Path(tempfile.mkdtemp(prefix="berth-shut-"))
+    try:
+        (shut / "bin").mkdir()
+        shut.chmod(0o000)
+        agent = machine.start(*isolated(machine, "--hide", str(shut / "secret")))
+        agent.end()
+        (machine.folder / "bin/more").symlink_to(shut / "bin")
+        agent.options = (*agent.options, "--writable", str(shut / "bin"))
+        agent.path = f"{shut}/bin:{machine.folder}/bin/more:{os.defpath}"
+        agent.start()
+        server.order(1, 10, commands={"plan": "echo runs"})
+        assert server.result(1, 10)["outcome"] == "planned", server.log(1, 10)
+    finally:
+        shut.chmod(0o700)
+        shutil.rmtree(shut)
 
 
 def test_an_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Machine) -> None:
@@ -219,6 +248,7 @@ def test_a_cancelled_apply_in_namespaces_finishes_the_object_in_flight(
     assert world.backend.lock == b"" and "Two interrupts" not in server.log(1, 11)
 
 
+@own_user
 def test_a_task_whose_agent_is_killed_ends(server: Server, machine: Machine) -> None:
     agent = machine.start(*isolated(machine))
     server.order(1, 10, commands={"plan": "setsid sleep 300 & echo begun; exec sleep 300"})

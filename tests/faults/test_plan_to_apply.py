@@ -50,7 +50,7 @@ def target() -> Iterator[Path]:
 
 @pytest.fixture
 def stack(tmp_path: Path, target: Path) -> Iterator[Stack]:
-    stack = Stack(tmp_path / "state", free_port(), BERTH_APART="1").start(120)
+    stack = Stack(tmp_path / "state", free_port(), BERTH_APART="1", BERTH_TASK_FOLDERS=str(target)).start(120)
     (tmp_path / "pools.yaml").write_text(POOL.format(target=target))
     assert stack.manage("apply", "-f", str(tmp_path / "pools.yaml")).returncode == 0
     yield stack

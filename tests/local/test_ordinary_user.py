@@ -19,6 +19,7 @@ from tests.ground.stack import ROOT, Stack, load
 from tests.local.up import ask, call
 
 WITHIN = 90.0
+needs_namespaces = pytest.mark.skipif(not ordinary.has_namespaces(), reason="this system gives ordinary users no namespaces")
 POOL = """
 kind: Pool
 name: lab
@@ -33,7 +34,7 @@ def interpreter(folder: Path) -> list[str]:
         return [sys.executable]
     uid = ordinary.named_uid()
     if uid is None or not ordinary.may_read(ROOT / "manage.py"):
-        pytest.skip("this machine has no ordinary user who may enter this folder")
+        pytest.skip("this system has no ordinary user who may enter this folder")
     become = f"exec setpriv --reuid={uid} --regid={uid} --clear-groups"
     if ordinary.may_read(Path(sys.executable).resolve()):
         return ["sh", "-c", f'{become} {sys.executable} "$@"', "sh"]
@@ -83,6 +84,7 @@ def test_the_sample_applies_for_an_ordinary_user(stack: Stack) -> None:
     assert list(Path(stack.execute(query)[0][0]).glob("*/index.html"))
 
 
+@needs_namespaces
 def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
     secret = (stack.home / "admin-password").read_text().strip()
     attack = ATTACK.replace('SECRET = "drowssap-a-si-siht"[::-1]', f'SECRET = "{secret[::-1]}"[::-1]')
@@ -98,5 +100,6 @@ def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
     assert not (ROOT / "project/code.py").exists()
 
 
+@needs_namespaces
 def test_the_protection_is_told(stack: Stack, token: str) -> None:
     assert "Tasks on this machine: Each task runs in namespaces of its own" in stack.manage("doctor", "I41").stdout

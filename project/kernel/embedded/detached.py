@@ -91,11 +91,12 @@ def members_of(process: Process) -> list[int]:
 
 
 def words_of(process: Process) -> list[str]:
-    """Its command line; empty: it does not run, or this system has no /proc."""
+    """Its command line; empty: it has ended, is just ending, or this system has no /proc."""
     if not is_alive(process):
         return []
     with contextlib.suppress(OSError):
-        return PROC.joinpath(str(process.pid), "cmdline").read_bytes().decode(errors="replace").split("\0")
+        text = PROC.joinpath(str(process.pid), "cmdline").read_bytes().decode(errors="replace")
+        return text.split("\0") if text else []
     return []
 
 
