@@ -31,6 +31,7 @@ urlpatterns = [
     path("agent/goodbye/", presence.AgentGoodbye.as_view(), name="agent-goodbye"),
     path(AGENT_TASK, tasks.TaskDetail.as_view(), name="agent-task"),
     path(f"{AGENT_TASK}started/", tasks.TaskStarted.as_view(), name="agent-task-started"),
+    path(f"{AGENT_TASK}interrupted/", tasks.TaskInterrupted.as_view(), name="agent-task-interrupted"),
     path(f"{AGENT_TASK}log/", tasks.TaskLog.as_view(), name="agent-task-log"),
     path(f"{AGENT_TASK}plan/", tasks.TaskPlan.as_view(), name="agent-task-plan"),
     path(f"{AGENT_TASK}plan-json/", tasks.TaskPlanJson.as_view(), name="agent-task-plan-json"),

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from django.db.models import Q
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from claims.answers import ClaimView
 from claims.display import claim_class, claim_word
@@ -28,6 +29,7 @@ from pools.access import ADMIN, APPROVER, Identity
 from pools.models import Grant, Member, Pool
 from project.kernel import words
 from project.kernel.regions import Opened, Subject, region
+from slots.models import Slot
 
 LINES = 12
 CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
@@ -174,10 +176,22 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "way_out": way,
         "lost_apply": lost,
         "cut_off": cut_off,
+        "interrupt": interrupt_of(last, facts.get("interrupt")),
         "report": str(report.get("reason") or "") if isinstance(report, dict) else "",
         "settled": settled,
         "rescued": rescued_of_claim(identity, claim.id),
     }
+
+
+def interrupt_of(run: Run | None, told: Any) -> dict[str, Any] | None:
+    """While an interrupted program may still finish what it began: its run goes on, or its slot drains."""
+    if run is None or not isinstance(told, dict):
+        return None
+    slots = Slot.objects.filter(member_id=run.member_id, generation=run.generation, state="draining")
+    if run.ended_at is not None and not slots.exists():
+        return None
+    until = parse_datetime(str(told.get("until") or ""))
+    return {"why": told.get("why"), "until": until, "waits_for": told.get("waits_for") or [], "more": told.get("more")}
 
 
 def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:

@@ -66,3 +66,10 @@ SELECT claim_id, generation FROM claims_run WHERE member_id = %(member)s AND end
 
 -- slots_of_member: which of these slots are its own.
 SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s
+
+-- note_interrupt: what a program that was interrupted still has to finish. No row: the member never began this generation.
+WITH r AS (
+  SELECT facts ? 'interrupt' AS is_known FROM claims_run
+  WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s FOR NO KEY UPDATE)
+UPDATE claims_run SET facts = facts || %(interrupt)s::jsonb
+FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING r.is_known

@@ -11,7 +11,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from .environment import task_environment
 from .errors import AgentError, Stopped, TaskFailed
@@ -79,6 +79,8 @@ class Job:
         self.tail = b""
         self.output = hashlib.sha256()
         self.isolation: Isolation | None = None
+        self.announce: Callable[[str, float], None] | None = None  # a program was interrupted: why, and seconds that it has
+        self.has_ended = threading.Event()
         self.progress: Progress | None = None  # of an apply by Terraform, from its begin on
         self.adopt_folder()
 
@@ -217,6 +219,12 @@ class Job:
     def _say_interrupted(self, why: AgentError, wait_s: float) -> None:
         said = str(why).rstrip(".")
         self.say(f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish what it began.")
+        if self.announce is not None:
+            self.announce(said, wait_s)
+
+    def list_under_way(self) -> list[str]:
+        """What an interrupted apply still has to finish."""
+        return [f"{address} ({verb})" for address, verb in list(self.progress.under_way.items())] if self.progress else []
 
     def _hear(self, heard: dict[str, Any]) -> None:
         if heard.get("phase") == "terminating":

@@ -13,6 +13,7 @@ from . import command, terraform
 from .client import Backoff, Client
 from .errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
 from .folders import Folder, remove
+from .interrupted import InterruptReport
 from .isolation import Isolation
 from .job import Job, Stop
 from .journal import Journal
@@ -140,7 +141,11 @@ class Run(threading.Thread):
         try:
             job = Job(work, record, context.state, folder, user, spool, secrets, self.mark, context.grace_s, self.stop)
             job.isolation = context.isolation
-            made = self._perform(job)
+            job.announce = lambda why, wait_s: InterruptReport(context, record.path, job, why, wait_s).start()
+            try:
+                made = self._perform(job)
+            finally:
+                job.has_ended.set()
             made.reason = job.clean(made.reason)[:LONGEST_REASON]
             if made.reason:
                 spool.say(f"Berth: {made.reason}")

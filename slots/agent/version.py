@@ -21,6 +21,7 @@ MODULES = (
         "folders",
         "git",
         "init",
+        "interrupted",
         "hcl",
         "isolation",
         "job",

@@ -77,6 +77,7 @@ class Server(ThreadingHTTPServer):
         self.plans: dict[tuple[int, int], bytes] = {}
         self.jsons: dict[tuple[int, int], Any] = {}
         self.results: dict[tuple[int, int], dict[str, Any]] = {}
+        self.interrupts: dict[tuple[int, int], list[dict[str, Any]]] = {}
         self.stopped: list[tuple[int, int]] = []
         self.goodbyes = 0
         self.states: dict[tuple[int, int], bytes] = {}
@@ -209,6 +210,9 @@ class Server(ThreadingHTTPServer):
                 exchange.refuse(409, "already_started")
                 return
             self.started.append(run)
+            exchange.answer(200)
+        elif what == "interrupted":
+            self.interrupts.setdefault(run, []).append(exchange.json)
             exchange.answer(200)
         elif what == "log":
             self.serve_log(exchange, run)

@@ -129,6 +129,9 @@ def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(world: 
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
+    (told,) = server.wait(lambda: server.interrupts.get((1, 11)))
+    assert (told["why"], told["waits_for"], told["more"]) == ("the server ended it", ["files_object.two (create)"], 0)
+    assert 590 < told["wait_s"] <= 600
     world.gate.touch()
     result = server.result(1, 11)
     assert result["outcome"] == "cancelled"

@@ -233,7 +233,7 @@ def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
     values = {
         "member": 1, "claim": 1, "generation": 1, "plan": 1, "members": [1], "marks": [1], "incarnations": [1], "slots": [1],
         "incarnation": 1,
-        "kind": "plan", "files": "{}",
+        "kind": "plan", "files": "{}", "interrupt": "{}",
     }  # fmt: skip
     with connection.cursor() as cursor:
         for name, text in AGENTS.texts.items():
@@ -241,3 +241,22 @@ def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
             cursor.execute(f"EXPLAIN {text}", used)
             plan = "\n".join(row[0] for row in cursor.fetchall())
             assert "Seq Scan on slots_slot" not in plan and "Seq Scan on claims_" not in plan, f"{name}:\n{plan}"
+
+
+def test_interrupted_program_is_noted_with_its_run_and_said_once(agent: Agent, claim: Any) -> None:
+    task = task_of(claim)
+    told = {"why": "it is too late", "wait_s": 600, "waits_for": ["a.b (create)"], "more": 0}
+    assert agent.post(f"tasks/{claim.id}/99/interrupted/", told).status == 409, "it was never begun here"
+    assert agent.post(f"{task}interrupted/", told).status == 200
+    force_release(claim_id=claim.id, reason="stuck")
+    assert agent.post(f"{task}interrupted/", {**told, "waits_for": []}).status == 200, "also of a claim that has ended"
+    kept = Run.objects.get(claim_id=claim.id).facts["interrupt"]
+    assert (kept["why"], kept["waits_for"]) == ("it is too late", [])
+    assert [event.reason for event in Event.objects.filter(verb="interrupt", claim_id=claim.id)] == ["it is too late"]
+
+
+@pytest.mark.parametrize("wrong", [{"wait_s": -1}, {"wait_s": None}, {"waits_for": ["a"] * 21}, {"waits_for": [1]}, {"colour": "red"}])
+def test_interrupt_that_is_not_understood_is_refused(agent: Agent, claim: Any, wrong: dict[str, Any]) -> None:
+    body = {"why": "", "wait_s": 1, **wrong}
+    answer = agent.post(f"{task_of(claim)}interrupted/", {name: value for name, value in body.items() if value is not None})
+    assert answer.status == 400, answer.body

@@ -9,16 +9,20 @@ import pytest
 from django.utils import timezone
 
 from claims.answers import ClaimView
-from claims.models import Claim, Plan
+from claims.models import Claim, Plan, Run
 from claims.pages import plans
 from claims.runs.files import delete_file
 from claims.runs.steps import Decided, Ran, steps_of_task
 from claims.selectors import get_workspace, view_claim
 from claims.services import force_release
 from claims.services.deciding import approve_plan
+from claims.services.interrupting import note_interrupt
+from claims.services.tasks import confirm_stopped
+from pools.models import Member
 from project.kernel.actor import acting_as
 from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
+from slots.models import Slot
 from tests.deciding.kit import decider
 from tests.pages.kit import chief, person
 from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
@@ -422,6 +426,24 @@ def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:
         finish(claim, "cancelled", code="killed", reason="It was ended before it was done. 2 of 3 changes were done.")
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     assert "2 of 3 changes were done." in text and "is locked until a person" in text
+
+
+def test_page_of_an_interrupted_apply_says_until_when_and_what_it_waits_for_until_its_slot_is_free() -> None:
+    claim = applying()
+    run = Run.objects.filter(claim_id=claim.id).latest("generation")
+    member = Member.objects.get(pk=run.member_id)
+    force_release(claim_id=claim.id, reason="gone")
+    note_interrupt(
+        claim_id=claim.id, generation=run.generation, member=member, why="the server ended it", wait_s=600,
+        waits_for=["a.<b> (create)"], more=2,
+    )  # fmt: skip
+    client = browser_of(chief())
+    text = get(client, f"/claims/{claim.id}/")
+    until = Run.objects.get(claim_id=claim.id, generation=run.generation).facts["interrupt"]["until"]
+    for said in ("Its program is being ended", "the server ended it", f"until {until[11:19]} UTC", "a.&lt;b&gt; (create)", "and 2 more"):
+        assert said in text, said
+    confirm_stopped(member, [(slot.pk, run.generation) for slot in Slot.objects.filter(member=member, state="draining")])
+    assert "Its program is being ended" not in get(client, f"/claims/{claim.id}/")
 
 
 def applying() -> ClaimView:

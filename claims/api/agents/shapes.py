@@ -38,6 +38,18 @@ HEARTBEAT: Json = body((), load={"type": "object", "description": "What is worth
 SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
 STOPPED: Json = body(("slots",), slots={"type": "array", "items": SLOT, "maxItems": 1000})
 STARTED: Json = body(("boot",), boot={"type": "string", "minLength": 1, "maxLength": 40})
+INTERRUPTED: Json = body(
+    ("why", "wait_s"),
+    why={"type": "string", "maxLength": 300},
+    wait_s={"type": "integer", "minimum": 0, "maximum": 86_400, "description": "Seconds until it is terminated."},
+    waits_for={
+        "type": "array",
+        "items": {"type": "string", "maxLength": 300},
+        "maxItems": 20,
+        "description": "What it still has to finish.",
+    },
+    more=COUNT | {"description": "How many more than are named."},
+)
 PIECE: Json = {
     "type": "object",
     "required": ["seq", "text"],

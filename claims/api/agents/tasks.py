@@ -16,10 +16,11 @@ from claims.runs.orders import AGENTS
 from claims.runs.outlines import outline_plan
 from claims.runs.results import parse_result
 from claims.runs.work import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
+from claims.services.interrupting import note_interrupt
 from claims.services.rescued import keep_state
 from claims.services.tasks import start_run, take_result
 from pools.endpoint import describe
-from pools.fields import Faults, read_mapping, read_text
+from pools.fields import Faults, read_integer, read_mapping, read_text
 from pools.lean import JSON, answer
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
 from slots.member_tokens import note_refused
@@ -27,6 +28,7 @@ from slots.member_tokens import note_refused
 RAW = "application/octet-stream"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 BOOT = 40
+LONGEST_NAMED, MOST_NAMED, DAY = 300, 20, 86_400
 MOST_STATE = 128_000_000  # bytes
 DIGEST_HEADER = OpenApiParameter(
     "Berth-Digest",
@@ -54,6 +56,32 @@ class TaskStarted(AgentEndpoint):
         faults.raise_if_any()
         place = find_hold(call.agent, claim_id, generation).place
         start_run(claim_id=claim_id, generation=generation, member=call.member, boot=boot, place=place)
+        return answer({})
+
+
+class TaskInterrupted(AgentEndpoint):
+    @describe(
+        "It is being ended",
+        {200: shapes.Nothing},
+        body=shapes.as_json(shapes.INTERRUPTED),
+        problems=LATE,
+        name="agent_task_interrupted",
+        tag=TAG,
+    )
+    def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
+        """Its program was interrupted, and may finish what it began. For people; of a generation that is over, too."""
+        faults = Faults()
+        given = read_mapping(call.read(), "", ("why", "wait_s", "waits_for", "more"), faults, required=("why", "wait_s"))
+        why = read_text(given, "", "why", faults, LONGEST_NAMED)
+        wait_s = read_integer(given, "", "wait_s", faults, 0, DAY, 0)
+        more = read_integer(given, "", "more", faults, 0, 2**31 - 1, 0)
+        named = given.get("waits_for") or []
+        if not isinstance(named, list) or len(named) > MOST_NAMED or any(not isinstance(each, str) for each in named):
+            faults.add("waits_for", f"This is not a list of at most {MOST_NAMED} texts.")
+            named = []
+        faults.raise_if_any()
+        waits_for = [each.replace("\0", "")[:LONGEST_NAMED] for each in named]
+        note_interrupt(claim_id=claim_id, generation=generation, member=call.member, why=why, wait_s=wait_s, waits_for=waits_for, more=more)
         return answer({})
 
 
