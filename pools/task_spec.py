@@ -14,8 +14,11 @@ kB, MB, GB = 10**3, 10**6, 10**9  # noqa: N816  (as they are written)
 SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::\d{1,5})?")
-BINARY = re.compile(r"/?[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
+HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::([1-9]\d{0,4}))?")
+HIGHEST_PORT = 65535
+HOST_RULE = "Write a name, like git.example.com or *.example.com, with its port where that is not the usual one: git.example.com:8443."
+# A name, or an absolute path without `.` and `..`; what the agent takes (slots/agent/terraform.py), or less.
+BINARY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}|(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._+@~-]+)+")
 MOST_ENV = 100
 MOST_HOSTS = 100
 LONGEST_VALUE = 8_000
@@ -111,10 +114,11 @@ def read_hosts(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
         return ()
     found = []
     for i, host in enumerate(value):
-        if isinstance(host, str) and HOST.fullmatch(host.lower()):
+        match = HOST.fullmatch(host.lower()) if isinstance(host, str) else None
+        if match and int(match[1] or 1) <= HIGHEST_PORT:
             found.append(host.lower())
         else:
-            faults.add(f"{where}[{i}]", f"{shown(host)} is not a host.", "Write its name alone, like git.example.com, or *.example.com.")
+            faults.add(f"{where}[{i}]", f"{shown(host)} is not a host.", HOST_RULE)
     return tuple(dict.fromkeys(found))
 
 

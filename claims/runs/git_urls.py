@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 LONGEST_URL = 500
+USUAL_PORTS = {"https": 443, "ssh": 22}
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 SCP = re.compile(rf"(?:{USER.pattern}@)?([A-Za-z0-9][A-Za-z0-9.-]{{0,252}}):([^/:\s-][^:\s]*)")
@@ -33,15 +34,15 @@ def is_git_url(url: Any) -> bool:
 
 
 def host_of(url: str) -> str:
-    """With its port, where one is written."""
+    """With its port, where that is not the usual one of the scheme. As the agent does it (slots/agent/git.py)."""
     if "://" not in url:
         match = SCP.fullmatch(url)
         return match[1].lower() if match else ""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
-    return f"{host}:{parts.port}" if parts.port is not None else host
+    return host if parts.port in (None, USUAL_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
 
 
 def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
-    """A name stands for its usual port; *.example.com for all that is below it."""
+    """A name stands for its usual port alone; *.example.com for all that is below it."""
     return any(host == each or (each.startswith("*.") and host.endswith(each[1:]) and host != each[1:]) for each in allowed)

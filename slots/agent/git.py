@@ -22,6 +22,7 @@ GONE = (
     "unable to read tree",
     "bad object",
 )
+USUAL_PORTS = {"https": 443, "ssh": 22}
 SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ConnectTimeout=20"
 # A password among the secrets of the pool is used for https, without being in any command line.
 HELPER = '!f() { test "$1" = get && test -n "$GIT_PASSWORD" && echo "username=${GIT_USERNAME:-git}" && echo "password=$GIT_PASSWORD"; }; f'
@@ -59,7 +60,7 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
             raise refused("holds a user or password: give it as the pool's secrets GIT_USERNAME and GIT_PASSWORD")
         if (parts.username or "").startswith("-"):
             raise refused("is no address")
-        host = parts.hostname or ""
+        host = host_of(parts)
     host = host.lower()
     if not host or host.startswith("-"):
         raise refused("names no host")
@@ -68,8 +69,18 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
         raise TaskFailed("source_refused", f"The host {host} is not among those this pool allows for git: {named}.")
 
 
+def host_of(parts: urllib.parse.SplitResult) -> str:
+    """With its port, where that is not the usual one of the scheme."""
+    try:
+        port = parts.port
+    except ValueError:
+        raise refused("has no port that can be")
+    host = parts.hostname or ""
+    return host if not host or port in (None, USUAL_PORTS[parts.scheme]) else f"{host}:{port}"
+
+
 def is_host(host: str, allowed: str) -> bool:
-    """`*.example.com` stands for every host below example.com."""
+    """A name stands for its usual port alone; `*.example.com` for every host below example.com."""
     return host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:]) and len(host) > len(allowed) - 1)
 
 

@@ -26,7 +26,7 @@ HOSTS = ("git.example", "*.corp.example")
     "url",
     [
         "https://git.example/a/b.git",
-        "https://git.example:8443/a",
+        "https://git.example:443/a",
         "ssh://git@git.example/a",
         "git@git.example:a/b.git",
         "https://x.corp.example/a",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -97,7 +98,7 @@ def work(origin: GitServer, ref: str = "main", *, is_trusted: bool = True, passw
     return {
         "commands": {"plan": "cat a.txt"},
         "source": {"kind": "git", "url": origin.url, "ref": ref, "path": "infra"},
-        "git_hosts": ["127.0.0.1"],
+        "git_hosts": [f"127.0.0.1:{urlsplit(origin.url).port}"],
         "env": {"GIT_SSL_CAINFO": str(origin.certificate)} if is_trusted else {},
         "secrets": {"GIT_PASSWORD": password},
     }

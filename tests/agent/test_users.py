@@ -88,7 +88,7 @@ def test_a_program_is_looked_for_as_the_user_of_the_task(server: Server, start_a
     """Also where Python itself is out of that user's reach: what the search needs is there before."""
     start_agent("--task-user", "auto")
     server.order(
-        1, 10, commands={"plan": "true"}, source={"kind": "git", "url": "https://127.0.0.1:9/x", "ref": "v1"}, git_hosts=["127.0.0.1"]
+        1, 10, commands={"plan": "true"}, source={"kind": "git", "url": "https://127.0.0.1:9/x", "ref": "v1"}, git_hosts=["127.0.0.1:9"]
     )
     result = server.result(1, 10)
     assert result["code"] == "source_failed" and "unable to access" in result["reason"], server.log(1, 10)

@@ -85,12 +85,15 @@ def test_what_is_understood_reads_to_itself() -> None:
     assert read_task(spec.as_config(), "task", faults) == spec
 
 
-@pytest.mark.parametrize("binary", ["tofu", "terraform", "terraform-1.9", "/usr/bin/tofu"])
+@pytest.mark.parametrize("binary", ["tofu", "terraform", "terraform-1.9", "/usr/bin/tofu", "/root/.cache/berth/tofu/1.12.6/tofu"])
 def test_a_program_is_a_name_or_a_path(binary: str) -> None:
     assert parse(task={"binary": binary}).task.binary == binary
 
 
-@pytest.mark.parametrize("binary", ["", "-v", "tofu plan", "../tofu", "a/../b", "$(id)", "to;fu", "/"])
+NO_PROGRAMS = ["", "-v", "tofu plan", "../tofu", "a/../b", "bin/tofu", "/a/../b", "/./a", "/a/", "//a", "$(id)", "to;fu", "/"]
+
+
+@pytest.mark.parametrize("binary", NO_PROGRAMS)
 def test_and_nothing_else(binary: str) -> None:
     assert list(faults_of(task={"binary": binary})) == ["task.binary"]
 
