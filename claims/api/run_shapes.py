@@ -58,7 +58,7 @@ class LogPiece(Shape):
 
 class LogAnswer(Shape):
     chunks = LogPiece(many=True)
-    next = serializers.IntegerField(help_text="The number of the piece that is next: `after` is one less.")
+    next = serializers.IntegerField(help_text="How many pieces are known with these: send it as `after`.")
     more = serializers.BooleanField(help_text="There is more by now.")
     is_whole = serializers.BooleanField(help_text="The run is over and this is its end.")
     lines = serializers.IntegerField()

@@ -36,7 +36,11 @@ class RunLog(LeanEndpoint):
         "Log of a run",
         {(200, "application/json"): shapes.LogAnswer, (200, "text/plain"): {"type": "string"}},
         query=[
-            in_query("after", "From behind this piece on.", {"type": "integer", "minimum": -1, "maximum": 2**31 - 1}),
+            in_query(
+                "after",
+                "How many pieces are known: 0 is all of it, then the `next` of the answer before.",
+                {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
+            ),
             in_query("limit", "Pieces at a time.", {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE, "default": MOST_AT_ONCE}),
             in_query("tail", "The last so many lines instead.", {"type": "integer", "minimum": 1, "maximum": MOST_TAIL}),
             in_query(
@@ -51,13 +55,13 @@ class RunLog(LeanEndpoint):
     )
     def get(self, call: Call, claim_id: int, generation: int) -> HttpResponseBase:
         """Pieces of up to 64 kB, in order; the number of a line is that of the line breaks before it. Followed with `after` and `wait`."""
-        after = -1 if call.query_params.get("after") == "-1" else read_integer(call, "after", low=0, high=2**31 - 1)
+        known = read_integer(call, "after", low=0, high=2**31 - 1) or 0
         limit = read_integer(call, "limit", high=MOST_AT_ONCE) or MOST_AT_ONCE
         tail = read_integer(call, "tail", high=MOST_TAIL)
         is_text = read_choices(call, "format", FORMATS) == ("text",)
         left = read_wait(call)
         find_claim(call, claim_id)
-        page = read_log(claim_id, generation, after=-1 if after is None else after, limit=limit, tail=tail)
+        page = read_log(claim_id, generation, after=known - 1, limit=limit, tail=tail)
         if is_text:
             name = f"claim-{claim_id}-{generation}.log"
             response = StreamingHttpResponse(read_text(claim_id, generation), content_type="text/plain; charset=utf-8")

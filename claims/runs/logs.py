@@ -59,7 +59,7 @@ class LogChunk:
 @dataclass(frozen=True, slots=True)
 class LogPage:
     chunks: list[LogChunk]
-    next: int  # send it as `after` plus one; the number of the next piece
+    next: int  # the number of the next piece; callers of the API send it as `after`
     more: bool  # there is more by now
     is_whole: bool  # the run is over and this is its end
     lines: int

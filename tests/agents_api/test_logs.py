@@ -15,6 +15,7 @@ from pools.models import Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, TooMany
 from project.kernel.models import Event
 from tests.agents_api.conftest import make_agents, make_claim
+from tests.api.conftest import Callers
 
 pytestmark = pytest.mark.django_db
 MOST = 8_000_000
@@ -181,3 +182,16 @@ def test_pieces_are_bounded_however_small_they_are(claim: ClaimView, monkeypatch
     assert whole(claim) == "abc"
     assert Event.objects.filter(verb="log_limit", claim_id=claim.id).count() == 1, "an agent that tries and tries writes one event"
     assert "log_limit" not in list_runs(claim.id)[0].facts
+
+
+def test_a_follower_that_begins_at_zero_gets_the_first_piece(claim: ClaimView, caller: Callers) -> None:
+    for n in range(3):
+        add(claim, Piece(n, f"line {n}\n"))
+    reader, path = caller("admin"), f"claims/{claim.id}/runs/{claim.generation}/log/"
+    seen, known = [], 0
+    while (page := reader.get(f"{path}?after={known}&limit=2").body)["chunks"]:
+        seen += [chunk["seq"] for chunk in page["chunks"]]
+        known = page["next"]
+    assert (seen, known) == ([0, 1, 2], 3)
+    assert [chunk["seq"] for chunk in reader.get(path).body["chunks"]] == [0, 1, 2]
+    assert reader.get(f"{path}?after=-1").status == 400

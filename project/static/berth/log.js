@@ -60,9 +60,9 @@
   };
 
   // -- loading ----------------------------------------------------------------------------------------------------------------
-  // What is after a piece; `wait`: held open by the server until there is something.
+  // What is after a piece, which the call counts as pieces known; `wait`: held open by the server until there is something.
   const ask = async (state, query, signal) => {
-    const told = new URLSearchParams(Object.entries(query).filter(([name, value]) => name !== "after" || value >= 0));
+    const told = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, name === "after" ? value + 1 : value]));
     const answer = await fetch(`${box.dataset.base}${state.generation}/log/?${told}`, { headers: { Accept: "application/json" }, signal });
     if (!answer.ok) throw new Error(String(answer.status));
     return answer.json();
