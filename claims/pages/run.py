@@ -10,6 +10,7 @@ from django.urls import reverse
 from claims.api.rules import require_to_create
 from claims.requests import TASKS, parse_claim
 from claims.runs.sources import SOURCE_BYTES, keep_source
+from claims.runs.variables import read_variables
 from claims.services import create_claim
 from pools.access import Identity, require_anywhere
 from pools.models import Pool
@@ -37,6 +38,7 @@ SOURCES = {
     "git": ("A git repository", "https or ssh; its commit is recorded"),
 }
 MOST_FILES = 20
+VARIABLES_HELP = 'name=value on each line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} have their type'
 LONGEST = 200_000  # characters of a field
 # Where a fault of the call belongs in the form; the longest beginning wins.
 PLACES = {
@@ -110,9 +112,12 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
             wanted["binary"] = binary
         if typed.get("kind") == "plan_and_apply" and (state := typed.get("state").strip()):
             wanted["state"] = state
-    for name in ("variables", "env"):
-        if pairs := read_pairs(typed.get(name), f"run.{name}", faults):
-            wanted[name] = pairs
+    variables, wrong = read_variables(typed.get("variables").replace("\r\n", "\n"))
+    faults += [FieldError("run.variables", f"Line {fault.line}: {fault.message}", fault.way_out) for fault in wrong]
+    if variables:
+        wanted["variables"] = variables
+    if pairs := read_pairs(typed.get("env"), "run.env", faults):
+        wanted["env"] = pairs
     if typed.secrets:
         wanted["secrets"] = list(typed.secrets)
     if timeout := typed.get("timeout").strip():
@@ -234,7 +239,7 @@ def show(request: Any, pools: Sequence[Pool], typed: Typed, faults: Sequence[Fie
             "git_url": field("git_url", "URL", help="https://… or ssh://…, of a host that the pool allows"),
             "git_ref": field("git_ref", "Branch, tag or commit"),
             "git_path": field("git_path", "Folder in it"),
-            "variables": field("variables", "Variables", "textarea", "name=value on each line"),
+            "variables": field("variables", "Variables", "textarea", VARIABLES_HELP),
             "env": field("env", "Environment", "textarea", "NAME=value on each line; secrets belong below"),
             "timeout": field("timeout", "Time limit", help="Like 45m. Empty: what the pool says"),
             "priority": field("priority", "Priority", "number", "Higher goes first; up to the pool’s limit"),

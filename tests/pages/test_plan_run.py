@@ -10,6 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from claims.models import Claim, Task
 from claims.runs.plans import view_plan
+from claims.runs.task_body import open_body
 from claims.selectors import view_claim
 from pools.secrets import set_secret
 from tests.pages.kit import chief, make_pool, person
@@ -55,12 +56,14 @@ def test_a_command_becomes_a_claim_with_its_work() -> None:
     page = get(client, "/claims/run/?pool=tf&workspace=net")
     assert 'value="net"' in page
     assert "ELSEWHERE" not in page
-    more = {"variables": "region=eu-1\n\nsize = 3", "env": "TF_LOG=info", "timeout": "45m", "owner": "pipeline:42"}
+    variables = 'region=eu-1\r\n\r\nsize = 3\r\nzones = [\r\n  "a",\r\n  "b",\r\n]\r\ntags = {owner = "net"}\r\ntext = "3"'
+    more = {"variables": variables, "env": "TF_LOG=info", "timeout": "45m", "owner": "pipeline:42"}
     task = made(client.post("/claims/run/", PLAIN | {"source": "none"} | more))
     assert task.executor == "command"
     assert task.body["commands"] == {"plan": "./plan.sh", "apply": "./apply.sh"}
-    assert task.body["variables"] == {"region": "eu-1", "size": "3"}
-    assert task.body["env"] == {"TF_LOG": "info"}
+    body = open_body(task.body, bytes(task.sealed))
+    assert body["variables"] == {"region": "eu-1", "size": 3, "zones": ["a", "b"], "tags": {"owner": "net"}, "text": "3"}
+    assert body["env"] == {"TF_LOG": "info"}
     assert task.claim.owner == "pipeline:42"
     assert task.claim.requested_by == "cleo"
 

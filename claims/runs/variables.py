@@ -1,0 +1,160 @@
+"""Variables as people type them in the form of a run: `name = value`, with values as JSON or HCL writes them. Pure.
+
+Bare words are text, so that `region=eu-1` needs no quotes; numbers, true, false, null, lists and objects have their type.
+"""
+
+import json
+import re
+from typing import Any
+
+TOKEN = re.compile(r'(?P<gap>[ \t\r]+|(?:#|//)[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<sign>[\[\]{},:=\n])|(?P<word>[^\s\[\]{},:="#]+)')
+NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+NUMERIC = re.compile(r"[+-]?[0-9.]*[0-9](?:[eE][+-]?\d+)?")
+CONSTANTS = {"true": True, "false": False, "null": None}
+DEEPEST = 50
+QUOTE = 'Put text in double quotes, like "eu-1".'
+
+
+class NotAValue(Exception):
+    def __init__(self, line: int, message: str, way_out: str) -> None:
+        super().__init__(message)
+        self.line, self.message, self.way_out = line, message, way_out
+
+
+def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
+    """With every fault, each with the number of its line."""
+    found: dict[str, Any] = {}
+    faults: list[NotAValue] = []
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at:end]
+        name, sign, rest = line.partition("=")
+        name = name.strip()
+        number = text.count("\n", 0, at) + 1
+        following = end + 1
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                if not sign or not name:
+                    raise NotAValue(number, "This is no name=value.", "Write one on each line, like region=eu-1.")
+                start = at + line.index("=") + 1 + len(rest) - len(rest.lstrip())
+                if rest.strip()[:1] in ('"', "[", "{"):
+                    value, following = _Reader(text, start).read_line()
+                else:
+                    value = read_bare(rest.strip(), number)
+                if name in found:
+                    raise NotAValue(number, f"{name[:40]} is there twice.", "Give each name once.")
+                found[name] = value
+            except NotAValue as fault:
+                faults.append(fault)
+        at = following
+    return found, faults
+
+
+def read_bare(text: str, line: int, *, is_inside: bool = False) -> Any:
+    """`is_inside`: of a list or an object, where text needs quotes."""
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if NUMBER.fullmatch(text):
+        value: int | float = int(text) if text.lstrip("-").isdigit() else float(text)
+        if str(value) == text:
+            return value
+    if NUMERIC.fullmatch(text) and (is_inside or NUMBER.fullmatch(text)):
+        raise NotAValue(line, f"{text[:40]} would lose digits as a number.", f'Put it in quotes if it is text: "{text[:40]}".')
+    if is_inside:
+        raise NotAValue(line, f"{text[:40]} is neither a number nor true, false or null.", QUOTE)
+    return text
+
+
+class _Reader:
+    """One value that begins with a quote or a bracket, over as many lines as it takes."""
+
+    def __init__(self, text: str, at: int) -> None:
+        self.text, self.at, self.depth = text, at, 0
+
+    @property
+    def line(self) -> int:
+        return self.text.count("\n", 0, min(self.at, len(self.text))) + 1
+
+    def read_line(self) -> tuple[Any, int]:
+        """The value, and where the next line begins. Nothing stands behind it."""
+        value = self.read_value()
+        _, said = self.take(keeps_newlines=True)
+        if said not in ("", "\n"):
+            raise NotAValue(self.line, f"There is more behind the value: {said[:40]}.", "Write each variable on a line of its own.")
+        return value, self.at
+
+    def take(self, *, keeps_newlines: bool = False) -> tuple[str, str]:
+        """The next token: its kind and its text. Empty at the end."""
+        while self.at < len(self.text):
+            match = TOKEN.match(self.text, self.at)
+            if match is None:
+                raise NotAValue(self.line, "A quote is not closed.", QUOTE)
+            self.at = match.end()
+            kind = str(match.lastgroup)
+            if kind != "gap" and (keeps_newlines or match[0] != "\n"):
+                return kind, match[0]
+        return "", ""
+
+    def peek(self) -> str:
+        at = self.at
+        _, said = self.take()
+        self.at = at
+        return said
+
+    def read_value(self) -> Any:
+        line, (kind, said) = self.line, self.take()
+        if kind == "string":
+            return self.read_string(said)
+        if kind == "word":
+            return read_bare(said, self.line, is_inside=True)
+        if said not in ("[", "{"):
+            raise NotAValue(self.line, "A value is missing.", "Write a value, or take the comma away.")
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise NotAValue(line, "It is nested too deep.", "Use a file in the source.")
+        value = self.read_list(line) if said == "[" else self.read_object(line)
+        self.depth -= 1
+        return value
+
+    def read_string(self, said: str) -> str:
+        try:
+            return str(json.loads(said))
+        except ValueError:
+            raise NotAValue(self.line, "A text has an escape that is not known.", "Escape as JSON does: \\n, \\t, \\u00e9.") from None
+
+    def read_list(self, line: int) -> list[Any]:
+        found: list[Any] = []
+        while self.peek() != "]":
+            self.refuse_end("[", line)
+            found.append(self.read_value())
+            if self.peek() == ",":
+                self.take()
+            elif self.peek() != "]":
+                self.refuse_end("[", line)
+                raise NotAValue(self.line, "A comma is missing in a list.", "Write it like [1, 2].")
+        self.take()
+        return found
+
+    def read_object(self, line: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while self.peek() != "}":
+            self.refuse_end("{", line)
+            kind, said = self.take()
+            if kind not in ("string", "word"):
+                raise NotAValue(self.line, "A name is missing in an object.", "Write it like {size = 3}.")
+            name = self.read_string(said) if kind == "string" else said
+            if self.take()[1] not in ("=", ":"):
+                raise NotAValue(self.line, f"{name[:40]} has no value.", "Write it like {size = 3}.")
+            if name in found:
+                raise NotAValue(self.line, f"{name[:40]} is there twice in an object.", "Give each name once.")
+            found[name] = self.read_value()
+            if self.peek() == ",":
+                self.take()
+        self.take()
+        return found
+
+    def refuse_end(self, bracket: str, line: int) -> None:
+        if not self.peek():
+            raise NotAValue(line, f"The {bracket} of this value is not closed.", "Close it.")
