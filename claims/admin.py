@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace, WorkspaceShare
 from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
 from pools.admin import PoolFilter
 from pools.models import Pool
@@ -191,15 +191,25 @@ class ShapeAdmin(ReadAdmin):
 
 @admin.register(Workspace)
 class WorkspaceAdmin(ReadAdmin):
-    list_display = ("id", "name", "locked_at", "locked_by", "lock_reason", "more")
+    list_display = ("id", "pool", "name", "locked_at", "locked_by", "lock_reason", "more")
     list_display_links = ("id", "name")
-    list_filter = (("locked_at", admin.EmptyFieldListFilter),)
-    lookups = {"id": "pk", "name": "name"}
+    list_filter = (("locked_at", admin.EmptyFieldListFilter), PoolFilter)
+    list_select_related = ("pool",)
+    lookups = {"id": "pk", "name": "name", "pool": "pool__name"}
     bare_words = ("name",)
 
     @admin.display(description="see")
     def more(self, workspace: Workspace) -> SafeString:
         return link_list("claims.claim", "claims", workspace__id__exact=workspace.pk)
+
+
+@admin.register(WorkspaceShare)
+class WorkspaceShareAdmin(ReadAdmin):
+    list_display = ("id", "workspace", "pool", "allowed_at", "allowed_by", "reason")
+    list_filter = (("allowed_at", admin.EmptyFieldListFilter), PoolFilter)
+    list_select_related = ("workspace", "pool")
+    lookups = {"id": "pk", "workspace": "workspace__name", "pool": "pool__name"}
+    bare_words = ("workspace",)
 
 
 @admin.register(ClaimSet)

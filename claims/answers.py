@@ -64,6 +64,7 @@ class ClaimView:
     priority: int = 0
     key: str | None = None
     workspace: str | None = None
+    workspace_pool: str | None = None  # name of the pool that the workspace belongs to
     task: str = ""
     slots: list[HeldSlot] = field(default_factory=list)
     bound_at: datetime | None = None
@@ -73,6 +74,7 @@ class ClaimView:
     approval: Mapping[str, Any] | None = None  # of one that waits for a person: its plan, how many must say yes, how many did
     # for pages and for what follows; not in the JSON
     pool_id: int | None = None
+    workspace_id: int | None = None
     shape_id: int = 0
     total: int = 1  # slots in all pools
     rank: int = 100
@@ -83,6 +85,11 @@ class ClaimView:
     acknowledged_at: datetime | None = None
     changed_at: datetime | None = None
     is_replay: bool = False  # the key was there before: this is what it got then
+
+    @property
+    def workspace_path(self) -> str:
+        """As addresses name its workspace."""
+        return f"{self.workspace_pool}/{self.workspace}" if self.workspace_pool else self.workspace or ""
 
     @property
     def is_waiting(self) -> bool:
@@ -107,6 +114,7 @@ class ClaimView:
             "priority": self.priority,
             "key": self.key,
             "workspace": self.workspace,
+            "workspace_pool": self.workspace_pool,
             "task": self.task,
             "step": self.step,
             "slots": [slot.as_dict() for slot in self.slots],
@@ -127,7 +135,8 @@ def claim_of_row(row: Any) -> ClaimView:
     claim = ClaimView(
         id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked, state=row.state,
         generation=row.generation, created_at=row.created_at, outcome=row.outcome, owner=row.owner, requested_by=row.requested_by,
-        priority=100 - (row.rank or spec.get("rank", 100)), key=row.key, workspace=row.workspace, task=spec.get("task", ""), slots=slots,
+        priority=100 - (row.rank or spec.get("rank", 100)), key=row.key, workspace=row.workspace,
+        workspace_pool=row.workspace_pool, workspace_id=row.workspace_id, task=spec.get("task", ""), slots=slots,
         bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id, total=row.size, rank=row.rank, step=row.step,
         is_serial=row.is_serial, terms=json.loads(row.terms), spec=spec, acknowledged_at=row.acknowledged_at, changed_at=row.changed_at,
     )  # fmt: skip

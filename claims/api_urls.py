@@ -8,9 +8,9 @@ from pools.converters import NameConverter as NameConverter  # importing the mod
 
 
 class WorkspaceConverter:
-    """Names of workspaces have slashes."""
+    """A pool, a slash and the name of a workspace, which may have slashes; or, as before workspaces had pools, the name alone."""
 
-    regex = "[A-Za-z0-9][A-Za-z0-9._/-]{0,119}"
+    regex = "[A-Za-z0-9][A-Za-z0-9._/-]{0,183}"
 
     def to_python(self, value: str) -> str:
         return value
@@ -71,6 +71,8 @@ urlpatterns = [
     path("claims/<id:claim_id>/plan/file/", decisions.ClaimPlanFile.as_view(), name="api-claim-plan-file"),
     path("approvals/", decisions.ApprovalList.as_view(), name="api-approvals"),
     path("approvals/bulk/", decisions.BulkDecide.as_view(), name="api-approvals-bulk"),
+    path("workspaces/<workspace:workspace>/pools/", workspaces.WorkspaceShares.as_view(), name="api-workspace-shares"),
+    path("workspaces/<workspace:workspace>/pools/<name:pool_name>/", workspaces.WorkspaceShare.as_view(), name="api-workspace-share"),
     path("workspaces/<workspace:workspace>/settle/", workspaces.WorkspaceSettle.as_view(), name="api-workspace-settle"),
     path("workspaces/<workspace:workspace>/runs/", workspaces.WorkspaceRuns.as_view(), name="api-workspace-runs"),
     path("workspaces/<workspace:workspace>/lock/", workspaces.WorkspaceLock.as_view(), name="api-workspace-lock"),

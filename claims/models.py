@@ -36,6 +36,8 @@ class Shape(models.Model):
 
 
 class Workspace(models.Model):
+    # The pool that it belongs to; null: of an installation before 0.2 in which no claim said which.
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="workspaces", db_index=False)
     name = models.CharField(max_length=120)
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
@@ -43,10 +45,24 @@ class Workspace(models.Model):
     lost_claim_id = models.BigIntegerField(null=True, blank=True)  # whose apply was lost and locked it, until a person says what happened
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["name"], name="workspace_name")]
+        constraints = [models.UniqueConstraint(fields=["pool", "name"], nulls_distinct=False, name="workspace_name")]
 
     def __str__(self) -> str:
         return self.name
+
+
+class WorkspaceShare(models.Model):
+    """Another pool that uses a workspace, once an operator of both pools has allowed it."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="shares", db_index=False)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="shared_workspaces")
+    # Null: the pool used it before workspaces belonged to pools, and an operator has to decide. Until then it takes no new claim.
+    allowed_at = models.DateTimeField(null=True, blank=True)
+    allowed_by = models.CharField(max_length=80, blank=True, default="", db_default="")
+    reason = models.TextField(blank=True, default="", db_default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["workspace", "pool"], name="workspace_share_once")]
 
 
 class ClaimSet(models.Model):

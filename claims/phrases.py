@@ -195,6 +195,8 @@ OTHER_WORDS = {
     "untrusted_proxy": "unknown proxy",
     "lock": "workspace locked",
     "unlock": "workspace unlocked",
+    "share": "workspace shared with another pool",
+    "unshare": "workspace no longer shared with another pool",
     "set_secret": "secret set",
     "delete_secret": "secret deleted",
 }

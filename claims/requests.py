@@ -31,6 +31,7 @@ MOST_POOLS = 16
 MOST_SLOTS = 1000  # that one claim holds, in all its pools
 MOST_LABELS = 16
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
+WORKSPACE_RULE = "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a letter or digit."
 WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
 FIELDS = (
     "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member", "same_number", "selector", "workspace",
@@ -220,8 +221,7 @@ def _read_key(given: Mapping[str, Any], key: str | None, faults: Faults) -> str 
 def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     name = read_text(given, "", "workspace", faults, 120)
     if name and not WORKSPACE.fullmatch(name):
-        rule = "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a letter or digit."
-        faults.add("workspace", f"{shown(name)} is not the name of a workspace.", rule)
+        faults.add("workspace", f"{shown(name)} is not the name of a workspace.", WORKSPACE_RULE)
     if task == SERIAL and not name:
         faults.add("workspace", f"{SERIAL} changes a workspace, and none is named.", "Name it, or ask for a plan.")
     return name

@@ -1,18 +1,18 @@
 """Reads about claims, for the API, for pages and for the services' own answers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Case, Q, When
 
 from claims.answers import ClaimView, Wait, claim_of_row
 from claims.approvals import find_faults
 from claims.explaining import explain_claims
-from claims.models import Approval, Claim, Task, Workspace
+from claims.models import Approval, Claim, Task, Workspace, WorkspaceShare
 from claims.statements import CLAIMS
 from pools.approval_spec import DEFAULT
 from pools.models import Pool
@@ -36,7 +36,8 @@ class ClaimFilter:
     outcomes: Sequence[str] | None = None
     owner: str | None = None
     requested_by: str | None = None
-    workspace: str | None = None
+    workspace: str | None = None  # of that name, in any pool
+    workspace_id: int | None = None
     kind: str | None = None
     key: str | None = None
     member_id: int | None = None  # holds a slot there now
@@ -51,7 +52,25 @@ class QueueCount:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareView:
+    """Another pool that uses a workspace; not allowed: an operator has to decide."""
+
+    pool_id: int
+    pool: str
+    allowed_at: datetime | None
+    allowed_by: str
+    reason: str
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.allowed_at is not None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceView:
+    id: int
+    pool_id: int | None
+    pool: str | None
     name: str
     locked_at: datetime | None
     locked_by: str
@@ -60,7 +79,12 @@ class WorkspaceView:
     live: int
     blocked: int
     lost_claim: int | None = None  # whose apply was lost: a person has to say what became of it
-    id: int = 0
+    shares: tuple[ShareView, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """As addresses name it."""
+        return f"{self.pool}/{self.name}" if self.pool else self.name
 
 
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
@@ -160,48 +184,77 @@ def list_live_claims(pool_id: int, *, limit: int = 100) -> list[ClaimView]:
     return view_claims(row.id for row in CLAIMS.rows("live_of_pool", limit, pool=pool_id))
 
 
-def list_workspaces(*, text: str = "", limit: int = 200) -> list[WorkspaceView]:
+def list_workspaces(
+    *, text: str = "", pool: str | None = None, visible: Collection[int] | None = None, limit: int = 200
+) -> list[WorkspaceView]:
+    """By name. `visible`: workspaces of these pools, and those that these pools use; None: all."""
     found = Workspace.objects.filter(name__icontains=text) if text else Workspace.objects.all()
+    if pool is not None:
+        found = found.filter(pool__name=pool)
+    if visible is not None:
+        used = WorkspaceShare.objects.filter(pool_id__in=list(visible)).values("workspace_id")
+        found = found.filter(Q(pool_id__in=list(visible)) | Q(pk__in=used))
     with reporting():
-        rows = list(found.order_by("name")[:limit])
-        counts = {row.id: row for row in CLAIMS.rows("count_workspaces", workspaces=[w.pk for w in rows])}
-    return [_workspace_view(w, counts.get(w.pk)) for w in rows]
+        return _workspace_views(found.order_by("name", "pool__name", "pk")[:limit])
 
 
-def get_workspace(name: str) -> WorkspaceView:
-    found = Workspace.objects.filter(name=name).first()
-    if found is None:
-        raise NotFound(f"There is no workspace {name}.", way_out="Look at the list of workspaces.")
-    return _workspace_view(found, CLAIMS.one("count_workspaces", workspaces=[found.pk]))
+def get_workspace(workspace_id: int) -> WorkspaceView:
+    found = _workspace_views(Workspace.objects.filter(pk=workspace_id))
+    if not found:
+        raise NotFound("There is no such workspace.", way_out="Look at the list of workspaces.")
+    return found[0]
 
 
-def list_runs_in(name: str, *, before: int | None = None, limit: int = 50) -> tuple[list[dict[str, Any]], int | None]:
+def find_workspaces(path: str) -> list[WorkspaceView]:
+    """Those that an address means: `pool/name` first, then every workspace of that name, as addresses were before they named the pool."""
+    pool, slash, name = path.partition("/")
+    order = Case(When(pool__state="gone", then=1), default=0)  # a name may be used again
+    exact = Workspace.objects.filter(pool__name=pool, name=name).order_by(order, "-pool_id")[:1] if slash and name else ()
+    return _workspace_views([*exact, *Workspace.objects.filter(name=path).order_by("pool__name", "pk")[:50]])
+
+
+def list_runs_in(workspace_id: int, *, before: int | None = None, limit: int = 50) -> tuple[list[dict[str, Any]], int | None]:
     """What ran in a workspace, the newest claim first; and the claim before which the next page begins."""
-    rows = DECISIONS.rows("runs_of_workspace", limit, name=name, before=before)
-    claims = DECISIONS.rows("claims_of_workspace", limit, name=name, before=before)
+    rows = DECISIONS.rows("runs_of_workspace", limit, workspace=workspace_id, before=before)
+    claims = DECISIONS.rows("claims_of_workspace", limit, workspace=workspace_id, before=before)
     found = [
         {
             "claim": row.claim_id, "generation": row.generation, "step": row.step, "member": row.member, "place": row.place,
             "started_at": row.started_at, "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code, "reason": row.reason,
             "requested_by": row.requested_by, "settled": None if row.settled is None else json.loads(row.settled),
+            "pool_id": row.pool_id,
         }
         for row in rows
     ]  # fmt: skip
     return found, claims[-1].id if len(claims) == limit else None
 
 
-def _workspace_view(row: Workspace, counts: object) -> WorkspaceView:
-    return WorkspaceView(
-        name=row.name,
-        locked_at=row.locked_at,
-        locked_by=row.locked_by,
-        lock_reason=row.lock_reason,
-        running=getattr(counts, "running", None),
-        live=getattr(counts, "live", 0),
-        blocked=getattr(counts, "blocked", 0),
-        lost_claim=row.lost_claim_id,
-        id=row.pk,
-    )
+def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:
+    rows = list(found)
+    ids = [row.pk for row in rows]
+    pools = dict(Pool.objects.filter(pk__in={row.pool_id for row in rows}).values_list("pk", "name"))
+    shares: dict[int, list[ShareView]] = {}
+    for share in WorkspaceShare.objects.filter(workspace_id__in=ids).select_related("pool").order_by("pool__name"):
+        view = ShareView(share.pool_id, share.pool.name, share.allowed_at, share.allowed_by, share.reason)
+        shares.setdefault(share.workspace_id, []).append(view)
+    counts = {row.id: row for row in CLAIMS.rows("count_workspaces", workspaces=ids)} if ids else {}
+    return [
+        WorkspaceView(
+            id=row.pk,
+            pool_id=row.pool_id,
+            pool=pools.get(row.pool_id or 0),
+            name=row.name,
+            locked_at=row.locked_at,
+            locked_by=row.locked_by,
+            lock_reason=row.lock_reason,
+            running=getattr(counts.get(row.pk), "running", None),
+            live=getattr(counts.get(row.pk), "live", 0),
+            blocked=getattr(counts.get(row.pk), "blocked", 0),
+            lost_claim=row.lost_claim_id,
+            shares=tuple(shares.get(row.pk, ())),
+        )
+        for row in rows
+    ]
 
 
 def _condition(wanted: ClaimFilter) -> Q:
@@ -222,6 +275,8 @@ def _condition(wanted: ClaimFilter) -> Q:
         q &= Q(requested_by=wanted.requested_by)
     if wanted.workspace is not None:
         q &= Q(workspace__name=wanted.workspace)
+    if wanted.workspace_id is not None:
+        q &= Q(workspace_id=wanted.workspace_id)
     if wanted.kind is not None:
         q &= Q(shape__kind=wanted.kind)
     if wanted.key is not None:

@@ -817,7 +817,7 @@ UPDATE claims_shape SET lanes = %(lanes)s::varchar[] WHERE id = %(shape)s AND la
 
 -- view_claims: claims as they are shown, with the slots they hold.
 SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, sh.size AS asked, c.state, c.outcome, c.generation, c.owner, c.requested_by,
-  c.rank, c.key, w.name AS workspace, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
+  c.rank, c.key, w.id AS workspace_id, w.name AS workspace, (SELECT name FROM pools_pool WHERE id = w.pool_id) AS workspace_pool, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
   c.changed_at, c.body_digest,
   CASE WHEN c.state IN ('reserved', 'parked') THEN (
     SELECT json_build_object('plan', pl.id, 'digest', encode(pl.digest, 'hex'), 'summary', pl.summary, 'since', c.reserved_at,
@@ -834,21 +834,56 @@ SELECT id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s A
 -- lock_pools: claims are made under this; who deletes a pool waits for them, and they for him.
 SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) ORDER BY id FOR KEY SHARE
 
--- add_workspace: named for the first time.
-INSERT INTO claims_workspace (name) VALUES (%(name)s) ON CONFLICT (name) DO NOTHING
+-- pool_name: of any pool, also one that is gone.
+SELECT name FROM pools_pool WHERE id = %(pool)s
+
+-- add_share: a pool may use a workspace of another one; one that used it before and was undecided is decided. No row: it may already.
+INSERT INTO claims_workspaceshare AS s (workspace_id, pool_id, allowed_at, allowed_by, reason)
+VALUES (%(workspace)s, %(pool)s, now(), %(by)s, %(reason)s)
+ON CONFLICT (workspace_id, pool_id) DO UPDATE SET allowed_at = now(), allowed_by = EXCLUDED.allowed_by, reason = EXCLUDED.reason
+WHERE s.allowed_at IS NULL RETURNING id
+
+-- drop_share: it may not any more.
+DELETE FROM claims_workspaceshare WHERE workspace_id = %(workspace)s AND pool_id = %(pool)s RETURNING id
+
+-- drop_unused_workspace: one without claims, lock and shares.
+DELETE FROM claims_workspace w WHERE pool_id = %(pool)s AND name = %(name)s AND locked_at IS NULL
+  AND NOT EXISTS (SELECT FROM claims_claim WHERE workspace_id = w.id) AND NOT EXISTS (SELECT FROM claims_workspaceshare WHERE workspace_id = w.id)
+RETURNING id
+
+-- find_workspace: the workspace of a pool.
+SELECT id, pool_id FROM claims_workspace WHERE pool_id = %(pool)s AND name = %(name)s
+
+-- find_shared_workspace: a workspace of another pool that this pool may use, or used before and waits for an operator's decision.
+SELECT w.id, w.pool_id, s.allowed_at IS NOT NULL AS is_allowed FROM claims_workspaceshare s JOIN claims_workspace w ON w.id = s.workspace_id
+WHERE s.pool_id = %(pool)s AND w.name = %(name)s LIMIT 1 FOR KEY SHARE OF s
+
+-- hold_share: that this pool may use the workspace of another one stays so until this transaction ends. No row: it may not.
+SELECT id FROM claims_workspaceshare WHERE workspace_id = %(workspace)s AND pool_id = %(pool)s AND allowed_at IS NOT NULL FOR KEY SHARE
+
+-- adopt_workspace: a pool takes over the workspace of the pool that had its name before, or one that belongs to none: its lock lives on.
+UPDATE claims_workspace w SET pool_id = %(pool)s WHERE w.id = (
+  SELECT o.id FROM claims_workspace o LEFT JOIN pools_pool g ON g.id = o.pool_id
+  WHERE o.name = %(name)s AND (o.pool_id IS NULL OR g.state = 'gone' AND g.name = (SELECT name FROM pools_pool WHERE id = %(pool)s))
+  ORDER BY o.pool_id DESC NULLS LAST LIMIT 1 FOR UPDATE OF o)
+  AND NOT EXISTS (SELECT FROM claims_workspace WHERE pool_id = %(pool)s AND name = %(name)s) RETURNING w.id
+
+-- add_workspace: named for the first time in a pool.
+INSERT INTO claims_workspace (pool_id, name) VALUES (%(pool)s, %(name)s) ON CONFLICT (pool_id, name) DO NOTHING
 
 -- share_workspace_of: the workspace of a claim, before the claim itself: nobody locks it before this transaction is over.
 SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR SHARE
 
 -- share_workspace: who only looks at a workspace's lock: it may not be set meanwhile.
-SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR KEY SHARE
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR KEY SHARE
 
 -- hold_workspace: who adds a serial claim: one at a time.
-SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE name = %(name)s FOR NO KEY UPDATE
+SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
 -- lock_workspace_row: who locks or unlocks it: nobody adds a claim meanwhile.
-SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace WHERE name = %(name)s FOR UPDATE
+SELECT id, name, pool_id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace
+WHERE id = %(workspace)s FOR UPDATE
 
 -- set_workspace_lock: by a person, with a reason; no person: it is open again.
 UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL ELSE now() END, locked_by = %(by)s, lock_reason = %(reason)s,
@@ -1024,7 +1059,7 @@ FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING
 SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
 
 -- lock_workspace_of: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
-SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
+SELECT w.id, w.name, w.pool_id, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
 -- holds_on: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot

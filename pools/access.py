@@ -1,7 +1,7 @@
 """Who may do what. The one place for it: API, pages, sockets and admin ask here; of services only those that count approvals.
 
 A role holds in one pool or in all of them, for a user or for a group. What has no pool yet (a claim on a pool that is not there, a
-workspace, a new pool) needs the role in all pools. A token may do less than its user, never more: its scopes are held against the
+new pool) needs the role in all pools. A token may do less than its user, never more: its scopes are held against the
 user's roles of the moment, at each use.
 """
 
@@ -46,6 +46,7 @@ ACTIONS = {
     "pause": OPERATOR,
     "scale": OPERATOR,  # pin, pause the scaler, one more now, lift a freeze
     "lock_workspace": OPERATOR,
+    "share_workspace": OPERATOR,  # in both pools
     "decide": APPROVER,  # approve, reject, extend; download a plan
     "replan": OPERATOR,  # a plan that waits: made again, moved
     "settle": OPERATOR,  # say what became of an apply that was lost; who decides may, too

@@ -80,6 +80,7 @@ BULK_RELEASE_BODY: Json = body(("claims",), claims={"type": "array", "items": HO
 RELEASE_BODY: Json = body(("generation",), generation=GENERATION, reason=REASON)
 GENERATION_BODY: Json = body(("generation",), generation=GENERATION)
 REASON_BODY: Json = body((), reason=REASON)
+SHARE_BODY: Json = body(("pool", "reason"), pool={"type": "string", "minLength": 1, "maxLength": 63}, reason=REASON | {"minLength": 1})
 NEEDED_REASON_BODY: Json = body(("reason",), reason=REASON | {"minLength": 1})
 PRIORITY_BODY: Json = body(("priority",), priority=CLAIM_PROPERTIES["priority"], reason=REASON)
 RESIZE_BODY: Json = body(
@@ -136,6 +137,7 @@ class ClaimAnswer(Shape):
     priority = serializers.IntegerField()
     key = serializers.CharField(allow_null=True)
     workspace = serializers.CharField(allow_null=True)
+    workspace_pool = serializers.CharField(allow_null=True, help_text="The pool that the workspace belongs to.")
     task = serializers.CharField(allow_blank=True)
     step = serializers.CharField(allow_blank=True, help_text="Of a task: plan, apply.")
     slots = HeldSlotAnswer(many=True)
@@ -182,8 +184,18 @@ class EventPage(Shape):
     position = serializers.CharField(help_text="To follow the log from here: send it as `after`.")
 
 
+class WorkspaceShareAnswer(Shape):
+    pool = serializers.CharField()
+    is_allowed = serializers.BooleanField(help_text="False: the pool used it before workspaces belonged to pools; an operator decides.")
+    allowed_at = serializers.DateTimeField(allow_null=True)
+    allowed_by = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+
+
 class WorkspaceAnswer(Shape):
     name = serializers.CharField()
+    pool = serializers.CharField(allow_null=True, help_text="The pool that it belongs to.")
+    shared_with = WorkspaceShareAnswer(many=True, help_text="Other pools that use it, as far as you see them.")
     is_locked = serializers.BooleanField()
     locked_at = serializers.DateTimeField(allow_null=True)
     locked_by = serializers.CharField(allow_blank=True)

@@ -1,4 +1,7 @@
-"""Workspaces: what runs in them, and their locks. A workspace belongs to no pool, so it takes the role in all pools."""
+"""Workspaces: what runs in them, their locks, and which pools use them. A workspace belongs to a pool, and roles there decide.
+
+An address names the pool, then the workspace: `workspaces/tf/net/prod/`. One without the pool works while it means one workspace.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +12,20 @@ from claims import services
 from claims.api import decision_shapes as decided
 from claims.api import shapes
 from claims.api.actions import Body
+from claims.api.workspace_rules import (
+    no_such_workspace,
+    pool_in,
+    pool_to_share,
+    pool_to_unshare,
+    require_on_workspace,
+    require_settle,
+    workspace_at,
+    workspace_to_change,
+)
 from claims.runs.rescued import RescuedView, list_rescued_in
 from claims.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
-from pools.access import require
-from pools.endpoint import PAGES, describe, in_query, page_of, read_page, read_text
+from pools.access import Identity, require
+from pools.endpoint import NEEDED_REASON, PAGES, describe, in_query, page_of, read_page, read_text
 from pools.lean import Call, LeanEndpoint, answer
 from project.kernel.requiring import LONGEST_REASON
 
@@ -21,20 +34,27 @@ MOST = 500
 
 
 class WorkspaceList(LeanEndpoint):
-    @describe("Workspaces", {200: shapes.WorkspacePage}, query=[in_query("q", "Part of its name.")], name="list_workspaces", tag=TAG)
+    @describe(
+        "Workspaces",
+        {200: shapes.WorkspacePage},
+        query=[in_query("q", "Part of its name."), in_query("pool", "Of this pool.")],
+        name="list_workspaces",
+        tag=TAG,
+    )
     def get(self, call: Call) -> HttpResponse:
-        """By name, up to 500."""
-        require(call.identity, "read", None)
-        found = list_workspaces(text=read_text(call, "q"), limit=MOST)
+        """By name, up to 500: of the pools that you see, and those that these pools use."""
+        found = list_workspaces(
+            text=read_text(call, "q"), pool=call.query_params.get("pool"), visible=call.identity.visible_pools(), limit=MOST
+        )
         states = list_rescued_in([view.id for view in found])
-        return answer({"results": [show_workspace(view, states[view.id]) for view in found], "next": None})
+        return answer({"results": [show_workspace(call.identity, view, states[view.id]) for view in found], "next": None})
 
 
 class WorkspaceDetail(LeanEndpoint):
     @describe("A workspace", {200: shapes.WorkspaceAnswer}, name="get_workspace", tag=TAG)
     def get(self, call: Call, workspace: str) -> HttpResponse:
-        require(call.identity, "read", None)
-        return answer(show_workspace(get_workspace(workspace)))
+        """An address without the pool is answered while it means one workspace; else 409 lists the choices."""
+        return answer(show_workspace(call.identity, workspace_at(call.identity, workspace)))
 
 
 class WorkspaceLock(LeanEndpoint):
@@ -47,13 +67,23 @@ class WorkspaceLock(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: Call, workspace: str) -> HttpResponse:
-        """Nothing of it starts until it is unlocked; what holds slots goes on."""
-        require(call.identity, "lock_workspace", None)
+        """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have had a claim yet."""
+        view = workspace_to_change(call.identity, workspace)
+        pool = pool_in(call.identity, workspace)
+        if view is None and pool is not None:
+            require(call.identity, "lock_workspace", pool)
+        elif view is not None:
+            require_on_workspace(call.identity, "lock_workspace", view)
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
         body.check()
-        services.lock_workspace(name=workspace, reason=reason)
-        return answer(show_workspace(get_workspace(workspace)))
+        if view is not None:
+            found = view.id
+        else:
+            assert pool is not None
+            found = services.add_workspace(pool_id=pool.pk, name=workspace.partition("/")[2])
+        services.lock_workspace(workspace_id=found, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(found)))
 
 
 class WorkspaceUnlock(LeanEndpoint):
@@ -62,12 +92,13 @@ class WorkspaceUnlock(LeanEndpoint):
     )
     def post(self, call: Call, workspace: str) -> HttpResponse:
         """What waited for it stands in line again."""
-        require(call.identity, "lock_workspace", None)
+        view = existing(call, workspace)
+        require_on_workspace(call.identity, "lock_workspace", view)
         body = Body(call, "reason")
         reason = body.text("reason")
         body.check()
-        services.unlock_workspace(name=workspace, reason=reason)
-        return answer(show_workspace(get_workspace(workspace)))
+        services.unlock_workspace(workspace_id=view.id, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
 
 
 class WorkspaceSettle(LeanEndpoint):
@@ -80,32 +111,82 @@ class WorkspaceSettle(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: Call, workspace: str) -> HttpResponse:
-        """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver."""
-        if not call.identity.may("decide", None):
-            require(call.identity, "settle", None)
+        """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver
+        in the workspace's pool."""
+        view = existing(call, workspace)
+        require_settle(call.identity, view)
         body = Body(call, "what", "reason", "claim", required=("what", "reason"))
         what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
         claim = body.number("claim") if "claim" in body.given else None
         body.check()
-        services.settle_lost_apply(workspace=workspace, what=what, reason=reason, claim=claim)
-        return answer(show_workspace(get_workspace(workspace)))
+        services.settle_lost_apply(workspace_id=view.id, what=what, reason=reason, claim=claim)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
 
 
 class WorkspaceRuns(LeanEndpoint):
     @describe("What ran in it", {200: decided.WorkspaceHistory}, query=PAGES, name="list_workspace_runs", tag=TAG)
     def get(self, call: Call, workspace: str) -> HttpResponse:
-        """Runs of its claims, the newest claim first; `limit` counts claims."""
-        require(call.identity, "read", None)
+        """Runs of its claims as far as you see their pools, the newest claim first; `limit` counts claims."""
+        view = workspace_at(call.identity, workspace)
         limit, before = read_page(call)
-        get_workspace(workspace)
-        runs, last = list_runs_in(workspace, before=before, limit=limit)
-        return answer(page_of(call, runs, last))
+        runs, last = list_runs_in(view.id, before=before, limit=limit)
+        return answer(page_of(call, [run for run in runs if call.identity.may("read", run.pop("pool_id"))], last))
 
 
-def show_workspace(view: WorkspaceView, states: Sequence[RescuedView] | None = None) -> dict[str, Any]:
+class WorkspaceShares(LeanEndpoint):
+    @describe(
+        "Let another pool use it",
+        {200: shapes.WorkspaceAnswer},
+        body=shapes.as_json(shapes.SHARE_BODY),
+        problems=(409,),
+        name="share_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """Claims of that pool that name this workspace use this one. It takes the role operator in both pools."""
+        view = existing(call, workspace)
+        require_on_workspace(call.identity, "share_workspace", view)
+        body = Body(call, "pool", "reason", required=("pool", "reason"))
+        name, reason = body.text("pool", 63), body.text("reason")
+        body.check()
+        pool = pool_to_share(call.identity, view, name)
+        services.share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+class WorkspaceShare(LeanEndpoint):
+    @describe("End another pool's use", {200: shapes.WorkspaceAnswer}, query=[NEEDED_REASON], name="unshare_workspace", tag=TAG)
+    def delete(self, call: Call, workspace: str, pool_name: str) -> HttpResponse:
+        """Its claims there go on to their end; new ones get a workspace of their own pool. It takes the role operator in either pool."""
+        view = existing(call, workspace)
+        pool_id = pool_to_unshare(call.identity, view, pool_name)
+        services.unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=read_text(call, "reason"))
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+def existing(call: Call, path: str) -> WorkspaceView:
+    view = workspace_to_change(call.identity, path)
+    if view is None:
+        raise no_such_workspace(path)
+    return view
+
+
+def show_workspace(identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None) -> dict[str, Any]:
     states = list_rescued_in([view.id])[view.id] if states is None else states
     return {
         "name": view.name,
+        "pool": view.pool,
+        "shared_with": [
+            {
+                "pool": share.pool,
+                "is_allowed": share.is_allowed,
+                "allowed_at": share.allowed_at,
+                "allowed_by": share.allowed_by,
+                "reason": share.reason,
+            }
+            for share in view.shares
+            if identity.may("read", share.pool_id)
+        ],
         "is_locked": view.locked_at is not None,
         "locked_at": view.locked_at,
         "locked_by": view.locked_by,
@@ -114,5 +195,5 @@ def show_workspace(view: WorkspaceView, states: Sequence[RescuedView] | None = N
         "live": view.live,
         "blocked": view.blocked,
         "lost_claim": view.lost_claim,
-        "rescued_states": [state.as_dict() for state in states],
+        "rescued_states": [state.as_dict() for state in states if identity.may("read", state.pool_id)],
     }

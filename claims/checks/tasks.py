@@ -14,7 +14,7 @@ from project.kernel.hints import hint
 from project.kernel.sql import run
 
 WAITING_IN_LOCKED = """
-SELECT w.name, w.locked_by, w.lock_reason, array_agg(c.id ORDER BY c.id) AS claims
+SELECT w.id, w.name, w.locked_by, w.lock_reason, array_agg(c.id ORDER BY c.id) AS claims
 FROM claims_workspace w JOIN claims_claim c ON c.workspace_id = w.id AND c.state = 'waiting'
 WHERE w.locked_at IS NOT NULL GROUP BY w.id ORDER BY w.name LIMIT 1000"""
 
@@ -45,7 +45,7 @@ def find_waiting_in_locked() -> Iterator[Finding]:
     for row in run(WAITING_IN_LOCKED, prepare=False):
         detail = f"is locked by {row.locked_by} ({row.lock_reason}); still in line: claim {', '.join(map(str, row.claims[:20]))}"
         yield Finding(
-            f"workspace {row.name}", detail, "--repair takes them out of their lines until it is unlocked.", partial(_block, row.name)
+            f"workspace {row.name}", detail, "--repair takes them out of their lines until it is unlocked.", partial(_block, row.id)
         )
     for row in run(SERIAL_TWICE, prepare=False):
         detail = f"serial claims {', '.join(map(str, row.claims))} are under way together"
@@ -73,12 +73,12 @@ def find_sets_too_large() -> Iterator[Finding]:
         yield Finding(f"claim set {row.name}", detail, "See that `finalize` runs; or cancel the newest.")
 
 
-def _block(name: str) -> None:
+def _block(workspace: int) -> None:
     with transaction.atomic():
-        row = CLAIMS.one("lock_workspace_row", name=name)
+        row = CLAIMS.one("lock_workspace_row", workspace=workspace)
         if row is None or not row.is_locked:
             return
-        values = {"workspace": row.id, "actor": current_actor(), "reason": f"{REASON}: workspace {name} is locked"}
+        values = {"workspace": row.id, "actor": current_actor(), "reason": f"{REASON}: workspace {row.name} is locked"}
         while len(CLAIMS.rows("block_waiting", CHUNK, **values)) == CHUNK:
             pass
         hint("claims", "events")

@@ -163,7 +163,7 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     now, visible = timezone.now(), identity.visible_pools()
     lines, more = list_lines(Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester), limit=4 * LINES)
     behind = (
-        Claim.objects.filter(workspace__name=claim.workspace, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+        Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
         .exclude(pk=claim.id)
         .order_by("rank", "id")[:5]
         if claim.workspace

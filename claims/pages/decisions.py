@@ -8,11 +8,11 @@ from django.http import HttpResponse
 from django.shortcuts import render
 
 from claims.answers import ClaimView
-from claims.models import Workspace
+from claims.api.workspace_rules import require_settle
 from claims.pages.questions import MOST, SHOWN, affected, claim_for, places
 from claims.pages.rescued import rescued_facts
 from claims.pages.tasks import PENDING, must_read, what_happens, why_not_approve
-from claims.pages.workspaces import claims_of
+from claims.pages.workspaces import claims_of, existing_workspace
 from claims.runs.plans import PlanView, view_plan
 from claims.selectors import view_claims
 from claims.services.deciding import (
@@ -26,7 +26,7 @@ from claims.services.deciding import (
     settle_lost_apply,
 )
 from claims.services.draining import drains_of
-from pools.access import Identity, refusal
+from pools.access import Identity
 from pools.durations import parse_duration
 from pools.models import Pool
 from pools.pages import frame, signed_in
@@ -381,12 +381,11 @@ def extend_many(request: Any) -> HttpResponse:
 
 @signed_in
 def settle(request: Any, name: str) -> HttpResponse:
-    row = Workspace.objects.filter(name=name).first()
-    lost = view_claims([row.lost_claim_id])[0:1] if row and row.lost_claim_id else []
-    pool_id = lost[0].pool_id if lost else None
-    if not (request.identity.may("claim_any", pool_id) or request.identity.may("decide", pool_id)):
-        raise refusal(request.identity, "operator", pool_id, lost[0].pool or "" if lost else "")
-    blocked = claims_of(request.identity, name, states=("blocked",))
+    view = existing_workspace(request.identity, name)
+    require_settle(request.identity, view)
+    name = view.name
+    lost = view_claims([view.lost_claim])[0:1] if view.lost_claim else []
+    blocked = claims_of(request.identity, view.id, states=("blocked",))
     question = Question(
         title=f"What happened to {name}?",
         verb="Record it and unlock",
@@ -399,13 +398,13 @@ def settle(request: Any, name: str) -> HttpResponse:
         fields=[Field("what", "What happened", "select", "", options=[("", "Choose…"), *ANSWERS], is_needed=True)],
         reason_hint="How you know: kept in the event log",
         nothing="" if lost else "No apply of it was lost.",
-        facts=[("Waiting behind it", words.plural(len(blocked), "claim")), *(rescued_facts(row.pk) if row else [])],
+        facts=[("Waiting behind it", words.plural(len(blocked), "claim")), *rescued_facts(view.id)],
     )
 
     def perform(given: Given) -> Done:
         asked = request.GET.get("claim", "")
         meant = int(asked) if asked.isdecimal() and len(asked) < 19 else lost[0].id
-        settle_lost_apply(workspace=name, what=given.values["what"], reason=given.reason, claim=meant)
+        settle_lost_apply(workspace_id=view.id, what=given.values["what"], reason=given.reason, claim=meant)
         return Done(f"{name} is unlocked; what happened is recorded.")
 
     return ask(request, question, perform, frame(request, "claims"))

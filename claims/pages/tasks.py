@@ -123,7 +123,7 @@ def behind(identity: Identity, claim: ClaimView) -> list[int]:
     if not claim.workspace:
         return []
     visible = identity.visible_pools()
-    found = Claim.objects.filter(workspace__name=claim.workspace, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+    found = Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
     return list(found.exclude(pk=claim.id).order_by("rank", "id").values_list("pk", flat=True)[:5])
 
 

@@ -19,13 +19,15 @@ from claims.services.deciding import (
 from claims.services.deleting import delete_pool, finish_deleting
 from claims.services.losing import lose_claim
 from claims.services.releasing import release_claim, release_claims
+from claims.services.sharing import share_workspace, unshare_workspace
 from claims.services.steering import acknowledge_claim, keep_claim, prioritise_claim, resize_claim
 from claims.services.tasks import confirm_stopped, lose_runs, start_run, take_result
-from claims.services.workspaces import free_workspace, lock_workspace, unlock_workspace
+from claims.services.workspaces import add_workspace, free_workspace, lock_workspace, unlock_workspace
 
 __all__ = [
     "Asked",
     "acknowledge_claim",
+    "add_workspace",
     "approve_plan",
     "ask_at_once",
     "cancel_claim",
@@ -52,7 +54,9 @@ __all__ = [
     "release_claims",
     "resize_claim",
     "settle_lost_apply",
+    "share_workspace",
     "start_run",
     "take_result",
     "unlock_workspace",
+    "unshare_workspace",
 ]

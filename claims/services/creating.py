@@ -143,12 +143,13 @@ def columns(request: ClaimRequest, route: Route, place: Place = NO_PLACE) -> dic
     }
 
 
-def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str) -> ClaimView:
+def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str, place: Place = NO_PLACE) -> ClaimView:
     """The answer to a simple one, from the row of the statement that made it: nothing is read again."""
     claim = ClaimView(
         id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size, state=row.state,
         generation=row.generation, created_at=row.created_at, owner=request.owner, requested_by=request.requested_by,
-        priority=request.priority, key=request.key, workspace=request.workspace or None, task=request.task,
+        priority=request.priority, key=request.key, workspace=request.workspace or None, workspace_pool=place.owner or None,
+        workspace_id=place.workspace, task=request.task,
         pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape, total=route.total, rank=request.rank,
         step="plan" if request.task else "", is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
@@ -203,14 +204,14 @@ def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE,
     tell_made([pool], any_bound=row.state == "bound", any_waiting=row.state == "waiting")
     if row.state == "blocked":
         hint("claims", "events")
-    return claim_made(request, route, row, values["spec"])
+    return claim_made(request, route, row, values["spec"], place)
 
 
 def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | None) -> ClaimView | None:
     with transaction.atomic():
         if not _are_current(route) or LINES.one("hold_line", line=route.shape, digest=route.digest) is None:
             return None
-        place = enter_workspace(request)
+        place = enter_workspace(request, route)
         if route.is_simple and route.is_whole:
             claim = _create_simple(request, route, place)
             if claim is not None:
@@ -227,7 +228,7 @@ def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | Non
             tell_made(pools, any_bound=False, any_waiting=True)
         else:
             hint("claims", "events")
-        return claim_made(request, route, row, request.spec(pools[0].spec.lease if route.pools[0] else NO_LEASE))
+        return claim_made(request, route, row, request.spec(pools[0].spec.lease if route.pools[0] else NO_LEASE), place)
 
 
 def _are_current(route: Route) -> bool:
@@ -247,7 +248,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
             route = find_route(request, fresh=True)
             if not _are_current(route):
                 raise Unavailable("The pool changes at this moment.", way_out="Send the same call again.")
-            place = enter_workspace(request)
+            place = enter_workspace(request, route)
             if place.state != "waiting":
                 raise Conflict(f"Workspace {request.workspace} is busy: {place.reason}.", code="workspace_busy", way_out="Claim it later.")
             row = CLAIMS.one("create", size=1, **columns(request, route, place))

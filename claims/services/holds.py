@@ -96,7 +96,7 @@ def lock_after_lost_apply(held: Held, words: str) -> None:
     while len(CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)) == CHUNK:
         pass
     if not workspace.is_locked:
-        record("lock", reason=why, data={"workspace": workspace.name})
+        record("lock", pool_id=workspace.pool_id, reason=why, data={"workspace": workspace.name})
     hint("claims")
 
 

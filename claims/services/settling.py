@@ -8,10 +8,10 @@ from django.db import transaction
 from claims.runs.files import delete_file
 from claims.services.holds import DECISIONS
 from claims.services.rescued import settle_states
-from claims.services.workspaces import free_workspace
+from claims.services.workspaces import free_workspace, lock_workspace_row
 from claims.statements import CLAIMS, repeat
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.events import record
 from project.kernel.hints import hint
 from project.kernel.requiring import require_reason
@@ -23,25 +23,23 @@ SETTLED = {
 }
 
 
-def settle_lost_apply(*, workspace: str, what: str, reason: str, claim: int | None = None) -> int:
+def settle_lost_apply(*, workspace_id: int, what: str, reason: str, claim: int | None = None) -> int:
     """What became of the apply that was lost. The workspace is open again. Answers which claim it was. `claim`: the one that was looked
     at; by now another one may be lost, and of that nobody has said anything."""
     if what not in SETTLED:
         raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
     note = require_reason(reason)
-    workspace_id, settled, files = repeat(partial(_settle, workspace, what, note, claim))
+    settled, files = repeat(partial(_settle, workspace_id, what, note, claim))
     for file in files:
         delete_file(file)
     free_workspace(workspace_id)
     return settled
 
 
-def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, int, list[str]]:
+def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple[int, list[str]]:
     with transaction.atomic():
-        row = CLAIMS.one("lock_workspace_row", name=name)
-        if row is None:
-            raise NotFound(f"There is no workspace {name}.", way_out="Look at the list of workspaces.")
-        claim = row.lost_claim_id
+        row = lock_workspace_row(workspace_id)
+        name, claim = row.name, row.lost_claim_id
         if claim is None:
             way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
             raise Conflict(f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out)
@@ -53,7 +51,7 @@ def _settle(name: str, what: str, note: str, meant: int | None) -> tuple[int, in
         files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
         CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}
-        record("settle", claim_id=claim, before="locked", after="open", reason=note, data=data)
-        record("unlock", reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
+        record("settle", pool_id=row.pool_id, claim_id=claim, before="locked", after="open", reason=note, data=data)
+        record("unlock", pool_id=row.pool_id, reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
         hint("claims", "events")
-        return int(row.id), int(claim), files
+        return int(claim), files

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace, WorkspaceShare
 from claims.requests import ClaimRequest
 from claims.services import create_claim, create_claims
 from pools.grants import give_grant
@@ -44,7 +44,8 @@ def fill(n: int) -> None:
     give_grant(role="viewer", user=user, pool=pool)
     group, _ = Group.objects.get_or_create(name="people")
     give_grant(role="operator", group=group, pool=pool)
-    Workspace.objects.create(name=f"prod-{n}", locked_at=AT, locked_by="ana", lock_reason="lost apply")
+    workspace = Workspace.objects.create(pool=pool, name=f"prod-{n}", locked_at=AT, locked_by="ana", lock_reason="lost apply")
+    WorkspaceShare.objects.create(workspace=workspace, pool=pool)
     ClaimSet.objects.create(name=f"web-{n}", shape=claim.shape, replicas=2)
     plan = Plan.objects.create(claim=claim, generation=claim.generation, digest=b"\x00\x01", summary={"add": 1})
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)

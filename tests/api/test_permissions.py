@@ -46,6 +46,7 @@ class Row:
     headers: Callable[[World], dict[str, str]] = field(default=lambda world: {})
     path: Callable[[World], str] | None = None
     also: frozenset[str] = frozenset()  # further roles that may
+    hides: bool = False  # without the role viewer it answers 404
 
 
 def if_match(world: World) -> dict[str, str]:
@@ -164,14 +165,20 @@ ROWS = {
     "GET claims/<id:claim_id>/plan/file/": Row(APPROVER, path=on_pending("plan/file")),
     "GET approvals/": Row(ANYBODY),
     "POST approvals/bulk/": Row(ANYBODY, lambda world: {"decisions": [DIGEST | {"claim": world.pending, "approve": True}]}),
-    "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, EVERYWHERE, also=frozenset({APPROVER})),
-    "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER, where=EVERYWHERE),
+    "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, also=frozenset({APPROVER}), hides=True),
+    "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER, hides=True),
     "POST sources/": Row(SOMEWHERE),
     "GET events/": Row(ANYBODY),
-    "GET workspaces/": Row(VIEWER, where=EVERYWHERE),
-    "GET workspaces/<workspace:workspace>/": Row(VIEWER, where=EVERYWHERE),
-    "POST workspaces/<workspace:workspace>/lock/": Row(OPERATOR, {"reason": "again"}, EVERYWHERE),
-    "POST workspaces/<workspace:workspace>/unlock/": Row(OPERATOR, {}, EVERYWHERE),
+    "GET workspaces/": Row(ANYBODY),
+    "GET workspaces/<workspace:workspace>/": Row(VIEWER, hides=True),
+    "POST workspaces/<workspace:workspace>/pools/": Row(
+        "operator of both", WHY | {"pool": "two"}, path=lambda world: "workspaces/one/team/net/pools/"
+    ),
+    "DELETE workspaces/<workspace:workspace>/pools/<name:pool_name>/": Row(
+        "operator of either", path=lambda world: "workspaces/one/shared/pools/two/?reason=test"
+    ),
+    "POST workspaces/<workspace:workspace>/lock/": Row(OPERATOR, {"reason": "again"}, hides=True),
+    "POST workspaces/<workspace:workspace>/unlock/": Row(OPERATOR, {}, hides=True),
 }
 
 
@@ -263,12 +270,18 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
         expected = (200, 204) if role == "superuser" or (role == ADMIN and where == "everywhere") else (404,)
         assert answer.status in expected, case
         return
+    if row.role in ("operator of both", "operator of either"):
+        may = (role == "superuser" or role in MAY[OPERATOR]) and (where == "everywhere" or row.role == "operator of either")
+        assert answer.status in ((200, 409) if may else (403, 404)), case
+        return
     reaches = where == "everywhere" or (where == "here" and row.where == "here")
     if role == "superuser":
         # An admin of everything; that alone decides on nothing.
         reaches, role = True, ADMIN
     if reaches and role in MAY[row.role] | row.also:
         assert answer.status < 400 or answer.status == 409, case
+    elif row.hides and (not role or where == "elsewhere"):
+        assert answer.status == 404, case
     else:
         assert answer.status == 403, case
         assert answer.body["role"] == row.role, case
@@ -284,11 +297,13 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
         User.objects.filter(pk=user.pk).update(is_superuser=True)
         give_grant(role=APPROVER, user=user)
         for endpoint, row in ROWS.items():
-            if row.role in (ANYBODY, "owner", AGENT, SOMEWHERE):
+            if row.role in (ANYBODY, "owner", AGENT, SOMEWHERE) or "operator of" in row.role:
                 continue
             answer = call(world, endpoint, caller)
             if name == "roles" and row.role == VIEWER:
                 assert answer.status in (200, 409), (endpoint, name, answer.body)  # the pool is not scaled
+            elif row.hides and name == "pools":
+                assert answer.status == 404, (endpoint, name, answer.body)
             else:
                 assert answer.status == 403, (endpoint, name, answer.body)
                 assert "limited" in answer.body["detail"], (endpoint, name, answer.body)

@@ -100,7 +100,7 @@ def somebody(world: World, one_connection: None) -> None:
     AGENT_IDS.update(claim_id=claim.id, generation=claim.generation)
     IDS.update(
         claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token, grant_id=world.grant, pool_name="one",
-        workspace="team/net", secret_name="PASSWORD", generation=world.generation,
+        workspace="one/team/net", secret_name="PASSWORD", generation=world.generation,
     )  # fmt: skip
 
 

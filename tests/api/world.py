@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from claims.models import Plan, RescuedState, Run
 from claims.requests import ClaimRequest
 from claims.runs.files import save_file
-from claims.services import create_claim, lock_workspace
+from claims.services import add_workspace, create_claim, lock_workspace, share_workspace
 from claims.services.releasing import Ending, give_back
 from pools.grants import give_grant
 from pools.models import Pool
@@ -37,7 +37,7 @@ class World:
         for name, value in (
             ("<name:pool_name>", self.pool.name), ("<id:claim_id>", self.claim), ("<id:member_id>", self.member),
             ("<id:slot_id>", self.slot), ("<id:token_id>", self.token), ("<id:grant_id>", self.grant),
-            ("<workspace:workspace>", "team/net"), ("<variable:secret_name>", "PASSWORD"), ("<id:generation>", self.generation),
+            ("<workspace:workspace>", "one/team/net"), ("<variable:secret_name>", "PASSWORD"), ("<id:generation>", self.generation),
         ):  # fmt: skip
             route = route.replace(name, str(value))
         assert "<" not in route, f"the world has nothing for {route}"
@@ -58,7 +58,8 @@ def build() -> World:
     RescuedState.objects.create(
         claim_id=held.id, generation=held.generation, pool_id=pool.pk, member_id=held.slots[0].member_id, member="a", file=file
     )
-    lock_workspace(name="team/net", reason="a test")
+    lock_workspace(workspace_id=add_workspace(pool_id=pool.pk, name="team/net"), reason="a test")
+    share_workspace(workspace_id=add_workspace(pool_id=pool.pk, name="shared"), pool_id=other.pk, reason="a test")
     return World(
         pool=pool,
         other=other,

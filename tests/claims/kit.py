@@ -6,9 +6,10 @@ from django.db import connection
 
 from claims.allocation import allocate
 from claims.answers import ClaimView
+from claims.models import Workspace
 from claims.requests import ClaimRequest, parse_claim
 from claims.selectors import view_claim
-from claims.services import create_claim, release_claim
+from claims.services import add_workspace, create_claim, release_claim
 from pools.models import Member, Pool
 from pools.services import create_pool
 from project.kernel.models import Event
@@ -87,6 +88,13 @@ def elapse(claim: ClaimView, seconds: float) -> None:
 
 def held() -> int:
     return Slot.objects.filter(state="held").count()
+
+
+def ws(name: str, pool: str | None = None) -> int:
+    """The workspace of this name; `pool`: of that pool, made if it is not there."""
+    if pool is not None:
+        return add_workspace(pool_id=Pool.objects.exclude(state="gone").get(name=pool).pk, name=name)
+    return Workspace.objects.get(name=name).pk
 
 
 def is_sound() -> bool:

@@ -10,7 +10,7 @@ from claims.selectors import ClaimFilter, count_claims, count_queues, explain, l
 from claims.services import create_claims, lock_workspace
 from project.kernel.errors import NotFound
 from slots.services import cordon_member, pause_pool, take_offline
-from tests.claims.kit import again, age, ask, elapse, let_go, make_pool, member, serve, sql, wish
+from tests.claims.kit import again, age, ask, elapse, let_go, make_pool, member, serve, sql, wish, ws
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -115,7 +115,7 @@ def test_those_who_are_blocked_come_last_and_have_no_place() -> None:
     running = ask("tf", task="plan_and_apply", workspace="net")
     blocked = ask("tf", task="plan_and_apply", workspace="net")
     waiting = ask("tf", kind="plan")
-    lock_workspace(name="dns", reason="audit")
+    lock_workspace(workspace_id=ws("dns", "tf"), reason="audit")
     locked = ask("tf", task="plan", workspace="dns")
     queue = queue_of_pool("tf")
     assert [(claim.id, claim.wait.code, claim.wait.place) for claim in queue if claim.wait] == [

@@ -7,7 +7,7 @@ from claims.finalization import free_workspaces, look_at_due_claims
 from claims.selectors import get_workspace, list_workspaces
 from claims.services import cancel_claim, force_release, lock_workspace, prioritise_claim, unlock_workspace
 from project.kernel.errors import Conflict, Invalid, NotFound
-from tests.claims.kit import again, ask, is_sound, let_go, make_pool, serve, sql, verbs
+from tests.claims.kit import again, ask, is_sound, let_go, make_pool, serve, sql, verbs, ws
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -55,7 +55,7 @@ def test_a_serial_claim_that_waits_counts_too() -> None:
     assert waiting.state == "waiting"
     assert apply().state == "blocked"
     cancel_claim(claim_id=waiting.id)
-    assert get_workspace("net").blocked == 0
+    assert get_workspace(ws("net")).blocked == 0
 
 
 def test_a_locked_workspace_blocks_everything_of_it() -> None:
@@ -65,7 +65,7 @@ def test_a_locked_workspace_blocks_everything_of_it() -> None:
     held_plans = [plan("w9") for _ in range(6)]
     waiting = plan()
     assert waiting.state == "waiting"
-    lock_workspace(name="net", reason="state is broken")
+    lock_workspace(workspace_id=ws("net"), reason="state is broken")
     assert again(running).state == "bound", "what holds slots goes on"
     assert again(waiting).state == "blocked"
     created = plan()
@@ -75,32 +75,33 @@ def test_a_locked_workspace_blocks_everything_of_it() -> None:
     for claim in held_plans:
         let_go(claim)
     assert serve() == 0
-    unlock_workspace(name="net", reason="repaired")
+    unlock_workspace(workspace_id=ws("net"), reason="repaired")
     assert serve() == 2
     assert [again(claim).state for claim in (waiting, created)] == ["bound", "bound"]
     assert is_sound()
 
 
 def test_locks_are_said_with_a_reason_and_once() -> None:
+    net = ws("net", "tf")
     with pytest.raises(Invalid):
-        lock_workspace(name="net", reason="")
-    lock_workspace(name="net", reason="audit")
+        lock_workspace(workspace_id=net, reason="")
+    lock_workspace(workspace_id=ws("net"), reason="audit")
     with pytest.raises(Conflict, match="audit"):
-        lock_workspace(name="net", reason="again")
+        lock_workspace(workspace_id=ws("net"), reason="again")
     assert [(w.name, w.lock_reason) for w in list_workspaces()] == [("net", "audit")]
-    unlock_workspace(name="net")
+    unlock_workspace(workspace_id=ws("net"))
     with pytest.raises(Conflict):
-        unlock_workspace(name="net")
+        unlock_workspace(workspace_id=ws("net"))
     with pytest.raises(NotFound):
-        unlock_workspace(name="nowhere")
+        unlock_workspace(workspace_id=net + 1)
 
 
 def test_the_serial_ones_stay_behind_a_lock_when_the_one_before_ends() -> None:
     first, second = apply(), apply()
-    lock_workspace(name="net", reason="audit")
+    lock_workspace(workspace_id=ws("net"), reason="audit")
     let_go(first)
     assert again(second).state == "blocked"
-    unlock_workspace(name="net")
+    unlock_workspace(workspace_id=ws("net"))
     assert again(second).state == "waiting"
 
 

@@ -21,9 +21,9 @@ from project.kernel.errors import BerthError
 from project.kernel.models import Event
 from slots.liveness import welcome_member
 from slots.models import Slot
-from tests.claims.kit import again, is_sound, serve, sql, verbs
+from tests.claims.kit import again, is_sound, serve, sql, verbs, ws
 
-__all__ = ["again", "is_sound", "serve", "sql", "verbs"]
+__all__ = ["again", "is_sound", "serve", "sql", "verbs", "ws"]
 
 ANA, BEN, EVE = "ana", "ben", "eve"
 BOOT = "boot-1"

@@ -30,6 +30,7 @@ from tests.deciding.kit import (
     states,
     task,
     tell,
+    ws,
     yes,
 )
 
@@ -178,13 +179,13 @@ def test_bound_to_the_plan_that_was_seen() -> None:
 def test_nothing_of_a_locked_workspace_starts() -> None:
     agents(members=1)
     claim = planned()
-    lock_workspace(name="net", reason="a look at the state")
+    lock_workspace(workspace_id=ws("net"), reason="a look at the state")
     with pytest.raises(Conflict) as refused:
         yes(claim)
     assert refused.value.code == "workspace_locked"
     assert "a look at the state" in refused.value.detail
     assert approvals(claim) == []
-    unlock_workspace(name="net")
+    unlock_workspace(workspace_id=ws("net"))
     assert yes(claim).state == "bound"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from claims.answers import ClaimView
 from claims.finalization import look_at_due_claims, lose_claims
-from claims.services import cancel_claim, delete_pool, force_release, lock_workspace, settle_lost_apply, unlock_workspace
+from claims.services import cancel_claim, delete_pool, force_release, lock_workspace, settle_lost_apply, share_workspace, unlock_workspace
 from claims.services.tasks import lose_runs
 from project.kernel.errors import Conflict
 from slots.services import lose_member
@@ -30,6 +30,7 @@ from tests.deciding.kit import (
     task,
     tell,
     workspace,
+    ws,
     yes,
 )
 
@@ -65,8 +66,9 @@ WAYS: dict[str, tuple[Callable[[ClaimView], Any], str, str, str]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_its_workspace_is_locked_with_its_end(way: str) -> None:
     agents()
-    agents("other")
+    other = agents("other")
     claim = applying()
+    share_workspace(workspace_id=ws("net"), pool_id=other.pk, reason="one network")
     after = task("other")
     act, outcome, run_outcome, words = WAYS[way]
     act(claim)
@@ -133,14 +135,14 @@ def test_an_old_dialog_answers_for_no_other_apply() -> None:
     agents()
     first, second = applying(), task()
     lose_its_member(first)
-    settle_lost_apply(workspace="net", what="applied", reason="x", claim=first.id)
+    settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=first.id)
     serve()
     tell(begin(second), result())
     yes(second)
     lose_its_member(begin(second))
-    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="x", claim=first.id)) == "other_apply"
+    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=first.id)) == "other_apply"
     assert workspace().lost_claim_id == second.id
-    assert settle_lost_apply(workspace="net", what="applied", reason="x", claim=second.id) == second.id
+    assert settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=second.id) == second.id
 
 
 def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_began() -> None:
@@ -157,16 +159,16 @@ def test_a_person_says_what_became_of_it() -> None:
     claim, after = applying(), task()
     lose_its_member(claim)
     with pytest.raises(Conflict) as refused:
-        unlock_workspace(name="net", reason="x")
+        unlock_workspace(workspace_id=ws("net"), reason="x")
     assert (refused.value.code, refused.value.data["claim"]) == ("lost_apply", claim.id)
-    assert code_of(lambda: settle_lost_apply(workspace="net", what="perhaps", reason="x")) == "invalid"
-    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="")) == "invalid"
-    assert code_of(lambda: settle_lost_apply(workspace="nowhere", what="applied", reason="x")) == "not_found"
-    assert settle_lost_apply(workspace="net", what="applied", reason="I looked") == claim.id
+    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="perhaps", reason="x")) == "invalid"
+    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="")) == "invalid"
+    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net") + 1, what="applied", reason="x")) == "not_found"
+    assert settle_lost_apply(workspace_id=ws("net"), what="applied", reason="I looked") == claim.id
     assert (workspace().locked_at, workspace().lost_claim_id) == (None, None)
     assert run_of(claim).facts["settled"]["what"] == "applied"
     assert (events("settle")[0].claim_id, events("settle")[0].reason) == (claim.id, "I looked")
-    assert code_of(lambda: settle_lost_apply(workspace="net", what="applied", reason="x")) == "nothing_lost"
+    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x")) == "nothing_lost"
     serve()
     assert again(after).state == "bound", "the next of the workspace goes on"
 
@@ -174,11 +176,11 @@ def test_a_person_says_what_became_of_it() -> None:
 def test_a_workspace_that_is_locked_already_says_so_after_all() -> None:
     agents()
     claim = applying()
-    lock_workspace(name="net", reason="maintenance")
+    lock_workspace(workspace_id=ws("net"), reason="maintenance")
     lose_its_member(claim)
     found = workspace()
     assert (found.lost_claim_id, found.lock_reason) == (claim.id, "maintenance")
-    assert code_of(lambda: unlock_workspace(name="net")) == "lost_apply"
+    assert code_of(lambda: unlock_workspace(workspace_id=ws("net"))) == "lost_apply"
 
 
 def test_what_its_agent_says_later_is_kept_and_opens_nothing() -> None:

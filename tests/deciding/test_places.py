@@ -36,6 +36,7 @@ from tests.deciding.kit import (
     tell,
     verbs,
     workspace,
+    ws,
     yes,
 )
 
@@ -310,10 +311,10 @@ def test_planned_again_without_a_slot_and_after_its_approval() -> None:
 def test_planned_again_in_a_locked_workspace_it_stands_in_no_line() -> None:
     agents()
     claim = planned()
-    lock_workspace(name="net", reason="x")
+    lock_workspace(workspace_id=ws("net"), reason="x")
     assert plan_again(claim_id=claim.id, reason="x").state == "blocked"
     assert states() == {"idle": 2}
-    unlock_workspace(name="net")
+    unlock_workspace(workspace_id=ws("net"))
     serve()
     assert again(claim).state == "bound"
 
@@ -323,11 +324,11 @@ def test_an_approved_one_in_line_leaves_it_while_its_workspace_is_locked() -> No
     claim = planned()
     task(workspace="busy")
     yes(claim)
-    lock_workspace(name="net", reason="x")
+    lock_workspace(workspace_id=ws("net"), reason="x")
     assert again(claim).state == "blocked"
     plan_again(claim_id=claim.id, reason="x")
     assert (row(claim).step, row(claim).state) == ("plan", "blocked")
-    unlock_workspace(name="net")
+    unlock_workspace(workspace_id=ws("net"))
     assert again(claim).state == "waiting"
     assert workspace().locked_at is None
 

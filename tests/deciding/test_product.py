@@ -12,7 +12,7 @@ from claims.services import cancel_claim, lock_workspace, move_reserved, plan_ag
 from claims.services.deciding import extend_reservation
 from claims.services.tasks import start_run
 from project.kernel.errors import BerthError
-from tests.deciding.kit import BOOT, agents, applying, begin, is_sound, member, no, planned, result, row, task, tell, yes
+from tests.deciding.kit import BOOT, agents, applying, begin, is_sound, member, no, planned, result, row, task, tell, ws, yes
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +25,7 @@ def waiting() -> ClaimView:
 
 def blocked() -> ClaimView:
     claim = task()
-    lock_workspace(name="net", reason="x")
+    lock_workspace(workspace_id=ws("net"), reason="x")
     cancel_claim(claim_id=claim.id)
     return task()
 

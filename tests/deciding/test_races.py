@@ -47,6 +47,7 @@ from tests.deciding.kit import (
     task,
     tell,
     workspace,
+    ws,
     yes,
 )
 from tests.slots.actors import Actor, Gate
@@ -190,7 +191,7 @@ def lose_it(claim: ClaimView) -> bool:
 
 
 def lock(claim: ClaimView) -> str:
-    lock_workspace(name="net", reason="look")
+    lock_workspace(workspace_id=ws("net"), reason="look")
     return "locked"
 
 

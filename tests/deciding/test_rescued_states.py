@@ -25,7 +25,7 @@ from slots.models import UnsavedState
 from slots.policy import STAY, Condition, decide_restart
 from slots.restarting import rebuild_if_empty
 from slots.services import remove_member
-from tests.deciding.kit import again, agents, applying, code_of, events, is_sound, member_of, result, sql, states, tell, workspace
+from tests.deciding.kit import again, agents, applying, code_of, events, is_sound, member_of, result, sql, states, tell, workspace, ws
 from tests.slots.actors import Actor, Gate
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -168,7 +168,7 @@ def test_a_download_is_recorded_and_a_settled_workspace_has_no_state() -> None:
     assert read_state(claim_id=claim.id, generation=claim.generation) == STATE
     assert [(e.claim_id, e.pool_id) for e in events("state_download")] == [(claim.id, claim.pool_id)]
     assert workspace().lost_claim_id == claim.id
-    settle_lost_apply(workspace="net", what="applied", reason="pushed it")
+    settle_lost_apply(workspace_id=ws("net"), what="applied", reason="pushed it")
     assert [view.status for view in list_rescued(claim.id)] == ["settled"]
     assert [name for shelf in list_shelves() for name in list_names(shelf)] == []
     with pytest.raises(NotFound):

@@ -26,7 +26,8 @@ KERNEL = Statements(ROOT / "project" / "kernel" / "statements.sql")
 Connection = psycopg.Connection[Any]
 
 TABLES = """
-    claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape, claims_workspace,
+    claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape,
+    claims_workspaceshare, claims_workspace,
     slots_slot, slots_holdstat, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
     kernel_event, kernel_operation, kernel_budget, kernel_beat"""
 

@@ -20,6 +20,7 @@ from slots.controllers import look_at_pool
 from slots.models import Slot
 from slots.rules import SLOT_SOUND
 from slots.services import cordon_member
+from tests.claims.kit import ws
 from tests.model.doctoring import age, agree, ask, fill, find, is_told, mend, plant, told
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +32,7 @@ def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
     waits = [ask(), ask(size=3), ask("nowhere"), ask(workspace="prod", task="plan_and_apply"), ask(workspace="prod", task="plan_and_apply")]
     resize_claim(claim_id=held[1].id, generation=held[1].generation, size=1)
     release_claim(claim_id=held[0].id, generation=held[0].generation)
-    lock_workspace(name="prod", reason="looking")
+    lock_workspace(workspace_id=ws("prod"), reason="looking")
     cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
     allocate()
     assert len(waits) == 5
@@ -42,7 +43,7 @@ def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
 def test_each_invariant_that_is_no_constraint_has_a_check() -> None:
     """Those without: I3, I5, I7 and I15 are constraints or triggers, which I6 finds missing."""
     there = {c.id.rstrip("abcdefghijklmnopqrstuvwxyz") for c in list_checks()}
-    numbers = (1, 2, 4, 6, *range(8, 15), *range(16, 29), 31, 38, 40, 41)
+    numbers = (1, 2, 4, 6, *range(8, 15), *range(16, 29), 31, 38, 40, 41, 43)
     assert there == {f"I{n}" for n in numbers}
 
 
@@ -157,6 +158,19 @@ def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> N
 
 
 # -- tasks and sets -----------------------------------------------------------------------------------------------------------------------
+def test_i43_a_workspace_without_a_pool_and_an_undecided_use(pool: Pool) -> None:
+    ask(workspace="prod", task="plan")
+    assert told("I43") == []
+    plant("INSERT INTO pools_pool (name, state, lanes, spec) VALUES ('dns', 'active', '{any}', '{}')")
+    both = "SELECT w.id, p.id FROM claims_workspace w, pools_pool p WHERE p.name = 'dns'"
+    plant(f"INSERT INTO claims_workspaceshare (workspace_id, pool_id) {both}")
+    plant("INSERT INTO claims_workspace (name, locked_at) VALUES ('left', now())")
+    assert told("I43") == [
+        ("workspace left", "belongs to no pool, because none of its 0 claims says which; it is locked"),
+        (f"workspace {pool.name}/prod", f"belongs to pool {pool.name}, that of its last apply; claims of pool dns used it, too"),
+    ]
+
+
 def test_i12_waiting_in_a_locked_workspace(pool: Pool) -> None:
     fill()
     claim = ask(workspace="prod", task="plan")

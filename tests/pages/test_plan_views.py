@@ -23,7 +23,7 @@ from project.kernel.actor import acting_as
 from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
 from slots.models import Slot
-from tests.deciding.kit import decider
+from tests.deciding.kit import decider, ws
 from tests.pages.kit import chief, person
 from tests.pages.plankit import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
 from tests.pages.visits import DIALOG, browser_of, get, off, post
@@ -300,16 +300,16 @@ def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_
     assert post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="network").status_code == 204
     behind = task("network")
     assert behind.state == "blocked"
-    page = get(client, "/workspaces/network/")
+    page = get(client, "/workspaces/tf/network/")
     assert "An apply was lost." in page
     assert off(page, "Unlock…") == "Say first what happened to the lost apply."
-    question = get(client, "/workspace/settle/network/", **DIALOG)
+    question = get(client, "/workspace/settle/tf/network/", **DIALOG)
     for answer in ("It was applied", "Nothing of it was applied", "Part of it was applied"):
         assert answer in question
-    assert post(client, "/workspace/settle/network/", reason="looked", what="").status_code == 422
-    assert post(client, "/workspace/settle/network/", reason="looked", what="not_applied").status_code == 204
-    assert get_workspace("network").locked_at is None
-    text = get(client, "/workspaces/network/")
+    assert post(client, "/workspace/settle/tf/network/", reason="looked", what="").status_code == 422
+    assert post(client, "/workspace/settle/tf/network/", reason="looked", what="not_applied").status_code == 204
+    assert get_workspace(ws("network")).locked_at is None
+    text = get(client, "/workspaces/tf/network/")
     assert "An apply was lost." not in text
 
 
@@ -332,7 +332,7 @@ def test_what_an_approver_may_settle_a_viewer_may_not() -> None:
     force_release(claim_id=waiting.id, reason="gone")
     for name, role, status in (("vera", "viewer", 403), ("lind", "approver", 204)):
         client = browser_of(person(name, role))
-        answer = client.post("/workspace/settle/network/", {"reason": "x", "what": "applied"}, headers={})
+        answer = client.post("/workspace/settle/tf/network/", {"reason": "x", "what": "applied"}, headers={})
         assert answer.status_code == (302 if status == 204 else status)
 
 
@@ -343,12 +343,12 @@ def test_a_workspace_shows_its_history_to_who_may_see_it() -> None:
     begin(done)
     finish(done, "no_changes")
     client = browser_of(chief())
-    assert f"/claims/{done.id}/" in get(client, "/workspaces/net/core/")
+    assert f"/claims/{done.id}/" in get(client, "/workspaces/tf/net/core/")
     outsider = browser_of(person("vera", "viewer", pool=other))
-    get(outsider, "/workspaces/net/core/", 404)
+    get(outsider, "/workspaces/tf/net/core/", 404)
     assert "net/core" not in get(outsider, "/workspaces/")
-    assert post(outsider, "/workspace/lock/net/core/", reason="x").status_code in (200, 403)
-    assert get_workspace("net/core").locked_at is None
+    assert outsider.post("/workspace/lock/tf/net/core/", {"reason": "x"}).status_code == 404
+    assert get_workspace(ws("net/core")).locked_at is None
 
 
 def test_pieces_of_a_plan_are_for_who_may_see_the_claim() -> None:
@@ -379,7 +379,7 @@ def test_what_an_agent_names_is_text_wherever_it_stands() -> None:
     evil = "<script>alert(1)</script>"
     waiting = planned("a", plan={"resource_changes": [resource(f"x.{evil}", "create", after={evil: evil})]}, facts={"commit": evil})
     client = browser_of(chief())
-    for path in (f"/claims/{waiting.id}/", "/approvals/", f"/approvals/{waiting.id}/", "/workspaces/a/"):
+    for path in (f"/claims/{waiting.id}/", "/approvals/", f"/approvals/{waiting.id}/", "/workspaces/tf/a/"):
         assert evil not in get(client, path), path
     assert "&lt;script&gt;alert(1)" in get(client, f"/claims/{waiting.id}/")
 
@@ -406,8 +406,8 @@ def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     for said in ("Failed.", "1 of 2 changes was done; not finished: a.b.", "Part of it may have been applied", "is locked until a person"):
         assert said in text, said
-    assert '<a href="/workspaces/network/">network</a>' in text
-    assert get_workspace("network").locked_at is not None
+    assert '<a href="/workspaces/tf/network/">network</a>' in text
+    assert get_workspace(ws("network")).locked_at is not None
 
 
 def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None:
@@ -416,7 +416,7 @@ def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     assert "failed: a.b." in text
     assert "Part of it may have been applied" not in text and "is locked" not in text
-    assert get_workspace("network").locked_at is None
+    assert get_workspace(ws("network")).locked_at is None
 
 
 def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:

@@ -56,7 +56,8 @@ def test_viewers_who_share_a_key_may_see_the_same(monkeypatch: pytest.MonkeyPatc
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)  # "3 s ago" stays that, however long the test takes
     arguments = {
-        "claim": [str(held.id)], "member": [str(member("env-1").pk), str(member("tf-01").pk)], "workspace": [":net"], "events": [""],
+        "claim": [str(held.id)], "member": [str(member("env-1").pk), str(member("tf-01").pk)], "events": [""],
+        "workspace": [f":{waiting.workspace_id}"],
         "approval": [str(waiting.id)], "pool.scaling.chart": ["env,6"], "claims": ["", "q=state%3Abound"], "claims.chips": [""],
         "scaling.pools": ["all,"],
     }  # fmt: skip
