@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from project.kernel.actor import LONGEST
-from project.kernel.errors import Forbidden
+from project.kernel.errors import Forbidden, NotFound
 from project.kernel.sql import Statements
 
 SQL = Statements(Path(__file__).with_name("access.sql"))
@@ -192,10 +192,17 @@ def read_scope(roles: list[str] | None, pools: list[int] | None, names: dict[str
     )
 
 
-def require(identity: Identity, action: str, pool: PoolRef | None) -> None:
-    """In this pool; None: in all pools. Raises Forbidden, which names the role."""
+def no_such_pool(name: str) -> NotFound:
+    return NotFound(f"There is no pool {name}.", way_out="Look at the list of pools.")
+
+
+def require(identity: Identity, action: str, pool: PoolRef | None, *, hidden: NotFound | None = None) -> None:
+    """In this pool; None: in all pools. Raises Forbidden, which names the role. Without the role viewer the pool and what is in it are not
+    there: then it raises `hidden`, which must say what the caller would read if it did not exist; left out: that there is no such pool."""
     role = ACTIONS[action]
     if role not in identity.roles_in(None if pool is None else pool.id):
+        if pool is not None and not identity.may("read", pool.id):
+            raise hidden or no_such_pool(pool.name)
         raise refusal(identity, role, None if pool is None else pool.id, "" if pool is None else pool.name)
 
 

@@ -133,9 +133,10 @@ class GrantDetail(Endpoint):
     def delete(self, request: Request, grant_id: int) -> Response:
         """It counts from the next request on; sockets that showed more than is allowed now close."""
         grant = Grant.objects.select_related("pool").filter(pk=grant_id).first()
+        missing = NotFound("There is no such grant.", way_out="Look at the list of grants.")
         if grant is None:
-            raise NotFound("There is no such grant.", way_out="Look at the list of grants.")
-        require(self.identity, "grant", grant.pool)
+            raise missing
+        require(self.identity, "grant", grant.pool, hidden=missing)
         withdraw_grant(grant.pk, reason=read_text(request, "reason", 500))
         return Response(status=204)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from pools.access import no_such_pool
 from pools.claimants import list_claimants
 from pools.fields import Faults
 from pools.installation import name_installation
@@ -31,7 +32,7 @@ def list_pools(pool_ids: Iterable[int] | None = None, *, with_gone: bool = False
 def get_pool(name: str) -> Pool:
     pool = Pool.objects.filter(LIVE, name=name).first()
     if pool is None:
-        raise NotFound(f"There is no pool {name}.", way_out="Look at the list of pools.")
+        raise no_such_pool(name)
     return pool
 
 

@@ -36,7 +36,7 @@ from slots import services
 from slots.member_authentication import MemberAuthentication
 from slots.member_tokens import AgentIdentity
 from slots.models import Slot
-from slots.selectors import MemberView, get_member, list_members, view_member, who_held
+from slots.selectors import MemberView, get_member, list_members, no_such_member, view_member, who_held
 
 TAG = "members and slots"
 LARGEST_BATCH = 1000  # members in one call
@@ -76,7 +76,7 @@ class MemberList(Endpoint):
 class MemberEndpoint(Endpoint):
     def find(self, member_id: int, action: str) -> Member:
         member = get_member(member_id)
-        require(self.identity, action, member.pool)
+        require(self.identity, action, member.pool, hidden=no_such_member(member_id))
         return member
 
 
@@ -205,9 +205,10 @@ class SlotHeldBy(Endpoint):
     def get(self, request: Request, slot_id: int) -> Response:
         """By the log of events, as far as it reaches back."""
         slot = Slot.objects.select_related("pool").annotate(now=Now()).filter(pk=slot_id).first()
+        missing = NotFound(f"There is no slot {slot_id}.", way_out="Look at the list of slots.")
         if slot is None:
-            raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the list of slots.")
-        require(self.identity, "read", slot.pool)
+            raise missing
+        require(self.identity, "read", slot.pool, hidden=missing)
         at = read_moment(request, "at") or slot.now  # events are told by the clock of the database
         held = who_held(slot_id, at)
         known = {"claim_id": None, "generation": None, "since": None, "verb": None, "actor": None}

@@ -122,8 +122,12 @@ def list_members(pool_id: int) -> QuerySet[Member]:
 def get_member(member_id: int) -> Member:
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
     if member is None:
-        raise NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+        raise no_such_member(member_id)
     return member
+
+
+def no_such_member(member_id: int) -> NotFound:
+    return NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
 
 
 def view_member(member_id: int) -> MemberView:

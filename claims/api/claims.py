@@ -134,7 +134,7 @@ class ClaimDetail(LeanEndpoint):
         left = read_wait(call)
         states = frozenset(read_choices(call, "until", shapes.CLAIM_STATES) or ("bound",))
         claim = view_claim(claim_id)
-        require_all(call.identity, "read", claim.pool_id, claim.pools)
+        require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
         if left > 0 and claim.state not in states and claim.state != "ended":
             response = answer(show_claim(claim))
             response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]  # see project.kernel.http

@@ -198,7 +198,7 @@ def read_verdict(item: Any, call: Call) -> Verdict | BerthError:
 
 def find_plan(call: Call, claim_id: int) -> PlanView:
     claim = view_claim(claim_id)
-    require_all(call.identity, "read", claim.pool_id, claim.pools)
+    require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
     plan = view_plan(claim_id)
     if plan is None:
         raise NotFound(f"Claim {claim_id} has no plan.", way_out="Wait until it has planned.")

@@ -7,15 +7,18 @@ from typing import Any
 from claims.answers import ClaimView
 from claims.requests import ClaimRequest
 from claims.routes import find_pools
-from pools.access import OPERATOR, Identity, require, require_named
+from pools.access import OPERATOR, VIEWER, Identity, require, require_named
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 from project.kernel.sql import Statements
 
 SQL = Statements(Path(__file__).with_name("statements.sql"))
 
 
-def require_all(identity: Identity, action: str, pool_id: int | None, names: Sequence[str]) -> None:
-    """In each pool of a claim: the first by its id, if it has one (its name may belong to another pool by now), the others by name."""
+def require_all(identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]) -> None:
+    """In each pool of a claim: the first by its id, if it has one (its name may belong to another pool by now), the others by name. A claim
+    of which the caller may not read every pool is not there."""
+    if not may_read(identity, pool_id, names):
+        raise no_such_claim(claim_id)
     if pool_id is None:
         require_named(identity, action, names)
     else:
@@ -23,12 +26,13 @@ def require_all(identity: Identity, action: str, pool_id: int | None, names: Seq
         require_named(identity, action, names[1:])
 
 
+def may_read(identity: Identity, pool_id: int | None, names: Sequence[str]) -> bool:
+    first = identity.roles_in_named(names[0]) if pool_id is None else identity.roles_in(pool_id)
+    return VIEWER in first and all(VIEWER in identity.roles_in_named(name) for name in names[1:])
+
+
 def may_see(identity: Identity, claim: ClaimView) -> bool:
-    try:
-        require_all(identity, "read", claim.pool_id, claim.pools)
-    except Forbidden:
-        return False
-    return True
+    return may_read(identity, claim.pool_id, claim.pools)
 
 
 def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int, Any]:
@@ -36,9 +40,9 @@ def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int,
     found: dict[int, Any] = {}
     for row in SQL.rows("claims_access", claims=list(claim_ids)):
         try:
-            require_all(identity, "claim" if row.requested_by == identity.requester else "claim_any", row.pool_id, row.pools)
+            require_all(identity, "claim" if row.requested_by == identity.requester else "claim_any", row.id, row.pool_id, row.pools)
             found[row.id] = row
-        except Forbidden as error:
+        except (Forbidden, NotFound) as error:
             found[row.id] = error
     return found
 
@@ -48,7 +52,7 @@ def require_on_claim(identity: Identity, claim_id: int, action: str = "") -> Any
     row = SQL.one("claims_access", claims=[claim_id])
     if row is None:
         raise no_such_claim(claim_id)
-    require_all(identity, action or ("claim" if row.requested_by == identity.requester else "claim_any"), row.pool_id, row.pools)
+    require_all(identity, action or ("claim" if row.requested_by == identity.requester else "claim_any"), claim_id, row.pool_id, row.pools)
     return row
 
 
@@ -60,9 +64,10 @@ def require_to_create(identity: Identity, request: ClaimRequest) -> None:
     require_named(identity, "claim", request.pools)
     if request.slot is not None:
         pool = SQL.one("slot_pool", slot=request.slot)
+        missing = NotFound(f"There is no slot {request.slot}.", way_out="Look at the slots of the pool.")
         if pool is None:
-            raise NotFound(f"There is no slot {request.slot}.", way_out="Look at the list of slots.")
-        require(identity, "claim_slot", pool)
+            raise missing
+        require(identity, "claim_slot", pool, hidden=missing)
     if request.priority > 0:
         check_priority(identity, request.priority, request.pools)
 

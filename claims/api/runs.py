@@ -18,7 +18,7 @@ FORMATS = ("json", "text")
 
 def find_claim(call: Call, claim_id: int) -> None:
     claim = view_claim(claim_id)
-    require_all(call.identity, "read", claim.pool_id, claim.pools)
+    require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
 
 
 class RunList(LeanEndpoint):

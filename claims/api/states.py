@@ -25,7 +25,7 @@ class RunState(LeanEndpoint):
         """The Terraform state that the backend of this apply did not take. It holds secrets: it takes the role approver, and who downloads
         it is recorded. Kept until the workspace is settled, or a person discards it."""
         view = get_state(claim_id, generation)
-        require(call.identity, "decide", pool_of(view))
+        require(call.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
         return state_file(view)
 
 
@@ -41,7 +41,7 @@ class RunStateDiscard(LeanEndpoint):
         """It is deleted, here and on its agent. Settling the workspace does the same. It takes the role operator or approver."""
         view = get_state(claim_id, generation)
         if not call.identity.may("decide", view.pool_id):
-            require(call.identity, "settle", pool_of(view))
+            require(call.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation))
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason", LONGEST_REASON)
         body.check()
@@ -57,9 +57,13 @@ def pool_of(view: RescuedView) -> Pool | None:
 def get_state(claim_id: int, generation: int) -> RescuedView:
     view = find_rescued(claim_id, generation)
     if view is None:
-        text = f"There is no rescued state of claim {claim_id}, generation {generation}."
-        raise NotFound(text, code="no_state", way_out="List the runs of the claim.")
+        raise no_such_state(claim_id, generation)
     return view
+
+
+def no_such_state(claim_id: int, generation: int) -> NotFound:
+    text = f"There is no rescued state of claim {claim_id}, generation {generation}."
+    return NotFound(text, code="no_state", way_out="List the runs of the claim.")
 
 
 def state_file(view: RescuedView) -> HttpResponse:

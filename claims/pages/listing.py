@@ -13,7 +13,7 @@ from pools.layout import PAIRED
 from pools.models import Member, Pool
 from pools.selectors import LIVE, list_pools
 from project.kernel import words
-from project.kernel.errors import Forbidden
+from project.kernel.errors import Forbidden, NotFound
 from slots.boards import SlotCounts, count_slots
 
 KEYS = ("state", "pool", "owner", "by", "workspace", "kind", "member", "key")
@@ -161,8 +161,8 @@ def what_can(identity: Identity, claim: ClaimView) -> list[str]:
 def may_touch(identity: Identity, claim: ClaimView) -> bool:
     """One's own as a claimant, those of others as an operator."""
     try:
-        require_all(identity, "claim" if claim.requested_by == identity.requester else "claim_any", claim.pool_id, claim.pools)
-    except Forbidden:
+        require_all(identity, "claim" if claim.requested_by == identity.requester else "claim_any", claim.id, claim.pool_id, claim.pools)
+    except (Forbidden, NotFound):
         return False
     return True
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from claims.api.states import get_state, pool_of, state_file
+from claims.api.states import get_state, no_such_state, pool_of, state_file
 from claims.runs.rescued import KEPT, LOST, ON_AGENT, SETTLED, RescuedView, list_rescued, list_rescued_in
 from claims.services.rescued import discard_state
 from pools.access import Identity, require
@@ -53,7 +53,7 @@ def may_discard(identity: Identity, view: RescuedView) -> bool:
 @signed_in
 def download(request: Any, claim_id: int, generation: int) -> HttpResponse:
     view = get_state(claim_id, generation)
-    require(request.identity, "decide", pool_of(view))
+    require(request.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
     return state_file(view)
 
 
@@ -61,7 +61,7 @@ def download(request: Any, claim_id: int, generation: int) -> HttpResponse:
 def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
     view = get_state(claim_id, generation)
     if not may_discard(request.identity, view):
-        require(request.identity, "settle", pool_of(view))
+        require(request.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation))
     question = Question(
         title=f"Discard the state of claim {claim_id}",
         verb="Discard",

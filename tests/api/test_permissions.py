@@ -46,7 +46,7 @@ class Row:
     headers: Callable[[World], dict[str, str]] = field(default=lambda world: {})
     path: Callable[[World], str] | None = None
     also: frozenset[str] = frozenset()  # further roles that may
-    hides: bool = False  # without the role viewer it answers 404
+    is_named: bool = False  # the body names the pool: the refusal repeats that name, whether there is such a pool or not
 
 
 def if_match(world: World) -> dict[str, str]:
@@ -126,7 +126,7 @@ ROWS = {
     "GET slots/": Row(ANYBODY),
     "GET slots/<id:slot_id>/held-by/": Row(VIEWER),
     "GET claims/": Row(ANYBODY),
-    "POST claims/": Row(CLAIMANT, {"pool": "one"}),
+    "POST claims/": Row(CLAIMANT, {"pool": "one"}, is_named=True),
     "POST claims/bulk/": Row(ANYBODY, {"claims": [{"pool": "one"}]}),
     "POST claims/bulk-release/": Row(ANYBODY, lambda world: {"claims": [{"id": world.claim, **named(world)}]}),
     "GET claims/<id:claim_id>/": Row(VIEWER),
@@ -165,20 +165,20 @@ ROWS = {
     "GET claims/<id:claim_id>/plan/file/": Row(APPROVER, path=on_pending("plan/file")),
     "GET approvals/": Row(ANYBODY),
     "POST approvals/bulk/": Row(ANYBODY, lambda world: {"decisions": [DIGEST | {"claim": world.pending, "approve": True}]}),
-    "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, also=frozenset({APPROVER}), hides=True),
-    "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER, hides=True),
+    "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, also=frozenset({APPROVER})),
+    "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER),
     "POST sources/": Row(SOMEWHERE),
     "GET events/": Row(ANYBODY),
     "GET workspaces/": Row(ANYBODY),
-    "GET workspaces/<workspace:workspace>/": Row(VIEWER, hides=True),
+    "GET workspaces/<workspace:workspace>/": Row(VIEWER),
     "POST workspaces/<workspace:workspace>/pools/": Row(
         "operator of both", WHY | {"pool": "two"}, path=lambda world: "workspaces/one/team/net/pools/"
     ),
     "DELETE workspaces/<workspace:workspace>/pools/<name:pool_name>/": Row(
         "operator of either", path=lambda world: "workspaces/one/shared/pools/two/?reason=test"
     ),
-    "POST workspaces/<workspace:workspace>/lock/": Row(OPERATOR, {"reason": "again"}, hides=True),
-    "POST workspaces/<workspace:workspace>/unlock/": Row(OPERATOR, {}, hides=True),
+    "POST workspaces/<workspace:workspace>/lock/": Row(OPERATOR, {"reason": "again"}),
+    "POST workspaces/<workspace:workspace>/unlock/": Row(OPERATOR, {}),
 }
 
 
@@ -280,8 +280,9 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
         reaches, role = True, ADMIN
     if reaches and role in MAY[row.role] | row.also:
         assert answer.status < 400 or answer.status == 409, case
-    elif row.hides and (not role or where == "elsewhere"):
+    elif row.where == "here" and not row.is_named and (not role or where == "elsewhere"):  # what nobody lets them read is not there
         assert answer.status == 404, case
+        assert "role" not in answer.body and "pool" not in answer.body, case
     else:
         assert answer.status == 403, case
         assert answer.body["role"] == row.role, case
@@ -302,7 +303,7 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
             answer = call(world, endpoint, caller)
             if name == "roles" and row.role == VIEWER:
                 assert answer.status in (200, 409), (endpoint, name, answer.body)  # the pool is not scaled
-            elif row.hides and name == "pools":
+            elif row.where == "here" and not row.is_named and name == "pools":
                 assert answer.status == 404, (endpoint, name, answer.body)
             else:
                 assert answer.status == 403, (endpoint, name, answer.body)
@@ -320,7 +321,7 @@ def test_bulk_answers_each_item_by_its_own_right(world: World) -> None:
         "claims/bulk-release/",
         {"claims": [{"id": world.claim, **named(world)}, {"id": mine["id"], "generation": mine["generation"]}]},
     )
-    assert [item["status"] for item in released.body["results"]] == [403, 200]
+    assert [item["status"] for item in released.body["results"]] == [404, 200]
 
 
 def test_ones_own_claims_take_a_claimant(world: World) -> None:
@@ -334,12 +335,12 @@ def test_ones_own_claims_take_a_claimant(world: World) -> None:
 
 def test_groups_grant(world: World) -> None:
     user, caller = a_caller("ana")
-    assert caller.get("pools/one/").status == 403
+    assert caller.get("pools/one/").status == 404
     group = user.groups.create(name="team")
     give_grant(role="viewer", group=group, pool=world.pool)
     assert caller.get("pools/one/").status == 200
     user.groups.clear()
-    assert caller.get("pools/one/").status == 403
+    assert caller.get("pools/one/").status == 404
 
 
 def test_lists_show_what_may_be_seen(world: World) -> None:
@@ -351,7 +352,7 @@ def test_lists_show_what_may_be_seen(world: World) -> None:
     assert {slot["pool"] for slot in caller.get("slots/").body["results"]} == {"two"}
     assert caller.get("claims/").body["results"] == []
     assert {event["pool"] for event in caller.get("events/").body["results"]} == {"two"}
-    assert caller.get("claims/?pool=one").status == 403
+    assert caller.get("claims/?pool=one").status == 404
     assert Slot.objects.filter(pool=world.pool).exists()
 
 
@@ -362,7 +363,7 @@ def test_a_claim_over_several_pools_is_seen_with_the_role_in_each(world: World) 
     user, caller = a_caller("ana")
     give_grant(role="viewer", user=user, pool=get_pool("three"))
     answer = caller.get(f"claims/{both.id}/")
-    assert (answer.status, answer.body["role"], answer.body["pool"]) == (403, "viewer", "four")
+    assert (answer.status, "role" in answer.body, "pool" in answer.body) == (404, False, False)
     assert [claim["id"] for claim in caller.get("claims/").body["results"]] == []
     give_grant(role="viewer", user=user, pool=get_pool("four"))
     assert caller.get(f"claims/{both.id}/").status == 200
