@@ -22,6 +22,7 @@ from project.kernel.guards import reporting
 from project.kernel.regions import Opened, region
 from project.kernel.sql import run
 from project.pages.actions import Action
+from project.pages.sparks import GAP
 
 HOURS = {6: "6 h", 24: "24 h", 168: "7 days"}
 POINTS = 360
@@ -183,16 +184,25 @@ def draw(pool: Pool, hours: int) -> dict[str, Any]:
     scaling = spec_of(pool).scaling
     options = scaling.options if scaling is not None else {}
     series = {
-        "at": [row.at for row in rows],
-        "slots": [row.slots for row in rows],
-        "held": [row.held for row in rows],
-        "reserved": [row.reserved for row in rows],
-        "wanted": [row.wanted for row in rows],
+        **series_of(rows, max(GAP.total_seconds(), 2 * values["bin"])),
         "marks": [[mark.at, mark.delta] for mark in reversed(marks)],
         "grow": options.get("grow_above"),
         "shrink": options.get("shrink_below"),
     }
     return {"series": json.dumps(series), "last": rows[-1] if rows else None, "is_known": len(rows) > 2, "hours": hours}
+
+
+def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
+    """Columns for the chart. Where nothing is known for longer than the gap (seconds) a row of nulls breaks the lines."""
+    names = ("at", "slots", "held", "reserved", "wanted")
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        if found["at"] and row.at - found["at"][-1] > gap:
+            for name in names:
+                found[name].append(found["at"][-1] + 1 if name == "at" else None)
+        for name in names:
+            found[name].append(getattr(row, name))
+    return found
 
 
 @region("pool.scaling")

@@ -4,15 +4,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pools.models import Sample
 
-T = TypeVar("T")
+P = TypeVar("P", bound=tuple[Any, ...])  # begins with its moment
 
 WIDTH, HEIGHT, TOP = 80.0, 20.0, 2.0
 HOURS = 6
 MOST_POINTS = 180
+GAP = timedelta(minutes=3)  # between two samples of a minute each: nothing is known of the time between, so no line is drawn
 
 
 Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
@@ -20,7 +21,7 @@ Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    line: str
+    line: str  # both are paths of SVG, a part for each stretch of time that is known
     area: str
 
 
@@ -61,10 +62,13 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
     """Over the time that is known, so that a new pool has a picture soon."""
     first, last = points[0][0], points[-1][0]
     length = max(1.0, (last - first).total_seconds())
-    chosen = thin(points, 60)
-    drawn = [(WIDTH * (at - first).total_seconds() / length, HEIGHT - (HEIGHT - TOP) * min(1.0, share)) for at, share in chosen]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
-    return Spark(line, f"0,{HEIGHT:.0f} {line} {WIDTH:.0f},{HEIGHT:.0f}")
+    lines, areas = list[str](), list[str]()
+    for part in thin_parts(points, 60):
+        drawn = [(WIDTH * (at - first).total_seconds() / length, HEIGHT - (HEIGHT - TOP) * min(1.0, share)) for at, share in part]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
+        lines.append(path(line))
+        areas.append(f"M{drawn[0][0]:.1f},{HEIGHT:.0f} {line} {drawn[-1][0]:.1f},{HEIGHT:.0f}Z")
+    return Spark("".join(lines), "".join(areas))
 
 
 def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> Charts | None:
@@ -80,37 +84,39 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
         return None
     first, last = points[0][0], points[-1][0]
     length = max(1.0, (last - first).total_seconds())
-    chosen = thin(points, MOST_POINTS)
+    parts = thin_parts(points, MOST_POINTS)
 
     def x(at: datetime) -> float:
         return 1000 * (at - first).total_seconds() / length
 
-    use = [
-        (x(at), 100 * held / slots if slots else 0.0, 100 * (held + reserved) / slots if slots else 0.0)
-        for at, slots, held, reserved, _ in chosen
-    ]
     tallest = max(max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points)
     if not tallest:
         return None
     scale = 94 / tallest
-    wanted = [(x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in chosen]
-    capacity: list[tuple[float, float]] = []
-    for at, slots, *_ in chosen:
-        capacity += [(x(at), capacity[-1][1])] if capacity else []
-        capacity.append((x(at), scale * slots))
+    paths: dict[str, str] = dict.fromkeys(("reserved", "held", "edge", "wanted_area", "wanted_line", "capacity"), "")
+    for part in parts:
+        low = [(x(at), 100 * held / slots if slots else 0.0) for at, slots, held, _, _ in part]
+        top = [(x(at), 100 * (held + reserved) / slots if slots else 0.0) for at, slots, held, reserved, _ in part]
+        wanted = [(x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in part]
+        capacity: list[tuple[float, float]] = []
+        for at, slots, *_ in part:
+            capacity += [(x(at), capacity[-1][1])] if capacity else []
+            capacity.append((x(at), scale * slots))
+        ground = f"{low[-1][0]:.0f},100 {low[0][0]:.0f},100Z"
+        paths["reserved"] += f"M{outline(top)} {outline(reversed(low))}Z"
+        paths["held"] += f"M{outline(low)} {ground}"
+        paths["edge"] += path(outline(top))
+        paths["wanted_area"] += f"M{outline(wanted)} {ground}"
+        paths["wanted_line"] += path(outline(wanted))
+        paths["capacity"] += path(outline(capacity))
     end = points[-1]
     taken, asked = end[2] + end[3], end[2] + end[3] + end[4]
     share = 100 * taken / end[1] if end[1] else 0.0
     steps = 3 if length > 4 * 60 else 1  # they are told to the minute: no two alike
     apart = spread(scale * asked, scale * end[1])
     return Charts(
-        reserved=f"{outline((px, top) for px, _, top in use)} {outline((px, low) for px, low, _ in reversed(use))}",
-        held=f"{outline((px, low) for px, low, _ in use)} 1000,100 0,100",
-        edge=outline((px, top) for px, _, top in use),
+        **paths,
         use=Label(f"{share:.1f} %", min(96.0, share)),
-        wanted_area=f"{outline(wanted)} 1000,100 0,100",
-        wanted_line=outline(wanted),
-        capacity=outline(capacity),
         wanted=Label(f"{asked:,}", apart[0]),
         slots=Label(f"{end[1]:,}", apart[1]),
         ticks=[first + (last - first) * i / steps for i in range(steps + 1)],
@@ -121,6 +127,11 @@ def outline(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:.0f},{100 - y:.1f}" for x, y in points)
 
 
+def path(line: str) -> str:
+    """A point by itself is a dash, or nothing would be seen of it."""
+    return f"M{line}" if " " in line else f"M{line}h1"
+
+
 def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]:
     """Two labels that would stand on each other stand apart."""
     if abs(one - other) >= least:
@@ -129,6 +140,12 @@ def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]
     return (middle + least / 2, middle - least / 2) if one >= other else (middle - least / 2, middle + least / 2)
 
 
-def thin(points: Sequence[T], most: int) -> list[T]:
+def thin_parts(points: Sequence[P], most: int) -> list[list[P]]:
+    """The stretches of time without a gap, each with its first and its last point, and about so many points in all."""
+    parts: list[list[P]] = []
+    for point in points:
+        if not parts or point[0] - parts[-1][-1][0] > GAP:
+            parts.append([])
+        parts[-1].append(point)
     step = max(1, len(points) // most)
-    return [*points[::step], *([points[-1]] if (len(points) - 1) % step else [])]
+    return [[*part[::step], *([part[-1]] if (len(part) - 1) % step else [])] for part in parts]

@@ -1,5 +1,6 @@
 """What the pictures of the last hours are drawn from."""
 
+from collections import namedtuple
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from django.utils import timezone
 from claims.scaling.sampling import forget_minutes, take_samples
 from pools.models import Sample
 from project.kernel.sql import run
+from project.pages.scaling import series_of
 from project.pages.sparks import draw, draw_charts, spread
 from tests.pages.kit import claim, make_pool
 
@@ -64,7 +66,37 @@ def test_charts_want_three_points_and_end_with_now() -> None:
 def test_a_spark_spans_what_is_known() -> None:
     start = datetime(2026, 3, 12, 14, tzinfo=UTC)
     spark = draw([(start, 0.0), (start + timedelta(minutes=1), 1.0)])
-    assert spark.line == "0.0,20.0 80.0,2.0"
+    assert (spark.line, spark.area) == ("M0.0,20.0 80.0,2.0", "M0.0,20 0.0,20.0 80.0,2.0 80.0,20Z")
+
+
+def test_a_spark_has_no_line_over_time_without_samples() -> None:
+    start = datetime(2026, 3, 12, 14, tzinfo=UTC)
+    spark = draw([(start + timedelta(minutes=minute), 0.5) for minute in (0, 1, 2, 122, 123, 160)])
+    assert spark.line == "M0.0,11.0 0.5,11.0 1.0,11.0M61.0,11.0 61.5,11.0M80.0,11.0h1"
+    assert spark.area.count("M") == spark.area.count("Z") == 3
+
+
+def test_charts_have_no_line_over_time_without_samples() -> None:
+    pool = make_pool()
+    now = timezone.now()
+    for minutes in (*range(180, 170, -1), *range(10, 0, -1)):
+        values = {"members": 1, "slots": 4, "held": 1, "reserved": 1, "waiting": 0}
+        Sample.objects.create(pool=pool, at=now - timedelta(minutes=minutes), **values)
+    charts = draw_charts(pool.pk, now)
+    assert charts is not None
+    for line in (charts.edge, charts.wanted_line, charts.capacity):
+        parts = [part.split() for part in line.split("M")[1:]]
+        assert [(part[0].split(",")[0], part[-1].split(",")[0]) for part in parts] == [("0", "50"), ("950", "1000")]
+    for area in (charts.reserved, charts.held, charts.wanted_area):
+        assert area.count("M") == area.count("Z") == 2
+
+
+def test_columns_of_the_chart_of_scaling_are_broken_where_nothing_is_known() -> None:
+    row = namedtuple("row", "at slots held reserved wanted")
+    found = series_of([row(60, 4, 1, 0, 1), row(240, 4, 2, 0, 2), row(7260, 4, 3, 0, 3)], 180)
+    assert found["at"] == [60, 240, 241, 7260]
+    assert found["held"] == [1, 2, None, 3]
+    assert found["slots"] == [4, 4, None, 4]
 
 
 def test_labels_never_stand_on_each_other() -> None:

@@ -66,8 +66,8 @@
     if (!json || !width || !window.uPlot) return;
     for (const plot of plots.get(element)?.list || []) plot.destroy();
     const data = JSON.parse(json);
-    const taken = data.held.map((held, i) => held + data.reserved[i]);
-    const use = data.slots.map((slots, i) => (slots ? (100 * taken[i]) / slots : 0));
+    const taken = data.held.map((held, i) => (held == null ? null : held + data.reserved[i])); // null: nothing is known
+    const use = data.slots.map((slots, i) => (slots == null ? null : slots ? (100 * taken[i]) / slots : 0));
     const stepped = uPlot.paths.stepped({ align: 1 });
     const both = { width, legend: { live: true, isolate: false }, cursor: { sync: { key: "scaling" }, drag: { x: false, y: false }, points: { show: false } }, padding: [8, 18, 0, 0] };
     const first = new uPlot({
