@@ -18,6 +18,7 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Guard = Callable[[], Awaitable[str]]  # names the caller; raises what refuses it
 
+BODY_IS_THERE = "berth_body_is_there"  # in the scope: all of the body has come, so that nothing is waited for
 UNKNOWN_MOST = 128 * 1024
 LARGE = 1_000_000
 LARGE_AT_ONCE = 4
@@ -62,23 +63,46 @@ class LargeTurns:
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns) -> bytes:
     said = length_of(scope)
-    is_expected = bool(said) or is_chunked(scope)
-    loop = asyncio.get_running_loop()
+    is_expected = BODY_IS_THERE not in scope and (bool(said) or is_chunked(scope))
+    if said <= UNKNOWN_MOST and said <= limit:  # most bodies are small, and there with the head
+        began = asyncio.get_running_loop().time() if is_expected else 0.0
+        first = await _receive_in_time(receive, began, 0) if is_expected else await receive()
+        if first["type"] == "http.disconnect":
+            raise ClientGone
+        body: bytes = first.get("body", b"")
+        if not first.get("more_body", False) and len(body) <= limit:
+            return body
+        return await _read_large(said, began, first, receive, limit, guard, turns)
     caller = await guard() if said > UNKNOWN_MOST else None
     if said > limit:
         raise BodyTooLarge(limit, unread_of(scope, receive))
+    return await _read_large(said, 0.0, None, receive, limit, guard, turns, caller)
+
+
+async def _read_large(
+    said: int,
+    began: float,
+    message: Message | None,
+    receive: Receive,
+    limit: int,
+    guard: Guard,
+    turns: LargeTurns,
+    caller: str | None = None,
+) -> bytes:
+    """The body from its first message (None: nothing was read yet) to its end."""
+    loop = asyncio.get_running_loop()
     parts: list[bytes] = []
     size, has_turn = 0, False
     async with AsyncExitStack() as held:
         if caller is not None and said > LARGE:
             await held.enter_async_context(turns.take(caller))
             has_turn = True
-        began = loop.time()
+        began = began or loop.time()
         while True:
-            message = await _receive_in_time(receive, began, size) if is_expected else await receive()
+            if message is None:
+                message = await _receive_in_time(receive, began, size)
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            is_expected = True
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             is_all = not message.get("more_body", False)
@@ -86,6 +110,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, guard: Guard,
                 raise BodyTooLarge(limit, None if is_all else receive)
             if is_all:
                 return b"".join(parts)
+            message = None
             paused = loop.time()
             if caller is None and size > UNKNOWN_MOST:
                 caller = await guard()

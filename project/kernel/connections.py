@@ -14,10 +14,12 @@ from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from .bodies import BODY_IS_THERE
 from .client_address import counted_address
 from .problems import CONTENT_TYPE, problem
 
 UNREAD_SECONDS = 60.0  # a client that takes nothing of its answer for so long is cut off
+LARGEST_READ = 256 * 1024  # bytes that one read of a socket brings
 RESERVED = 200  # descriptors for files, the database and Valkey
 
 
@@ -104,8 +106,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.is_counted = False
         self.is_in_head = False
         self.has_progress = False
-        self.head_bytes = 0
-        self.pending_bytes = 0  # that came since the parser last got anywhere
+        self.fed_bytes = 0  # with the present read
+        self.pending_bytes = 0  # since the parser last got anywhere, or more
         self.refusal = 0  # the status that goes out instead of 400
         self.head_timer: asyncio.TimerHandle | None = None
         self.unread_timer: asyncio.TimerHandle | None = None
@@ -156,42 +158,34 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     # -- what comes in ----------------------------------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
+        self.fed_bytes = self.pending_bytes + len(data)
         self.has_progress = False
         super().data_received(data)
-        if self.has_progress:
+        if self.has_progress and not self.is_in_head:
             self.pending_bytes = 0
-        else:
-            self.pending_bytes += len(data)
-            if self.pending_bytes > settings.BERTH_HEAD_BYTES and not self.transport.is_closing():
-                self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if self.head_timer is None and self in self.limits.idle:
+            return
+        self.pending_bytes = self.fed_bytes
+        if self.pending_bytes > settings.BERTH_HEAD_BYTES + LARGEST_READ and not self.transport.is_closing():
+            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)  # a head, trailers or a chunk's extension without end
+        elif self.head_timer is None and self in self.limits.idle:
             self._start_head_timer()
 
     def on_message_begin(self) -> None:
-        self.has_progress = self.is_in_head = True
-        self.head_bytes = 0
+        self.is_in_head = True
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        self._count_head(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers behind a chunked body come here, too."""
-        self._count_head(len(name) + len(value) + 4)
-        super().on_header(name, value)
-
-    def _count_head(self, size: int) -> None:
-        self.head_bytes += size
-        if self.head_bytes > settings.BERTH_HEAD_BYTES:
+    def on_headers_complete(self) -> None:
+        self.is_in_head, self.has_progress = False, True
+        if self.fed_bytes > settings.BERTH_HEAD_BYTES and self._measure_head() > settings.BERTH_HEAD_BYTES:
             self.refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise HeadRefused
-
-    def on_headers_complete(self) -> None:
-        self.has_progress, self.is_in_head = True, False
-        self._stop_head_timer()
+        if self.head_timer is not None:
+            self._stop_head_timer()
         self.limits.idle.pop(self, None)
         super().on_headers_complete()
+
+    def _measure_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def on_body(self, body: bytes) -> None:
         self.has_progress = True
@@ -199,6 +193,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self.has_progress = True
+        self.scope[BODY_IS_THERE] = True  # type: ignore[literal-required]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
