@@ -17,10 +17,11 @@ from .client import Client
 from .errors import Unusable
 from .folders import choose_base, is_open
 from .init import Init
-from .isolation import Isolation, why_not
+from .isolation import Isolation
 from .journal import Journal
 from .leftovers import Leftovers
 from .loop import Agent
+from .namespaces import why_not
 from .processes import children
 from .runner import Context
 from .state import State

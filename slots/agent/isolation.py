@@ -48,6 +48,9 @@ FILES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "TF_CLI_CONFIG_FILE"
 RESULT = struct.Struct("=i?")  # of the program: its wait status, and whether processes are left behind it
 
 
+IS_KNOWN = sys.platform.startswith("linux") and ctypes is not None  # of this system and Python
+
+
 class View(NamedTuple):
     """What a task sees of the file system."""
 
@@ -373,41 +376,3 @@ def call(name: str, *given: Any, about: str = "") -> None:
     if getattr(libc, name)(*given) != 0:
         number = ctypes.get_errno()
         raise NotPossible(f"{name}{f' {about}' if about else ''}: {os.strerror(number)}", number)
-
-
-# -- whether it is possible ----------------------------------------------------------------------------------------------------------------
-
-
-def why_not(temporary: str) -> str:
-    """Why a task cannot have namespaces of its own here; empty: it can. Tried in a child, with a folder that is hidden."""
-    if not sys.platform.startswith("linux") or ctypes is None:
-        return "this Python or system has no namespaces"
-    reader, writer = os.pipe()
-    try:
-        child = os.fork()
-    except OSError as error:
-        return f"no process to try it: {error.strerror}"
-    if not child:
-        try_it(Path(temporary), writer)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as stream:
-        told = stream.read().decode("utf-8", "replace")
-    _, status = os.waitpid(child, 0)
-    return told or ("" if status == 0 else f"the process that tried ended with status {status}")
-
-
-def try_it(temporary: Path, writer: int) -> NoReturn:
-    try:
-        secret = temporary / "secret"
-        secret.mkdir()
-        (secret / "file").write_text("secret")
-        own = temporary / "own"
-        own.mkdir()
-        enter(View((str(secret),), (), (), str(own)), "/")
-        others = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) not in (1, os.getpid())]
-        if (secret / "file").exists() or others:
-            os.write(writer, b"what is to be hidden is seen")
-    except BaseException as error:
-        os.write(writer, (str(error) or repr(error)).encode())
-        os._exit(1)
-    os._exit(0)
