@@ -12,6 +12,7 @@ MODULES = (
         "__init__",
         "__main__",
         "archive",
+        "backend",
         "channel",
         "cli",
         "client",
