@@ -404,7 +404,12 @@ def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the
     claim = applying()
     finish(claim, "failed", code=code, exit_code=exit_code, reason="It ran out. 1 of 2 changes was done; not finished: a.b.")
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
-    for said in ("Failed.", "1 of 2 changes was done; not finished: a.b.", "Part of it may have been applied", "is locked until a person"):
+    for said in (
+        "Failed.",
+        "1 of 2 changes was done; not finished: a.b.",
+        "Part of it may have been applied",
+        "locked until a person says what happened.",
+    ):
         assert said in text, said
     assert '<a href="/workspaces/tf/network/">network</a>' in text
     assert get_workspace(ws("network")).locked_at is not None
