@@ -24,7 +24,7 @@ GROUPS = (
     Group(re.escape(CHROMIUM), "in a real browser", "make chromium"),
     Group(re.escape(OPENTOFU), "on a real OpenTofu", "make tofu (needs Go; some minutes, once)"),
     Group(re.escape(KUBE), "on a real Kubernetes API server", "make kube (needs Go; some minutes, once)"),
-    Group("only root ", "that need root", "make test, as root"),
+    Group("only root |.* needs? root", "that need root", "make test, as root"),
     Group("no other Python ", "on other versions of Python", "install another python3 (3.8 or newer), then make test"),
     Group(
         "this system |this machine |others have |no PID namespaces",
