@@ -58,7 +58,11 @@ class EventList(LeanEndpoint):
         tag="events",
     )
     def get(self, call: Call) -> HttpResponse:
-        """The newest first. With `after` the other way round, in the order of commits: nothing is missed and nothing comes twice."""
+        """The newest first. With `after` the other way round, in the order of transactions: nothing is missed and nothing comes twice.
+
+        A transaction that began to write earlier comes first, so a bind may come before the release that freed its slot. Events of one slot
+        are in order by `generation`: each hand-over raises it, and the release names the generation that it ends.
+        """
         limit = read_integer(call, "limit", high=MOST) or LIMIT
         after, cursor = read_position(call, "after"), read_integer(call, "cursor")
         if after is not None and cursor is not None:
