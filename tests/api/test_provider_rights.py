@@ -97,7 +97,7 @@ def test_an_admin_of_one_pool_changes_what_decides_nothing(caller: Callers, monk
     monkeypatch.setattr("pools.preflight.ask", lambda pool: [])  # there is no cluster here
     pool = empty_pool(PODS)
     admin = caller("admin", pool)
-    patch = {"provider": {"template": {"resources": {"limits": {"memory": "2Gi"}}, "grace": 60}}, "description": "more memory"}
+    patch = {"provider": {"template": {"resources": {"limits": {"memory": "2Gi"}}, "grace": "2h"}}, "description": "more memory"}
     assert change(admin, pool, "PATCH", patch).status == 200
     config = admin.get("pools/env/").body["config"]
     assert change(admin, pool, "PUT", {**config, "description": "the same provider, written out"}).status == 200
