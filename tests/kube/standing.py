@@ -26,12 +26,12 @@ slots: [any, plan]
 members: {{min: 0, max: 2}}
 scaling: {{policy: on_demand, idle_for: 1s, cooldown: {{up: 0s, down: 0s}}}}
 liveness: {{heartbeat: 30s, lost: 1m}}
-task: {{env: {{HELLO_TARGET: {target}}}}}
+task: {{stop_timeout: 30s, env: {{HELLO_TARGET: {target}}}}}
 """
 
 
 class Standing:
-    def __init__(self, world: KubeWorld, folder: Path, target: Path, *, pools: tuple[str, ...] = ("lab",), grace: str = "30s") -> None:
+    def __init__(self, world: KubeWorld, folder: Path, target: Path, *, pools: tuple[str, ...] = ("lab",), grace: str = "90s") -> None:
         self.world, self.target = world, target / world.name
         self.target.mkdir(mode=0o777)
         self.target.chmod(0o777)
