@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace, WorkspaceShare
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
 from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
 from pools.admin import PoolFilter
 from pools.models import Pool
@@ -289,6 +289,21 @@ class TaskAdmin(ReadAdmin):
     @admin.display(description="body")
     def body_shown(self, task: Task) -> SafeString:
         return as_json(task.body)
+
+
+@admin.register(RescuedState)
+class RescuedStateAdmin(ReadAdmin):
+    list_display = ("id", "claim_id", "generation", "workspace", "member", "size", "noted_at", "kept_at", "settled_at", "settled_by")
+    list_filter = (("settled_at", admin.EmptyFieldListFilter),)
+    raw_id_fields = ("workspace",)
+    lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
+    bare_words = ("claim",)
+    exclude = ("digest", "file")  # approvers download it on the claim's page, where that is recorded
+    readonly_fields = ("digest_shown",)
+
+    @admin.display(description="digest")
+    def digest_shown(self, state: RescuedState) -> str:
+        return as_hex(state.digest)
 
 
 @admin.register(Approval)

@@ -11,7 +11,7 @@ from pools.models import Member
 from project.kernel.admin_actions import service_action
 from project.kernel.admin_base import ReadAdmin, as_json, link, link_list, links
 from slots.draining import drain_member, undrain_member
-from slots.models import HoldStat, Slot
+from slots.models import HoldStat, Slot, UnsavedState
 from slots.rotation import order_token
 from slots.services import cordon_member, keep_member, remove_member, uncordon_member
 
@@ -143,6 +143,13 @@ class SlotAdmin(ReadAdmin):
     @admin.display(description="observed")
     def observed_shown(self, slot: Slot) -> SafeString:
         return as_json(slot.observed)
+
+
+@admin.register(UnsavedState)
+class UnsavedStateAdmin(ReadAdmin):
+    list_display = ("id", "member_id", "claim_id", "generation", "noted_at")
+    lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
+    bare_words = ("claim",)
 
 
 @admin.register(HoldStat)

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, Shape, Source, Task, Workspace, WorkspaceShare
+from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
 from claims.requests import ClaimRequest
 from claims.services import create_claim, create_claims
 from pools.grants import give_grant
@@ -22,7 +22,7 @@ from project.kernel import admin_base
 from project.kernel.admin_base import BoundedPaginator
 from project.kernel.models import Beat, Budget, Event
 from project.kernel.operations import add_operation
-from slots.models import HoldStat, Slot
+from slots.models import HoldStat, Slot, UnsavedState
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +53,9 @@ def fill(n: int) -> None:
     Lift.objects.create(pool=pool, starts_at=AT, ends_at=AT + timedelta(hours=8), by="ana", reason="a launch")
     source = Source.objects.create(digest=bytes([n]) * 32, file=f"sources/{n}", size=1, files=1, made_by="ana")
     Task.objects.create(claim=claim, executor="command", body={"commands": {"plan": "<b>plan</b>"}}, source=source)
+    state = {"claim_id": claim.pk, "generation": claim.generation, "member_id": member.pk}
+    RescuedState.objects.create(**state, pool_id=pool.pk, workspace=workspace, member=member.name, digest=b"\x01")
+    UnsavedState.objects.create(**state)
     Heartbeat.objects.create(member=member, incarnation=1, load={"cpu": 0.4})
     Decision.objects.create(pool=pool, inputs={}, delta=1, reason="+1: 83 % used")
     Sample.objects.create(pool=pool, at=AT, members=3, slots=9, held=4, reserved=0, waiting=2)
