@@ -295,6 +295,7 @@ class TaskAdmin(ReadAdmin):
 class RescuedStateAdmin(ReadAdmin):
     list_display = ("id", "claim_id", "generation", "workspace", "member", "size", "noted_at", "kept_at", "settled_at", "settled_by")
     list_filter = (("settled_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("workspace",)
     raw_id_fields = ("workspace",)
     lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
     bare_words = ("claim",)
