@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from pools.access import Identity, load_identity
 from pools.limits import buckets, count_request, count_unknown, refuse_repeated
 from pools.tokens import BadToken, Proof, hash_secret, identify_token, recall_token
+from project.kernel.bodies import BodyCaller
 
 SCHEME = "bearer "
 COUNTED = "berth_counted"
@@ -85,17 +86,21 @@ def identify_session(request: HttpRequest) -> Identity | None:
     return identity
 
 
-def guard_caller(request: HttpRequest) -> str:
+def guard_caller(request: HttpRequest) -> BodyCaller:
     """Before a large body is read: the name of a known caller. What it may do is checked with the body."""
     if (known := recall_bearer(request)) is not None:
-        return f"user:{known[0].user_id}"
+        return _as_body_caller(known[0].user_id)
     if (identity := identify_bearer(request)) is not None:
-        return f"user:{identity.user_id}"
+        return _as_body_caller(identity.user_id)
     key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
     session = SessionStore(key)
     if not key or SESSION_KEY not in session:
         raise NotAuthenticated
-    return f"user:{session[SESSION_KEY]}"
+    return _as_body_caller(session[SESSION_KEY])
+
+
+def _as_body_caller(user: object) -> BodyCaller:
+    return BodyCaller(f"user:{user}", f"user:{user}")
 
 
 def count(request: HttpRequest, caller: str) -> None:

@@ -1,13 +1,14 @@
 """Reading the body of a request: never more than its limit, never slower than a minimum, and little of it from unknown callers.
 
 Up to UNKNOWN_MOST bytes are read of anybody. For more, the guard of the path (BERTH_BODIES) names the caller or refuses it. Past LARGE
-bytes the body takes one of a few turns, so that large bodies do not fill the memory. A caller has one turn at a time.
+bytes the body takes one of a few turns, so that large bodies do not fill the memory. A caller has one turn at a time, and the members
+of one pool have half of the turns together: a slow body of 260 MB may last for hours.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -16,12 +17,22 @@ from .errors import TooMany
 Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Guard = Callable[[], Awaitable[str]]  # names the caller; raises what refuses it
+
+
+class BodyCaller(NamedTuple):
+    """Who sends a body, and with whom it shares turns: a user with nobody, an agent with the others of its pool."""
+
+    name: str
+    group: str
+
+
+Guard = Callable[[], Awaitable[BodyCaller]]  # names the caller; raises what refuses it
 
 BODY_IS_THERE = "berth_body_is_there"  # in the scope: all of the body has come, so that nothing is waited for
 UNKNOWN_MOST = 128 * 1024
 LARGE = 1_000_000
 LARGE_AT_ONCE = 4
+LARGE_OF_GROUP = 2
 MOST_WAITING = 8  # bodies of one caller that wait for its turn
 PASSED, PASSED_FOR = 64_000_000, 5.0  # bytes and seconds of a refused body that are taken in and dropped
 
@@ -41,24 +52,40 @@ class ClientGone(Exception):
     """The client closed the connection while it sent."""
 
 
+class KeyedTurns:
+    """So many turns at once for each key; nothing is kept of a key that nobody uses."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+        self._used: dict[str, tuple[asyncio.Semaphore, int]] = {}  # the turns of each key, and how many want or have one
+
+    def count(self, key: str) -> int:
+        return self._used[key][1] if key in self._used else 0
+
+    @asynccontextmanager
+    async def take(self, key: str) -> AsyncIterator[None]:
+        turns, count = self._used.get(key) or (asyncio.Semaphore(self._turns), 0)
+        self._used[key] = turns, count + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, count = self._used.pop(key)
+            if count > 1:
+                self._used[key] = turns, count - 1
+
+
 class LargeTurns:
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(LARGE_AT_ONCE)
-        self._callers: dict[str, tuple[asyncio.Lock, int]] = {}  # the turn of each caller, and how many want it
+        self._callers, self._groups = KeyedTurns(1), KeyedTurns(LARGE_OF_GROUP)
 
     @asynccontextmanager
-    async def take(self, caller: str) -> AsyncIterator[None]:
-        lock, count = self._callers.get(caller) or (asyncio.Lock(), 0)
-        if count > MOST_WAITING:
+    async def take(self, caller: BodyCaller) -> AsyncIterator[None]:
+        if self._callers.count(caller.name) > MOST_WAITING:
             raise TooMany("Too many large bodies of this caller wait for their turn.", way_out="Send one after the other.")
-        self._callers[caller] = lock, count + 1
-        try:
-            async with lock, self._turns:
-                yield
-        finally:
-            lock, count = self._callers.pop(caller)
-            if count > 1:
-                self._callers[caller] = lock, count - 1
+        async with self._callers.take(caller.name), self._groups.take(caller.group), self._turns:
+            yield
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns) -> bytes:
@@ -87,7 +114,7 @@ async def _read_large(
     limit: int,
     guard: Guard,
     turns: LargeTurns,
-    caller: str | None = None,
+    caller: BodyCaller | None = None,
 ) -> bytes:
     """The body from its first message (None: nothing was read yet) to its end."""
     loop = asyncio.get_running_loop()

@@ -31,6 +31,7 @@ from django.utils.module_loading import import_string
 from .bodies import (
     PASSED,
     PASSED_FOR,
+    BodyCaller,
     BodyTooLarge,
     BodyTooSlow,
     ClientGone,
@@ -141,8 +142,8 @@ class Http(ASGIHandler):
         path: str = scope["path"]
         return next(((limit, guard) for fits, limit, guard in self.bodies if fits(path)), (0, ""))
 
-    async def name_caller(self, scope: Scope, guard: str) -> str:
-        found: str | HttpResponse = await self.in_thread(self.ask_guard, scope, guard)
+    async def name_caller(self, scope: Scope, guard: str) -> BodyCaller:
+        found: BodyCaller | HttpResponse = await self.in_thread(self.ask_guard, scope, guard)
         if isinstance(found, HttpResponse):
             raise CallerRefused(found)
         return found

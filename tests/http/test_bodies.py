@@ -13,12 +13,14 @@ from django.test import Client
 from pools.grants import give_grant
 from pools.tokens import create_token
 from project.kernel.bodies import LARGE, LARGE_AT_ONCE
+from tests.agents_api.conftest import agent_of, make_agents
 from tests.conftest import serve_web
 from tests.http.conftest import Connect
 from tests.http.raw import Raw, chunk, head, status_of
 
 PART = b"x" * 50_000
 SOURCES = "/api/v1/sources/"
+PLAN = "/api/v1/agent/tasks/1/1/plan/"
 BINARY = "Content-Type: application/octet-stream"
 
 
@@ -69,9 +71,9 @@ def test_a_stranger_sends_little(server: str, connect: Connect) -> None:
     assert not answer or status_of(answer) == 401
 
 
-def begin_large(raw: Raw, token: str) -> Raw:
+def begin_large(raw: Raw, token: str, path: str = SOURCES) -> Raw:
     """Past the size from which a body needs a turn, and not complete."""
-    raw.send(head("POST", SOURCES, f"Authorization: Bearer {token}", BINARY, "Transfer-Encoding: chunked"))
+    raw.send(head("POST", path, f"Authorization: Bearer {token}", BINARY, "Transfer-Encoding: chunked"))
     return raw.send(chunk(PART) * (LARGE // len(PART) + 1))
 
 
@@ -83,6 +85,20 @@ def test_one_caller_has_one_turn(server: str, connect: Connect) -> None:
     for n in range(LARGE_AT_ONCE + 1):
         begin_large(connect(server), (ana, second)[n % 2])
     assert upload(connect(server), ben, archive()) == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_agents_of_one_pool_leave_turns_to_others(server: str, connect: Connect) -> None:
+    """As many members of a pool as there are turns send a large plan slowly; another pool's agent and a person still get a turn."""
+    crowd, other = make_agents("crowd", tuple("abcdefgh"[: LARGE_AT_ONCE + 1])), make_agents("other")
+    for member in crowd.members.all():
+        begin_large(connect(server), agent_of(member).secret, PLAN)
+    raw = connect(server)
+    token = agent_of(other.members.get()).secret
+    raw.send(head("POST", PLAN, f"Authorization: Bearer {token}", BINARY, f"Content-Length: {2 * LARGE}"))
+    raw.flood(PART, 2 * LARGE // len(PART))
+    assert status_of(raw.read_answer()) == 405, "its body is read as a whole before anything else is looked at"
+    assert upload(connect(server), make_token("ben"), archive()) == 201
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 1000", "Content-Length: 3000000", "Transfer-Encoding: chunked"])

@@ -15,6 +15,7 @@ from pools.lean import JSON, Call, LeanEndpoint
 from pools.limits import buckets, count_unknown, refuse_repeated
 from pools.models import Member
 from pools.tokens import hash_secret
+from project.kernel.bodies import BodyCaller
 from slots.member_authentication import MemberUnauthenticated
 from slots.member_tokens import AgentIdentity, BadMemberToken, identify_member, note_refused
 
@@ -83,9 +84,10 @@ def identify_agent(request: HttpRequest) -> AgentIdentity:
     return identify_header(request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("REMOTE_ADDR", ""), partial(count, request))
 
 
-def guard_agent(request: HttpRequest) -> str:
-    """Before a large body is read: the name of a known agent."""
-    return f"member:{identify_agent(request).member_id}"
+def guard_agent(request: HttpRequest) -> BodyCaller:
+    """Before a large body is read: the name of a known agent, which shares turns with the other agents of its pool."""
+    agent = identify_agent(request)
+    return BodyCaller(f"member:{agent.member_id}", f"pool:{agent.pool_id}")
 
 
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
