@@ -218,12 +218,19 @@ class Supervisor:
         """The spare becomes the child. False: there is none that runs."""
         if child.spare is None or not child.spare.child.is_running():
             return False
-        spare, child.spare = child.spare, None
-        os.write(spare.go, b"x")
+        spare, promoted = child.spare, child.spare.child.process
+        assert promoted is not None and promoted.stdout is not None
+        try:
+            is_told = not promoted.stdout.closed and os.write(spare.go, b"x") == 1
+        except BrokenPipeError:
+            is_told = False
+        if not is_told:  # it dies at this moment, as when the kernel kills both for their memory; `_tend_spare` clears it away
+            promoted.kill()
+            return False
+        child.spare = None
         os.close(spare.go)
-        child.process, child.rest, child.started, child.spare_at = spare.child.process, spare.child.rest, now, now + 1.0
-        assert child.process is not None and child.process.stdout is not None
-        self.selector.modify(child.process.stdout, selectors.EVENT_READ, lambda: self._read(child))
+        child.process, child.rest, child.started, child.spare_at = promoted, spare.child.rest, now, now + 1.0
+        self.selector.modify(promoted.stdout, selectors.EVENT_READ, lambda: self._read(child))
         return True
 
     def _spares(self) -> list[Child]:
