@@ -171,8 +171,8 @@ def ask_version(job: Job, binary: str) -> dict[str, str]:
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     text, said = plain(job.tail), job.clean(find_errors(job.tail))
-    if stage == "apply" and any(sign in text for sign in UNSAVED):
-        where = RESCUED if rescue_state(job.state.folder, job.record) else ""
+    where = where_rescued(job) if stage == "apply" else ""  # many errors may have pushed what says so out of the tail
+    if where or (stage == "apply" and any(sign in text for sign in UNSAVED)):
         return TaskFailed("state_not_saved", f"The apply changed resources, and the backend did not take the state{where}: {said}", code)
     if stage == "apply" and any(sign in text for sign in STALE):
         return TaskFailed("stale_plan", f"The state has changed since this was planned; nothing was applied: {said}", code)

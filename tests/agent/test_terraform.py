@@ -183,6 +183,17 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fak
     assert server.hellos[-1]["states"] == [{"claim": 1, "generation": 11, "size": 13}], "the server knows of it before its slot is free"
 
 
+def test_a_state_that_could_not_be_saved_is_kept_though_the_errors_of_resources_fill_the_tail(fake: Fake, server: Server) -> None:
+    """Red where only the tail of the output says so: credentials that expire during an apply fail its resources and its backend, too."""
+    planned = fake.run()
+    errors = "i=0; while [ $i -lt 4000 ]; do echo 'Error: the credentials have expired'; i=$((i + 1)); done"
+    fake.behave(apply=f"echo state > errored.tfstate; echo 'Error: Failed to save state'; {errors}; exit 1")
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    result = fake.run(1, 11, "apply", plan=plan)
+    assert (result["outcome"], result["code"]) == ("failed", "state_not_saved")
+    assert server.states == {(1, 11): b"state\n"} and "rescued" in result["reason"]
+
+
 def unsaved(fake: Fake, server: Server) -> None:
     """An apply whose state the backend did not take."""
     planned = fake.run()
