@@ -23,10 +23,11 @@ class Leftovers:
         """What no reaper looks after. False: something cannot be ended."""
         return end_all(None, "", grace, others=lambda: set(list_marked(f".{self.identity}")) - self._list_ending())
 
-    def take_ended(self) -> list[Record]:
-        ended = [record for record in self.ending if not is_reaper_alive(record)]
-        self.ending = [record for record in self.ending if record not in ended]
-        return ended
+    def list_ended(self) -> list[Record]:
+        return [record for record in self.ending if not is_reaper_alive(record)]
+
+    def remove(self, record: Record) -> None:
+        self.ending = [other for other in self.ending if other is not record]
 
     def holds(self, stop: Stop) -> bool:
         return any((record.slot, record.generation) == (stop.slot, stop.generation) for record in self.ending)
@@ -34,11 +35,11 @@ class Leftovers:
     def wait(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> Iterable[Record]:
         """Those that still end after this time."""
         until = time.monotonic() + seconds
-        self.take_ended()
-        while self.ending and time.monotonic() < until:
+        while still := [record for record in self.ending if is_reaper_alive(record)]:
+            if time.monotonic() >= until:
+                break
             pause(LOOK_EVERY)
-            self.take_ended()
-        return self.ending
+        return still
 
     def _list_ending(self) -> set[int]:
         marks = [f"{record.claim}.{record.generation}.{self.identity}" for record in self.ending]

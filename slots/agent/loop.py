@@ -95,10 +95,12 @@ class Agent:
         self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
 
     def _take_ended(self) -> None:
-        """Of an earlier start, too: its reaper has ended it meanwhile."""
-        for record in self.leftovers.take_ended():
+        """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names the run: until its state is rescued as
+        running, from then on as lost."""
+        for record in self.leftovers.list_ended():
             end_all(None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE)
             self._lose(record)
+            self.leftovers.remove(record)
             self.poller.say_hello()
 
     def _sweep(self) -> None:
@@ -118,8 +120,9 @@ class Agent:
             (run.record, "finished" if run.record.phase == FINISHED else "running") for run in list(self.runs.values()) if not run.is_done
         ]
         told += [(record, "finished") for _, record in list(self.unreported.values()) if record.phase == FINISHED]
-        told += [(record, "running") for record in self.leftovers.ending]
+        ending = list(self.leftovers.ending)  # before the lost ones: a record goes from here to there
         lost = list(self.lost)
+        told += [(record, "running") for record in ending if record not in lost]
         runs = [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": status} for one, status in told]
         runs += [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": one.status} for one in lost]
         body = {

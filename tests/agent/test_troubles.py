@@ -70,6 +70,19 @@ def turn(loop: Loop, condition: Callable[[], Any]) -> None:
             loop._try(step)
 
 
+def test_a_hello_names_a_run_whose_state_is_being_rescued(
+    context: Context, loop: Loop, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where the run is neither running nor lost meanwhile: the server frees its slot before it knows of the state."""
+    first, second = (write_record(context, number, step="apply", phase=RUNNING, stage="apply") for number in (10, 11))
+    loop.leftovers.ending = [first, second]
+    monkeypatch.setattr(loop_module, "rescue_state", lambda *_: loop.hello() and "")
+    loop._take_ended()
+    loop.hello()
+    told = [{run["generation"]: run["status"] for run in hello["runs"]} for hello in server.hellos]
+    assert told == [{10: "running", 11: "running"}, {10: "lost", 11: "running"}, {10: "lost", 11: "lost"}]
+
+
 def finish(context: Context, result: dict[str, Any], **more: Any) -> Record:
     record = Record(1, 10, "plan", 1, phase=FINISHED, has_plan=True, **more)
     record.result = {"outcome": "planned", "code": "", "reason": "", "log": {"next": 0}, **result}
