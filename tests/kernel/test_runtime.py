@@ -430,8 +430,9 @@ def test_a_process_without_pages_is_ready_after_its_first_step_and_while_steps_s
 
 
 def test_metrics_of_a_bound_probe_need_the_token_where_one_is_set(settings):
-    port = free_port()
-    with running(Scripted(lambda n: None), probe_port=port):
+    port, controller = free_port(), Scripted(lambda n: None)
+    with running(controller, probe_port=port):
+        assert controller.wait_for_begin(1)
         assert ask(port, "/metrics")[0] == 200
         settings.BERTH_METRICS_TOKEN = "secret"
         assert ask(port, "/metrics")[0] == 403
