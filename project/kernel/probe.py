@@ -4,10 +4,13 @@ The server listens on loopback, unless BERTH_PROBE_BIND names another address. B
 is the default port; 0 means no probe server.
 """
 
+import contextlib
 import os
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from django.db import connections
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -15,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from . import metrics
 
 Check = Callable[[], str]  # "" while all is well, else what is wrong
+MOST_OPEN = 32  # connections; probes and Prometheus need two or three
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -63,14 +67,35 @@ class Probe(BaseHTTPRequestHandler):
 
 
 class ProbeServer(ThreadingHTTPServer):
-    """`is_alive` answers /healthz: a restart would help. `is_ready` answers /readyz."""
+    """`is_alive` answers /healthz: a restart would help. `is_ready` answers /readyz.
+
+    Each connection has a thread. Above MOST_OPEN connections the oldest is closed, so that clients
+    that say nothing take neither threads nor descriptors from what this process is for.
+    """
 
     daemon_threads = True
 
     def __init__(self, port: int, is_alive: Check, is_ready: Check) -> None:
         self.is_alive, self.is_ready = is_alive, is_ready
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._guard = threading.Lock()
         super().__init__((os.environ.get("BERTH_PROBE_BIND", "127.0.0.1"), port), Probe)
         threading.Thread(target=self.serve_forever, name="probe", daemon=True).start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._open[request] = None
+            if len(self._open) > MOST_OPEN:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # it has just ended
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def close(self) -> None:
         self.shutdown()
