@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -35,6 +36,8 @@ FOLDER = "agents"
 ISOLATED = ("--isolation", "namespaces")
 SHARED = "sample-site"  # in BERTH_HOME, for tasks
 HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name more of Berth's own state
+POSTGRES_SOCKETS = "/run/postgresql"  # where it is looked for unless the URL names another folder
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (tasks have their own)
 AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
 PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
 SWEEP = 50.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
@@ -143,7 +146,7 @@ def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Pr
 def isolation_options() -> list[str]:
     """What its tasks do not see, and where they may write besides their own folder."""
     home = Path(settings.BERTH_HOME)
-    hidden = [home, settings.BASE_DIR / ".env", *map(Path, filter(None, map(os.environ.get, HIDDEN)))]
+    hidden = [home, settings.BASE_DIR / ".env", *map(Path, filter(None, map(os.environ.get, HIDDEN))), *list_sockets()]
     writable = [home / SHARED]
     for folder in map(Path, settings.BERTH_TASK_FOLDERS):
         if not folder.is_absolute() or any(folder.resolve().is_relative_to(each.resolve()) for each in hidden):
@@ -155,6 +158,14 @@ def isolation_options() -> list[str]:
         for path in paths:
             options += [name, str(path)]
     return options
+
+
+def list_sockets() -> list[Path]:
+    """By which the database and Valkey are reached here: PostgreSQL may let in whoever runs as Berth's user (peer), as tasks do."""
+    host = str(settings.DATABASES["default"]["HOST"]) or POSTGRES_SOCKETS
+    found = [Path(folder) for folder in host.split(",") if folder.startswith("/") and folder not in TEMPORARY]
+    at = urlsplit(settings.REDIS_URL)
+    return [*found, Path(at.path)] if at.scheme in ("unix", "redis+socket") else found
 
 
 def end_unprotected(process: Process, claimants: Sequence[str]) -> str:

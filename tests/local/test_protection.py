@@ -134,6 +134,24 @@ def test_an_agent_with_namespaces_hides_the_state_folder(ordinary_user: pytest.M
     assert see(pool_with("admin", "ana")).is_ready
 
 
+@pytest.mark.parametrize("host", ["/srv/sockets", ""])
+def test_tasks_do_not_see_sockets_where_they_would_pass_for_berth(host: str, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """PostgreSQL may let in whoever runs as Berth's user (peer), and tasks in namespaces do."""
+    monkeypatch.setitem(settings.DATABASES["default"], "HOST", host)
+    settings.REDIS_URL = "unix:///srv/valkey/valkey.sock?db=1"
+    pairs = list(itertools.pairwise(local.isolation_options()))
+    assert {path for name, path in pairs if name == "--hide"} >= {host or "/run/postgresql", "/srv/valkey/valkey.sock"}
+
+
+def test_a_database_over_the_network_hides_no_more(monkeypatch: pytest.MonkeyPatch, settings: Any, home: Path) -> None:
+    for name in local.HIDDEN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(settings.DATABASES["default"], "HOST", "127.0.0.1")
+    settings.REDIS_URL = "redis://127.0.0.1:6379/0"
+    pairs = list(itertools.pairwise(local.isolation_options()))
+    assert {path for name, path in pairs if name == "--hide"} == {str(home), str(settings.BASE_DIR / ".env")}
+
+
 def test_an_agent_from_before_the_protection_is_started_again(ordinary_user: pytest.MonkeyPatch) -> None:
     LocalProvider().sync(pool_with("admin"), member())
     until(is_up)
