@@ -19,8 +19,8 @@ from .leftovers import Leftovers
 from .made import name_platform
 from .poller import Poller
 from .processes import children, collect_orphans, end_all, list_marked, started_at
-from .rescue import rescue_state
-from .rescued import StateSender, describe_rescued
+from .rescue import is_left_behind, rescue_state
+from .rescued import StateSender, describe_rescued, rescued_folder
 from .runner import NOT_HERE, Context, Run
 from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .version import name_version
@@ -83,25 +83,33 @@ class Agent:
                 self._report(record)
             elif record in self.leftovers.ending:
                 self.journal.note("still ended by its reaper", run=record.name, stage=record.stage)
-            elif record.phase != REPORTED:
-                self._lose(record)
+            elif record.phase != REPORTED and not self._lose(record):
+                self.leftovers.ending.append(record)
         self._try(self._sweep)
 
-    def _lose(self, record: Record) -> None:
-        """What became of it is known as far as this folder tells, and no further."""
+    def _lose(self, record: Record) -> bool:
+        """What became of it is known as far as this folder tells, and no further. False: its state cannot be rescued yet; the run is not
+        lost before that, because its folder goes then."""
+        state = self.context.state.folder
+        rescue_state(state, record)
+        if is_left_behind(state, record):
+            if not record.extra.get("is_left_behind"):
+                self.journal.error("its state cannot be copied: make room there", run=record.name, folder=rescued_folder(state))
+            record.extra["is_left_behind"] = True
+            return False
         record.status = record.fate
-        record.extra["rescued"] = rescue_state(self.context.state.folder, record)
         self.lost.append(record)
         self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
+        return True
 
     def _take_ended(self) -> None:
         """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names the run: until its state is rescued as
         running, from then on as lost."""
         for record in self.leftovers.list_ended():
             end_all(None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE)
-            self._lose(record)
-            self.leftovers.remove(record)
-            self.poller.say_hello()
+            if self._lose(record):
+                self.leftovers.remove(record)
+                self.poller.say_hello()
 
     def _sweep(self) -> None:
         """Folders that no run here needs."""
@@ -280,7 +288,7 @@ class Agent:
     def _sweep_old(self) -> None:
         """What this agent remembers and keeps does not grow for as long as it runs."""
         claims = {order.claim for order in self.orders.orders} if self.orders else set()
-        claims |= {claim for claim, _ in (*self.runs, *self.unreported)}
+        claims |= {claim for claim, _ in (*self.runs, *self.unreported)} | {record.claim for record in self.leftovers.ending}
         for record in self.context.state.sweep(claims):
             if not remove(self.context.base / record.name):
                 self.journal.error("folder cannot be removed", folder=record.name)
@@ -308,6 +316,7 @@ class Agent:
         if self.orders is None or self.orders.keep is None:
             return
         wanted = self.orders.keep | {order.claim for order in self.orders.orders} | {claim for claim, _ in self.runs}
+        wanted |= {record.claim for record in self.leftovers.ending}  # an apply that its reaper still ends works in the folder of its plan
         kept = {(record.claim, record.generation): record for record in self.context.state.list_records() if record.keep}
         self.unwanted_since = {key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted}
         for key, since in list(self.unwanted_since.items()):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .client import Backoff
 from .errors import Away, BadToken, Refused
 from .folders import Folder, digest_file, remove
-from .rescued import rescued_file, send_state
+from .rescue import is_left_behind, rescue_state
+from .rescued import rescued_file, rescued_folder, send_state
 from .shipping import Shipper
 from .spool import Spool
 from .state import REPORTED, Record
@@ -121,6 +122,7 @@ class Reporter:
     def _put_state(self) -> None:
         """Before the result, which frees the slot. Where the server refuses the state, the result says that only this agent has it."""
         record = self.record
+        self._rescue_again()
         file = rescued_file(self.context.state.folder, record.name)
         if not file.is_file():
             return
@@ -138,6 +140,17 @@ class Reporter:
             reason = f"{result.get('reason') or ''} The server does not have the state ({why}); the agent keeps it as {file}.".strip()
             record.result = {**result, "reason": reason, "state": {"size": size_of(file)}}
             self._save(record)
+
+    def _rescue_again(self) -> None:
+        """Nothing is reported before the state is rescued, because the folder that holds it goes after the report. The log has been
+        sent, and its copy here makes room."""
+        state = self.context.state.folder
+        if not is_left_behind(state, self.record):
+            return
+        shutil.rmtree(self.spool_folder, ignore_errors=True)
+        if not rescue_state(state, self.record):
+            raise Away(f"the state that the apply left cannot be copied to {rescued_folder(state)}: make room there")
+        self._save(self.record)
 
     def _fail(self, code: str, reason: str) -> None:
         self.record.has_plan = self.record.has_json = False

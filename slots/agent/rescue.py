@@ -51,7 +51,17 @@ def rescue_state(state: Path, record: Record) -> str:
             partial.unlink()
         return ""
     partial.replace(kept)
+    record.extra["rescued"] = str(kept)
     return str(kept)
+
+
+def is_left_behind(state: Path, record: Record) -> bool:
+    """A failed apply has left a state in its folder that could not be rescued yet: the folder must stay."""
+    source, inside, before = record.extra.get("state") or ("", "", "")
+    is_applied = (record.result or {}).get("outcome") == "applied"
+    if not source or is_applied or record.extra.get("rescued") or rescued_file(state, record.name).is_file():
+        return False
+    return stamp_of(Path(source), inside) not in ("", before)
 
 
 def copy(folder: int, kept: Path) -> None:

@@ -20,6 +20,7 @@ from .journal import Journal
 from .made import LONGEST_REASON, Made
 from .masking import Masker, spell
 from .reporting import Reporter
+from .rescue import is_left_behind
 from .rescued import rescued_file
 from .shipping import Shipper
 from .spool import Spool
@@ -67,7 +68,9 @@ class Run(threading.Thread):
     @property
     def needs_slot(self) -> bool:
         """Its program runs, or its state is on the way to the server: a slot that is free lets the member be removed."""
-        return self.is_executing or (not self.is_done and rescued_file(self.context.state.folder, self.record.name).is_file())
+        state = self.context.state.folder
+        has_state = rescued_file(state, self.record.name).is_file() or is_left_behind(state, self.record)
+        return self.is_executing or (not self.is_done and has_state)
 
     def run(self) -> None:
         journal, record = self.context.journal, self.record

@@ -180,7 +180,8 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fak
     until(lambda: "rescued" in server.log(1, 11))
     server.wait(lambda: server.states == {(1, 11): b"of the apply\n"})
     until(lambda: files_left(tmp_path) == [])
-    assert server.hellos[-1]["states"] == [{"claim": 1, "generation": 11, "size": 13}], "the server knows of it before its slot is free"
+    told = next(hello for hello in server.hellos if any(run["status"] == "lost" for run in hello["runs"]))
+    assert told["states"] == [{"claim": 1, "generation": 11, "size": 13}], "the server knows of it before its slot is free"
 
 
 def test_a_state_that_could_not_be_saved_is_kept_though_the_errors_of_resources_fill_the_tail(fake: Fake, server: Server) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slots.agent import loop as loop_module
+from slots.agent import rescue as rescue_module
 from slots.agent import state as state_module
 from slots.agent.client import Client
 from slots.agent.journal import Journal
@@ -88,6 +89,63 @@ def finish(context: Context, result: dict[str, Any], **more: Any) -> Record:
     record.result = {"outcome": "planned", "code": "", "reason": "", "log": {"next": 0}, **result}
     context.state.save(record)
     return record
+
+
+def leave_state(context: Context, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[Record, list[int]]:
+    """An apply whose state can be neither copied nor moved as often as the list says."""
+    source = context.base / "1-11" / "src"
+    troubles, copy = [1, 1], rescue_module.copy
+    record = write_record(context, 11, step="apply", stage="apply", extra={"state": [str(source), ".", ""]}, **more)
+    (source / "errored.tfstate").write_bytes(b"state")
+
+    def fail(*given: Any) -> None:
+        if troubles:
+            troubles.pop()
+            raise OSError(28, "No space left on device")
+        copy(*given)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(rescue_module, "copy", fail)
+    monkeypatch.setattr(rescue_module, "take", refuse)
+    return record, troubles
+
+
+def test_nothing_is_reported_before_a_state_is_rescued(context: Context, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red where the folder goes with the only copy once the result is in."""
+    record, troubles = leave_state(context, monkeypatch, phase=FINISHED)
+    record.result = {"outcome": "failed", "code": "state_not_saved", "reason": "", "log": {"next": 0}}
+    server.order(1, 11, "apply")
+    Reporter(context, record).report()
+    assert troubles == [] and server.states == {(1, 11): b"state"}
+    assert record.phase == REPORTED and not (context.base / "1-11").exists()
+
+
+def test_a_run_of_an_earlier_start_is_not_lost_before_its_state_is_rescued(
+    context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_state(context, monkeypatch, phase=RUNNING)
+    loop.recover()
+    assert [record.name for record in loop.leftovers.ending] == ["1-11"]
+    loop._take_ended()
+    assert loop.lost == []
+    loop._take_ended()
+    assert ([record.name for record in loop.lost], loop.leftovers.ending) == (["1-11"], [])
+    assert (context.state.folder / "rescued" / "1-11.tfstate").read_bytes() == b"state"
+
+
+def test_the_folder_of_a_plan_stays_while_a_reaper_ends_the_apply_in_it(context: Context, loop: Loop) -> None:
+    """Red where only orders and runs of this start count: a cancelled apply would lose the folder it still works in."""
+    write_record(context, 10, phase=REPORTED, keep=True)
+    loop.leftovers.ending = [write_record(context, 11, step="apply", phase=RUNNING, stage="apply")]
+    loop.orders, loop.heard, loop.unwanted_since = Orders("v", (), (), keep=frozenset()), 9, {(1, 10): 0}
+    loop._let_go()
+    assert (context.base / "1-10").exists()
+    loop.leftovers.ending = []
+    loop.unwanted_since = {(1, 10): 0}
+    loop._let_go()
+    assert not (context.base / "1-10").exists()
 
 
 def test_a_machine_without_threads_or_disk_begins_later(
