@@ -21,6 +21,7 @@ from project.kernel.embedded import process
 
 STEADY = 5.0  # seconds after which an end is an accident, and no sign that it cannot run
 SPARE_AFTER = 10.0  # seconds from the start of a child to that of its spare, which would slow the start down
+SPARED = 2  # early ends in a row after which a spare still takes over; then it waits longer and longer
 LONGEST_QUEUE = 20_000  # lines
 LOOK_EVERY = 15.0
 PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
@@ -190,7 +191,7 @@ class Supervisor:
             self._flush(child)
             child.ends = 1 if now - child.started > STEADY else child.ends + 1
             how = _how(child.process.returncode)
-            if child.ends == 1 and self._promote_spare(child, now):
+            if child.ends <= SPARED and self._promote_spare(child, now):
                 self.say(f"{child.name} ended ({how}); its spare takes over")
                 return 1.0
             wait = min(30.0, 0.25 * 2 ** (child.ends - 1))
