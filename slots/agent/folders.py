@@ -23,6 +23,8 @@ PARTS = ("src", "home", "tmp", "out")
 PIECE = 1 << 20
 DEEPEST = 128  # folders in folders of a source: as many are open at once
 MOST_ROUNDS = 1_000_000  # of a removal, should somebody add what it removes
+SHORT = "/tmp"  # noqa: S108  (only a link that is this agent's own is used)
+LONGEST_TMP = 80  # characters: the path of a Unix socket in it has at most 107
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -68,11 +70,24 @@ class Folder:
     def is_there(self) -> bool:
         return self.source.is_dir()
 
+    def name_sockets(self) -> str:
+        """A short link to `tmp` where the path of a Unix socket in `tmp` itself would be too long; else empty."""
+        if len(str(self.tmp)) <= LONGEST_TMP:
+            return ""
+        link = link_for(self.top)
+        with contextlib.suppress(OSError):
+            link.symlink_to(self.tmp)
+        with contextlib.suppress(OSError):  # the name may be another user's
+            if link.lstat().st_uid == os.geteuid() and os.readlink(link) == str(self.tmp):
+                return str(link)
+        return ""
+
     def make(self) -> None:
         remove(self.top)
         self.top.mkdir(mode=0o711)
         for part in PARTS:
             (self.top / part).mkdir(mode=0o700)
+        self.name_sockets()  # the removal above took the link along
 
     def hand_over(self, user: User | None) -> None:
         """All of it is this user's from here on."""
@@ -227,8 +242,17 @@ def give_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
         os.fchown(file, user.uid, user.gid)
 
 
+def link_for(top: Path) -> Path:
+    """The short name of a task's `tmp`. It is the same each time, so the next start of the agent removes it with the folder."""
+    return Path(SHORT) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
+
+
 def remove(folder: Path) -> bool:
     """Whatever a task made of it: folders without rights to enter, and any number of them in each other. False: something of it stays."""
+    with contextlib.suppress(OSError):
+        link = link_for(folder)
+        if stat.S_ISLNK(link.lstat().st_mode):  # another user's is kept by the sticky bit of its folder
+            link.unlink()
     try:
         handle = open_to_empty(str(folder), None)
         try:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
-from .environment import task_environment
+from .environment import isolated_tmp, task_environment
 from .errors import AgentError, Stopped, TaskFailed
 from .folders import Folder
 from .isolation import Isolation
@@ -127,13 +127,16 @@ class Job:
             stack.callback(program.close)
             self._write_down(program, stage)
             wait_s = self._wait_of(stage)
+            environment = {**self.environment, **(env or {})}
+            if self.isolation:
+                environment.update(isolated_tmp(environment, self.folder))
             order = {
                 "argv": argv,
-                "env": {**self.environment, **(env or {})},
+                "env": environment,
                 "cwd": str(cwd or self.cwd),
                 "uid": self.user.uid if self.user else None,
                 "gid": self.user.gid if self.user else None,
-                "view": self._view(argv[0], {**self.environment, **(env or {})}),
+                "view": self._view(argv[0], environment),
                 "users": sorted(self._users),
                 "limits": self._limits(),
                 "mark": self.mark,
