@@ -58,8 +58,9 @@ async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Se
 
 async def until_watched(watches: Any, count: int = 1) -> None:
     watch = watches.here()
-    while sum(len(waiters) for waiters in watch._waiting.values()) < count or watch._connection is None:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(20):
+        while sum(len(waiters) for waiters in watch._waiting.values()) < count or watch._connection is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 async def test_it_answers_at_once_unless_the_version_is_the_present_one(world: Any) -> None:
@@ -151,13 +152,13 @@ async def test_a_log_is_followed(world: Any) -> None:
         add_log(claim_id=claim.id, generation=claim.generation, member_id=claim.slots[0].member_id, pieces=[piece], most=10**6)
 
     for seq in range(3):
-        poll = asyncio.create_task(server.get(f"{where}?after={seq - 1}&wait=30", secret))
+        poll = asyncio.create_task(server.get(f"{where}?after={seq}&wait=30", secret))
         await until_watched(following.watches)
         assert not poll.done()
         await sync_to_async(add)(seq)
         _, page = await asyncio.wait_for(poll, 20)
         assert ([chunk["text"] for chunk in page["chunks"]], page["next"]) == ([f"line {seq}\n"], seq + 1)
-    poll = asyncio.create_task(server.get(f"{where}?after=2&wait=30", secret))
+    poll = asyncio.create_task(server.get(f"{where}?after=3&wait=30", secret))
     await until_watched(following.watches)
     await sync_to_async(Run.objects.filter(claim_id=claim.id).update)(ended_at="2026-01-01T00:00:00Z")
     assert (await asyncio.wait_for(poll, 20))[1]["is_whole"]

@@ -67,8 +67,9 @@ async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Se
 
 
 async def until_watched(count: int) -> None:
-    while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110  (there is nothing to be told by)
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(20):
+        while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110  (there is nothing to be told by)
+            await asyncio.sleep(0.005)
 
 
 async def test_it_answers_at_once_when_it_is_so(world: Any) -> None:
