@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import IO, Iterator
 
@@ -23,7 +24,6 @@ PARTS = ("src", "home", "tmp", "out")
 PIECE = 1 << 20
 DEEPEST = 128  # folders in folders of a source: as many are open at once
 MOST_ROUNDS = 1_000_000  # of a removal, should somebody add what it removes
-SHORT = "/tmp"  # noqa: S108  (only a link that is this agent's own is used)
 LONGEST_TMP = 80  # characters: the path of a Unix socket in it has at most 107
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -244,7 +244,7 @@ def give_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
 
 def link_for(top: Path) -> Path:
     """The short name of a task's `tmp`. It is the same each time, so the next start of the agent removes it with the folder."""
-    return Path(SHORT) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
+    return Path(tempfile.gettempdir()) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
 
 
 def remove(folder: Path) -> bool:
