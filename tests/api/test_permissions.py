@@ -144,6 +144,7 @@ ROWS = {
     "POST agent/goodbye/": Row(AGENT, {}),
     f"GET {AGENT_TASK}": Row(AGENT),
     f"POST {AGENT_TASK}started/": Row(AGENT, {"boot": "b"}),
+    f"POST {AGENT_TASK}interrupted/": Row(AGENT, {"why": "cancelled", "wait_s": 60.0}),
     f"POST {AGENT_TASK}log/": Row(AGENT, {"seq": 0, "text": "x"}),
     f"PUT {AGENT_TASK}plan/": Row(AGENT),
     f"GET {AGENT_TASK}plan/": Row(AGENT),
