@@ -41,9 +41,10 @@ def broken(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("a view that fails")
 
 
-def name_sender(request: HttpRequest) -> str:
+def name_sender(request: HttpRequest) -> bodies.BodyCaller:
     """A guard that lets everybody in."""
-    return request.headers["X-Sender"]
+    sender = request.headers["X-Sender"]
+    return bodies.BodyCaller(sender, sender)
 
 
 urlpatterns = [path("echo", echo), path("whose", whose), path("stream", stream), path("broken", broken)]
