@@ -78,7 +78,7 @@ class Folder:
         with contextlib.suppress(OSError):
             link.symlink_to(self.tmp)
         with contextlib.suppress(OSError):  # the name may be another user's
-            if link.lstat().st_uid == os.geteuid() and os.readlink(link) == str(self.tmp):
+            if link.lstat().st_uid == os.geteuid() and os.path.realpath(link) == os.path.realpath(self.tmp):
                 return str(link)
         return ""
 

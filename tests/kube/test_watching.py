@@ -271,7 +271,7 @@ def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(bench: KubeHarness
 
 
 def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(bench: KubeHarness, watcher: Watcher) -> None:
-    bad = {"image": "a:1", "grace": 60, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}}
+    bad = {"image": "a:1", "grace": 3600, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}}
     pool = make(bench, provider={"kind": "kubernetes", **bench.good_options, "template": bad})
     bench.space.world.refuse("create", 422, plural="pods", message="spec.containers[0].image: we do not like it")
     perform_due("kubernetes")
