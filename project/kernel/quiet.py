@@ -4,19 +4,26 @@ import logging
 
 
 class Quiet:
-    """Says once that Valkey is away, and once that it is back."""
+    """Logs a change only: once that something is away, and once that it is back."""
 
-    def __init__(self, what: str, logger: logging.Logger) -> None:
-        self._what = what
+    def __init__(
+        self,
+        what: str,
+        logger: logging.Logger,
+        *,
+        away: str = "are not sent, everybody looks by timer",
+        back: str = "are sent again",
+    ) -> None:
+        self._what, self._away, self._back = what, away, back
         self._logger = logger
         self._is_down = False
 
     def failed(self, error: BaseException) -> None:
         if not self._is_down:
-            self._logger.warning("%s are not sent, everybody looks by timer: %s: %s", self._what, type(error).__name__, error)
+            self._logger.warning("%s %s: %s: %s", self._what, self._away, type(error).__name__, error)
         self._is_down = True
 
     def worked(self) -> None:
         if self._is_down:
-            self._logger.info("%s are sent again", self._what)
+            self._logger.info("%s %s", self._what, self._back)
         self._is_down = False

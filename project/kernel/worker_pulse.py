@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from . import beats
 from .database import connect_direct
 from .probe import ProbeServer, default_port
+from .quiet import Quiet
 from .runtime import instance_name
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,10 @@ class WorkerPulse:
         self._steps = 0
         self._is_written = False
         self._stop = threading.Event()
-        self._faults: dict[str, bool] = {}
+        self._broker, self._database = (
+            Quiet(f"the worker's pulse: the {what}", logger, away="does not answer", back="answers again")
+            for what in ("broker", "database")
+        )
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -65,9 +69,9 @@ class WorkerPulse:
             if self._ask():
                 self._steps += 1
                 self._answered_at = self._clock()
-            self._note("broker", None)
+            self._broker.worked()
         except DOWN as error:
-            self._note("broker", error)
+            self._broker.failed(error)
             self._answered_at = self._clock()
         self._write()
 
@@ -93,20 +97,11 @@ class WorkerPulse:
             pulse = beats.Pulse(NAME, stuck, self._steps, 0, "")
             beats.write(self._connection, self._instance, [pulse])
             self._is_written = True
-            self._note("database", None)
+            self._database.worked()
         except psycopg.Error as error:
-            self._note("database", error)
+            self._database.failed(error)
             self._forget_connection()
             self._is_written = False
-
-    def _note(self, what: str, error: BaseException | None) -> None:
-        """Logs a change only, not each failure of many."""
-        was_away, is_away = self._faults.get(what, False), error is not None
-        if is_away and not was_away:
-            logger.warning("the worker's pulse: the %s does not answer: %s", what, error)
-        elif was_away and not is_away:
-            logger.info("the worker's pulse: the %s answers again", what)
-        self._faults[what] = is_away
 
     def _leave(self) -> None:
         if self._connection is not None:
