@@ -21,6 +21,8 @@ PR_SET_CHILD_SUBREAPER = 36
 MARK = "BERTH_RUN"
 PROC = Path("/proc")
 LOOK_EVERY = 0.05
+PAUSING = 1.0  # seconds
+RUNNING = (b"R", b"S", b"D")
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "mksh", "zsh")
 KILLING = 5.0  # seconds; it may be stopped by those it is to kill
 BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
@@ -120,6 +122,39 @@ def ignores_interrupt(pid: int) -> bool:
 def is_shell(pid: int) -> bool:
     """By its program: a script's own name is no help."""
     return os.path.realpath(str(PROC / str(pid) / "exe")).rpartition("/")[2] in SHELLS
+
+
+def list_copies(pids: Iterable[int]) -> set[int]:
+    """Those that run the same command as an older one of them: forks that have not started a command of their own."""
+    eldest: dict[bytes, int] = {}
+    return {pid for pid in sorted(pids) if eldest.setdefault(read_command(pid), pid) != pid}
+
+
+def pause_all(pids: Iterable[int]) -> None:
+    """Returns when they have stopped, or after a moment: one that waits for a disk stops later."""
+    waiting = set(pids)
+    for pid in waiting:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + PAUSING
+    while (waiting := {pid for pid in waiting if read_state(pid) in RUNNING}) and time.monotonic() < until:
+        time.sleep(LOOK_EVERY / 10)
+
+
+def read_state(pid: int) -> bytes:
+    """One letter, as in proc(5). Empty: there is no such process."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return b""
+    return stat[stat.rindex(b")") + 2 :][:1]
+
+
+def read_command(pid: int) -> bytes:
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def list_tree(root: int) -> set[int]:

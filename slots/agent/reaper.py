@@ -29,8 +29,10 @@ from .processes import (
     ignores_interrupt,
     is_shell,
     list_children,
+    list_copies,
     list_dead_children,
     list_tree,
+    pause_all,
     started_at,
     who_is_left,
 )
@@ -51,6 +53,7 @@ class Reaper:
         self.code: int | None = None
         self.received = b""
         self.wait_s: float | None = None  # set: the program is to end, and has this long
+        self.forked: set[int] = set()  # copies of a shell that had not started their own command when they were interrupted
         self.spool: Spool | None = None  # set: the agent has died, and the reaper keeps the log
         self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
         self.first: bytes | None = None  # set: the begin of what the agent has not read, until its first line is whole
@@ -96,16 +99,23 @@ class Reaper:
         return True
 
     def _interrupt(self, wait_s: float) -> None:
-        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what it knows."""
+        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what it knows. Shells stand still meanwhile:
+        a program that a shell starts after the look would not be interrupted, and the shell would wait for its end."""
         until = time.monotonic() + wait_s
-        told = self._list_interrupted()
-        for pid in told:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGINT)
+        paused: set[int] = set()
+        try:
+            told = self._list_interrupted(paused)
+            for pid in told:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGINT)
+        finally:
+            for pid in paused:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
         while (left := until - time.monotonic()) > 0 and any(self._runs(pid, since) for pid, since in told.items()):
             self._listen(min(LOOK, left))
 
-    def _list_interrupted(self) -> dict[int, str]:
+    def _list_interrupted(self, paused: set[int]) -> dict[int, str]:
         """The program, with its start. Not its children: the provider processes of Terraform end when Terraform does. But a shell waits
         for the end of what it runs before it obeys, so that is told as well."""
         if not PROC.is_dir():
@@ -114,7 +124,11 @@ class Reaper:
         fresh = self._list_roots()
         while fresh:
             found |= fresh
-            fresh = {child for pid in fresh if is_shell(pid) for child in list_children(pid)} - found
+            shells = {pid for pid in fresh if is_shell(pid)}
+            paused |= shells
+            pause_all(shells)
+            fresh = {child for pid in shells for child in list_children(pid)} - found
+        self.forked = list_copies(paused)
         return {pid: started_at(pid) for pid in found if not ignores_interrupt(pid)}
 
     def _list_roots(self) -> set[int]:
@@ -126,6 +140,10 @@ class Reaper:
         return (roots - {self.pid}) | (inside or {self.pid})
 
     def _runs(self, pid: int, since: str) -> bool:
+        """Whether an interrupted process still has something to finish. A shell forks a background job first and ignores SIGINT in the
+        copy a moment later: a copy that ignores SIGINT by now has lost the signal, and would be waited for in vain."""
+        if pid in self.forked and ignores_interrupt(pid):
+            return False
         return not self._has_ended() if pid == self.pid else started_at(pid) == since != ""
 
     def _others(self) -> set[int]:
