@@ -87,6 +87,8 @@ def without_sweep(url: str) -> Iterator[None]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", DUMP_LOCK)
         yield
+        # PostgreSQL would release the lock a moment after the connection is closed.
+        connection.execute("SELECT pg_advisory_unlock_shared(%s, %s)", DUMP_LOCK)
 
 
 @dataclass(frozen=True)
