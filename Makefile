@@ -30,7 +30,7 @@ up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH
 	@echo "[make] starting Berth"
 	@exec $(RUN) -m project.kernel.embedded.up
 
-test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/ground -x"
+test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/end_to_end -x"
 	@echo "[make] starting the tests, with a PostgreSQL and a Valkey of their own"
 	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadscope --no-loadscope-reorder)
 
@@ -56,7 +56,7 @@ bench: $(VENV)/.run  ## measure: make bench NAME=bind
 	@$(RUN) manage.py bench $(NAME) $(ARGS)
 
 snapshot: $(VENV)/.dev  ## keep this version's schema with data, for the test of upgrades: make snapshot NAME=0.1.0
-	@$(RUN) -m tests.ground.snapshot $(NAME)
+	@$(RUN) -m tests.upgrade.snapshot $(NAME)
 
 doctor: $(VENV)/.run  ## look for broken invariants in the running installation
 	@$(RUN) manage.py doctor $(ARGS)

@@ -2,7 +2,7 @@
 import os
 import sys
 
-from project.kernel.command_line import main
+from project.kernel.management.command_line import main
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")

@@ -6,16 +6,18 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from claims.lifecycle.cancel import cancel_claim, force_release
+from claims.lifecycle.pool_deletion import delete_pool
+from claims.lifecycle.update import prioritise_claim
 from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
-from claims.services import cancel_claim, delete_pool, force_release, prioritise_claim
 from pools.admin import PoolFilter
 from pools.models import Pool
 from project.kernel.admin import EventAdmin
-from project.kernel.admin_actions import Number, service_action
-from project.kernel.admin_base import ReadAdmin, as_hex, as_json, lines, link, link_list, links, read_once
 from project.kernel.models import Event
+from project.kernel.ui.admin_actions import Number, service_action
+from project.kernel.ui.admin_base import ReadAdmin, as_hex, as_json, lines, link, link_list, links, read_once
+from slots.members.services import pause_pool, resume_pool
 from slots.models import Slot
-from slots.services import pause_pool, resume_pool
 
 MOST_SHOWN = 100  # slots of one claim
 

@@ -2,9 +2,14 @@
 
 from django.urls import path, register_converter
 
-from claims.api import actions, bulk, claims, decisions, draining, events, pools, runs, sources, states, workspaces
-from claims.api.agents import presence, tasks
-from pools.converters import NameConverter as NameConverter  # importing the module registers its converters
+from claims.allocation.api import claims
+from claims.lifecycle.api import actions, bulk, drain, pools
+from claims.tasks.agent_api import presence, tasks
+from claims.tasks.api import approvals, runs, sources
+from claims.tasks.states import api as states_api
+from claims.timeline import api as timeline_api
+from claims.workspaces.web import api as workspaces_api
+from pools.http.converters import NameConverter as NameConverter  # importing the module registers its converters
 
 
 class WorkspaceConverter:
@@ -40,9 +45,9 @@ urlpatterns = [
     path(f"{AGENT_TASK}result/", tasks.TaskResult.as_view(), name="agent-task-result"),
     path("pools/", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<name:pool_name>/", pools.PoolDetail.as_view(), name="api-pool"),
-    path("pools/<name:pool_name>/drain/", draining.PoolDrain.as_view(), name="api-pool-drain"),
-    path("members/<id:member_id>/drain/", draining.MemberDrain.as_view(), name="api-member-drain"),
-    path("members/<id:member_id>/undrain/", draining.MemberUndrain.as_view(), name="api-member-undrain"),
+    path("pools/<name:pool_name>/drain/", drain.PoolDrain.as_view(), name="api-pool-drain"),
+    path("members/<id:member_id>/drain/", drain.MemberDrain.as_view(), name="api-member-drain"),
+    path("members/<id:member_id>/undrain/", drain.MemberUndrain.as_view(), name="api-member-undrain"),
     path("claims/", claims.ClaimList.as_view(), name="api-claims"),
     path("claims/bulk/", bulk.BulkCreate.as_view(), name="api-claims-bulk"),
     path("claims/bulk-release/", bulk.BulkRelease.as_view(), name="api-claims-bulk-release"),
@@ -56,26 +61,26 @@ urlpatterns = [
     path("claims/<id:claim_id>/force-release/", actions.ClaimForceRelease.as_view(), name="api-claim-force-release"),
     path("claims/<id:claim_id>/runs/", runs.RunList.as_view(), name="api-claim-runs"),
     path("claims/<id:claim_id>/runs/<id:generation>/log/", runs.RunLog.as_view(), name="api-claim-log"),
-    path("claims/<id:claim_id>/runs/<id:generation>/state/", states.RunState.as_view(), name="api-claim-state"),
-    path("claims/<id:claim_id>/runs/<id:generation>/state/discard/", states.RunStateDiscard.as_view(), name="api-claim-state-discard"),
+    path("claims/<id:claim_id>/runs/<id:generation>/state/", states_api.RunState.as_view(), name="api-claim-state"),
+    path("claims/<id:claim_id>/runs/<id:generation>/state/discard/", states_api.RunStateDiscard.as_view(), name="api-claim-state-discard"),
     path("sources/", sources.SourceList.as_view(), name="api-sources"),
-    path("events/", events.EventList.as_view(), name="api-events"),
-    path("workspaces/", workspaces.WorkspaceList.as_view(), name="api-workspaces"),
-    path("claims/<id:claim_id>/approve/", decisions.ClaimApprove.as_view(), name="api-claim-approve"),
-    path("claims/<id:claim_id>/reject/", decisions.ClaimReject.as_view(), name="api-claim-reject"),
-    path("claims/<id:claim_id>/extend/", decisions.ClaimExtend.as_view(), name="api-claim-extend"),
-    path("claims/<id:claim_id>/plan-again/", decisions.ClaimPlanAgain.as_view(), name="api-claim-plan-again"),
-    path("claims/<id:claim_id>/move/", decisions.ClaimMove.as_view(), name="api-claim-move"),
-    path("claims/<id:claim_id>/plan/", decisions.ClaimPlan.as_view(), name="api-claim-plan"),
-    path("claims/<id:claim_id>/plan/json/", decisions.ClaimPlanJson.as_view(), name="api-claim-plan-json"),
-    path("claims/<id:claim_id>/plan/file/", decisions.ClaimPlanFile.as_view(), name="api-claim-plan-file"),
-    path("approvals/", decisions.ApprovalList.as_view(), name="api-approvals"),
-    path("approvals/bulk/", decisions.BulkDecide.as_view(), name="api-approvals-bulk"),
-    path("workspaces/<workspace:workspace>/pools/", workspaces.WorkspaceShares.as_view(), name="api-workspace-shares"),
-    path("workspaces/<workspace:workspace>/pools/<name:pool_name>/", workspaces.WorkspaceShare.as_view(), name="api-workspace-share"),
-    path("workspaces/<workspace:workspace>/settle/", workspaces.WorkspaceSettle.as_view(), name="api-workspace-settle"),
-    path("workspaces/<workspace:workspace>/runs/", workspaces.WorkspaceRuns.as_view(), name="api-workspace-runs"),
-    path("workspaces/<workspace:workspace>/lock/", workspaces.WorkspaceLock.as_view(), name="api-workspace-lock"),
-    path("workspaces/<workspace:workspace>/unlock/", workspaces.WorkspaceUnlock.as_view(), name="api-workspace-unlock"),
-    path("workspaces/<workspace:workspace>/", workspaces.WorkspaceDetail.as_view(), name="api-workspace"),
+    path("events/", timeline_api.EventList.as_view(), name="api-events"),
+    path("workspaces/", workspaces_api.WorkspaceList.as_view(), name="api-workspaces"),
+    path("claims/<id:claim_id>/approve/", approvals.ClaimApprove.as_view(), name="api-claim-approve"),
+    path("claims/<id:claim_id>/reject/", approvals.ClaimReject.as_view(), name="api-claim-reject"),
+    path("claims/<id:claim_id>/extend/", approvals.ClaimExtend.as_view(), name="api-claim-extend"),
+    path("claims/<id:claim_id>/plan-again/", approvals.ClaimPlanAgain.as_view(), name="api-claim-plan-again"),
+    path("claims/<id:claim_id>/move/", approvals.ClaimMove.as_view(), name="api-claim-move"),
+    path("claims/<id:claim_id>/plan/", approvals.ClaimPlan.as_view(), name="api-claim-plan"),
+    path("claims/<id:claim_id>/plan/json/", approvals.ClaimPlanJson.as_view(), name="api-claim-plan-json"),
+    path("claims/<id:claim_id>/plan/file/", approvals.ClaimPlanFile.as_view(), name="api-claim-plan-file"),
+    path("approvals/", approvals.ApprovalList.as_view(), name="api-approvals"),
+    path("approvals/bulk/", approvals.BulkDecide.as_view(), name="api-approvals-bulk"),
+    path("workspaces/<workspace:workspace>/pools/", workspaces_api.WorkspaceShares.as_view(), name="api-workspace-shares"),
+    path("workspaces/<workspace:workspace>/pools/<name:pool_name>/", workspaces_api.WorkspaceShare.as_view(), name="api-workspace-share"),
+    path("workspaces/<workspace:workspace>/settle/", workspaces_api.WorkspaceSettle.as_view(), name="api-workspace-settle"),
+    path("workspaces/<workspace:workspace>/runs/", workspaces_api.WorkspaceRuns.as_view(), name="api-workspace-runs"),
+    path("workspaces/<workspace:workspace>/lock/", workspaces_api.WorkspaceLock.as_view(), name="api-workspace-lock"),
+    path("workspaces/<workspace:workspace>/unlock/", workspaces_api.WorkspaceUnlock.as_view(), name="api-workspace-unlock"),
+    path("workspaces/<workspace:workspace>/", workspaces_api.WorkspaceDetail.as_view(), name="api-workspace"),
 ]

@@ -4,3 +4,7 @@ from django.apps import AppConfig
 class ClaimsConfig(AppConfig):
     name = "claims"
     default_auto_field = "django.db.models.BigAutoField"
+    discovered = (
+        "claims.table_metrics",
+        "claims.tasks.files.sealing",
+    )

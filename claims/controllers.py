@@ -2,16 +2,16 @@
 
 import time
 
-from claims import finalization as finalization  # registers its chores
-from claims import unused_lines as unused_lines  # the same
-from claims.allocation import allocate
-from claims.runs import keeping as keeping  # the same
+from claims.allocation.queues import unused_queues as unused_queues  # registers its chore
+from claims.allocation.queues.allocator import allocate
+from claims.lifecycle import chores as lifecycle_chores  # noqa: F401  registers them
 from claims.scaling import sampling as sampling  # registers its chore
 from claims.scaling.scaler import CHUNK, list_scaled, scale_pools
 from claims.scaling.snapshot import read_wanted
-from project.kernel.chores import Round
-from project.kernel.runtime import Controller
-from slots import finalization as slots_finalization  # noqa: F401  registers its chores
+from claims.tasks.files import retention as retention  # registers its chores
+from project.kernel.controllers.periodic import Round
+from project.kernel.controllers.runtime import Controller
+from slots.members import chores as member_chores  # noqa: F401  registers its chores
 
 
 class Allocator(Controller):

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from claims.rules import CLAIM_SOUND
+from claims.constraints import CLAIM_SOUND
 from claims.states import CLAIM, CLAIM_SET, SERIAL_LIVE
 from pools.models import Pool
 
@@ -171,7 +171,7 @@ class Task(models.Model):
     claim = models.OneToOneField(Claim, on_delete=models.CASCADE, primary_key=True, related_name="work")
     executor = models.CharField(max_length=16)  # terraform | command
     body = models.JSONField(default=dict, db_default=EMPTY)  # commands, names of secrets, limits; never a secret's value
-    sealed = models.BinaryField(null=True, blank=True)  # variables and environment (`claims.runs.task_body`)
+    sealed = models.BinaryField(null=True, blank=True)  # variables and environment (`claims.tasks.task_body`)
     source = models.ForeignKey(Source, null=True, blank=True, on_delete=models.PROTECT, related_name="tasks")
 
 

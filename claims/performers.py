@@ -1,3 +1,3 @@
 """Operations that claims write: registered for whoever performs them."""
 
-from claims.runs.notices import send_notice as send_notice
+from claims.lifecycle.deadline_notices import send_notice as send_notice

@@ -9,13 +9,13 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from project.kernel import metrics
+from project.kernel.db.sql import Statements
 from project.kernel.errors import Unavailable
-from project.kernel.sql import Statements
 
 CLAIMS = Statements(Path(__file__).with_name("statements.sql"))
 LINES = Statements(Path(__file__).with_name("lines.sql"))
 PAIRS = Statements(Path(__file__).with_name("pairs.sql"))
-SLOTS = Statements(Path(__file__).parent.parent / "slots" / "statements.sql")
+SLOTS = Statements(Path(__file__).parents[1] / "slots/members/statements.sql")
 
 # Serialisation, deadlock, lock timeout: nothing was done, the same call may succeed.
 AGAIN = frozenset({"40001", "40P01", "55P03"})

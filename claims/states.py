@@ -1,6 +1,6 @@
 """What a claim may be, how it may end, and what a claim set may be."""
 
-from project.kernel.machine import Machine, edges
+from project.kernel.db.state_machine import Machine, edges
 
 CLAIM = Machine(
     name="claim",

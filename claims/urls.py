@@ -1,48 +1,51 @@
 from django.urls import path
 
-import pools.converters  # noqa: F401  (registers them)
-from claims.pages import claims, decisions, draining, inbox, plans, questions, rescued, run, tasks, workspaces
+import pools.http.converters  # noqa: F401  (registers them)
+from claims.lifecycle.pages import claim_dialogs, claim_page, drain_dialogs
+from claims.tasks.pages import approval_dialogs, approval_inbox, new_run, plan_page, task_page
+from claims.tasks.states import views as states_views
+from claims.workspaces.web import views as workspaces_views
 
-assert tasks  # registers its regions
+assert task_page  # registers its regions
 
 urlpatterns = [
-    path("claims/", claims.show_claims, name="claims"),
-    path("claims/new/", questions.new, name="claim-new"),
-    path("claims/run/", run.run, name="claim-run"),
-    path("claims/release/", questions.release_many, name="claims-release"),
-    path("claims/cancel/", questions.cancel_many, name="claims-cancel"),
-    path("claims/prioritise/", questions.prioritise_many, name="claims-prioritise"),
-    path("claims/<id:claim_id>/", claims.show_claim, name="claim"),
-    path("claims/<id:claim_id>/release/", questions.release, name="claim-release"),
-    path("claims/<id:claim_id>/force-release/", questions.force, name="claim-force"),
-    path("claims/<id:claim_id>/cancel/", questions.cancel, name="claim-cancel"),
-    path("claims/<id:claim_id>/prioritise/", questions.prioritise, name="claim-prioritise"),
-    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/", plans.list_changes, name="claim-plan-changes"),
-    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/<id:number>/", plans.show_change, name="claim-plan-change"),
-    path("claims/<id:claim_id>/plan/<id:plan_id>/raw/", plans.show_raw, name="claim-plan-raw"),
-    path("claims/<id:claim_id>/state/<id:generation>/", rescued.download, name="claim-state"),
-    path("claims/<id:claim_id>/state/<id:generation>/discard/", rescued.discard, name="claim-state-discard"),
-    path("approvals/", inbox.show_approvals, name="approvals"),
-    path("claims/<id:claim_id>/approve/", decisions.approve, name="claim-approve"),
-    path("claims/<id:claim_id>/reject/", decisions.reject, name="claim-reject"),
-    path("claims/<id:claim_id>/extend/", decisions.extend, name="claim-extend"),
-    path("claims/<id:claim_id>/plan-again/", decisions.again, name="claim-plan-again"),
-    path("claims/<id:claim_id>/move/", decisions.move, name="claim-move"),
-    path("approvals/approve/", decisions.approve_many, name="approvals-approve"),
-    path("approvals/reject/", decisions.reject_many, name="approvals-reject"),
-    path("approvals/extend/", decisions.extend_many, name="approvals-extend"),
-    path("workspace/settle/<path:name>/", decisions.settle, name="workspace-settle"),
-    path("approvals/<id:claim_id>/", inbox.show_peek, name="approval"),
-    path("workspaces/", workspaces.show_workspaces, name="workspaces"),
-    path("workspaces/<path:name>/", workspaces.show_workspace, name="workspace"),  # a name may have slashes
-    path("workspace/lock/<path:name>/", workspaces.lock, name="workspace-lock"),
-    path("workspace/share/<path:name>/", workspaces.share, name="workspace-share"),
-    path("workspace/unshare/<path:name>/", workspaces.unshare, name="workspace-unshare"),
-    path("workspace/unlock/<path:name>/", workspaces.unlock, name="workspace-unlock"),
-    path("slots/<id:slot_id>/claim/", questions.claim_slot, name="slot-claim"),
-    path("members/<id:member_id>/drain/", draining.drain, name="member-drain"),
-    path("members/<id:member_id>/force-drain/", draining.force, name="member-force-drain"),
-    path("members/<id:member_id>/undrain/", draining.undrain, name="member-undrain"),
-    path("pools/<str:name>/drain/", draining.drain_several, name="members-drain"),
-    path("pools/<str:name>/delete/", questions.delete, name="pool-delete"),
+    path("claims/", claim_page.show_claims, name="claims"),
+    path("claims/new/", claim_dialogs.new, name="claim-new"),
+    path("claims/run/", new_run.run, name="claim-run"),
+    path("claims/release/", claim_dialogs.release_many, name="claims-release"),
+    path("claims/cancel/", claim_dialogs.cancel_many, name="claims-cancel"),
+    path("claims/prioritise/", claim_dialogs.prioritise_many, name="claims-prioritise"),
+    path("claims/<id:claim_id>/", claim_page.show_claim, name="claim"),
+    path("claims/<id:claim_id>/release/", claim_dialogs.release, name="claim-release"),
+    path("claims/<id:claim_id>/force-release/", claim_dialogs.force, name="claim-force"),
+    path("claims/<id:claim_id>/cancel/", claim_dialogs.cancel, name="claim-cancel"),
+    path("claims/<id:claim_id>/prioritise/", claim_dialogs.prioritise, name="claim-prioritise"),
+    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/", plan_page.list_changes, name="claim-plan-changes"),
+    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/<id:number>/", plan_page.show_change, name="claim-plan-change"),
+    path("claims/<id:claim_id>/plan/<id:plan_id>/raw/", plan_page.show_raw, name="claim-plan-raw"),
+    path("claims/<id:claim_id>/state/<id:generation>/", states_views.download, name="claim-state"),
+    path("claims/<id:claim_id>/state/<id:generation>/discard/", states_views.discard, name="claim-state-discard"),
+    path("approvals/", approval_inbox.show_approvals, name="approvals"),
+    path("claims/<id:claim_id>/approve/", approval_dialogs.approve, name="claim-approve"),
+    path("claims/<id:claim_id>/reject/", approval_dialogs.reject, name="claim-reject"),
+    path("claims/<id:claim_id>/extend/", approval_dialogs.extend, name="claim-extend"),
+    path("claims/<id:claim_id>/plan-again/", approval_dialogs.again, name="claim-plan-again"),
+    path("claims/<id:claim_id>/move/", approval_dialogs.move, name="claim-move"),
+    path("approvals/approve/", approval_dialogs.approve_many, name="approvals-approve"),
+    path("approvals/reject/", approval_dialogs.reject_many, name="approvals-reject"),
+    path("approvals/extend/", approval_dialogs.extend_many, name="approvals-extend"),
+    path("workspace/settle/<path:name>/", approval_dialogs.settle, name="workspace-settle"),
+    path("approvals/<id:claim_id>/", approval_inbox.show_peek, name="approval"),
+    path("workspaces/", workspaces_views.show_workspaces, name="workspaces"),
+    path("workspaces/<path:name>/", workspaces_views.show_workspace, name="workspace"),  # a name may have slashes
+    path("workspace/lock/<path:name>/", workspaces_views.lock, name="workspace-lock"),
+    path("workspace/share/<path:name>/", workspaces_views.share, name="workspace-share"),
+    path("workspace/unshare/<path:name>/", workspaces_views.unshare, name="workspace-unshare"),
+    path("workspace/unlock/<path:name>/", workspaces_views.unlock, name="workspace-unlock"),
+    path("slots/<id:slot_id>/claim/", claim_dialogs.claim_slot, name="slot-claim"),
+    path("members/<id:member_id>/drain/", drain_dialogs.drain, name="member-drain"),
+    path("members/<id:member_id>/force-drain/", drain_dialogs.force, name="member-force-drain"),
+    path("members/<id:member_id>/undrain/", drain_dialogs.undrain, name="member-undrain"),
+    path("pools/<str:name>/drain/", drain_dialogs.drain_several, name="members-drain"),
+    path("pools/<str:name>/delete/", claim_dialogs.delete, name="pool-delete"),
 ]

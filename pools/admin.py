@@ -8,14 +8,14 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from pools.access import ROLES
-from pools.grants import give_grant, refuse_unprotected, withdraw_grant
+from pools.access.permissions import ROLES
+from pools.access.tokens import revoke_token
 from pools.models import Decision, Grant, Heartbeat, Pool, Sample, Secret, Token
-from pools.tokens import revoke_token
+from pools.roles.services import give_grant, refuse_unprotected, withdraw_grant
 from project.kernel.actor import acting_as
-from project.kernel.admin_actions import service_action
-from project.kernel.admin_base import ReadAdmin, as_json
 from project.kernel.errors import Refused
+from project.kernel.ui.admin_actions import service_action
+from project.kernel.ui.admin_base import ReadAdmin, as_json
 
 MOST_POOLS = 200
 

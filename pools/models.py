@@ -19,7 +19,7 @@ class Pool(models.Model):
     queue = models.CharField(max_length=32, blank=True, default="", db_default="")  # of its provider; empty: nothing to do outside
     lanes = ArrayField(models.CharField(max_length=16), default=list)  # pickiest first; the layout says what each accepts
     placement = models.CharField(max_length=16, default="pack", db_default="pack")  # decides slot.rank
-    spec = models.JSONField(default=dict)  # validated whole, see pools.spec
+    spec = models.JSONField(default=dict)  # validated whole, see pools.config.spec
     min_members = models.IntegerField(default=0, db_default=0)
     max_members = models.IntegerField(default=10, db_default=10)
     revision = models.IntegerField(default=1, db_default=1)  # rises with every change of configuration: the ETag
@@ -198,7 +198,7 @@ class Secret(models.Model):
 
 
 class Grant(models.Model):
-    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared in pools.access."""
+    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared in pools.access.permissions."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
     group = models.ForeignKey("auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
@@ -220,7 +220,7 @@ class Token(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=16)
     hash = models.CharField(max_length=64)
-    scopes = models.JSONField(default=dict)  # {"roles": [...], "pools": [...] or null}; see pools.access
+    scopes = models.JSONField(default=dict)  # {"roles": [...], "pools": [...] or null}; see pools.access.permissions
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

@@ -1,6 +1,6 @@
 """What a pool and a member may be, and how they get there."""
 
-from project.kernel.machine import Machine, edges
+from project.kernel.db.state_machine import Machine, edges
 
 POOL = Machine(
     name="pool",

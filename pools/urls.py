@@ -1,7 +1,7 @@
 from django.urls import path
 
-import pools.converters  # noqa: F401  (registers them)
-from pools import views
+import pools.http.converters  # noqa: F401  (registers them)
+from pools.pages import views
 
 urlpatterns = [
     path("pools/new/", views.new_pool, name="pool-new"),

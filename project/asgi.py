@@ -11,13 +11,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 django.setup(set_prefix=False)
 
 import project.urls  # noqa: E402, F401  (every view: before the first request, and before what the views import)
-from claims.api.agents.socket import agent_sockets  # noqa: E402
-from pools.consumers import sockets  # noqa: E402
-from pools.limits import buckets, strangers  # noqa: E402
-from pools.shares import Shares  # noqa: E402
-from project.kernel.http import Http  # noqa: E402
-from project.kernel.live_socket import unknown_sockets  # noqa: E402
-from project.kernel.proxies import ClientAddress  # noqa: E402
+from claims.tasks.agent_api.socket import agent_sockets  # noqa: E402
+from pools.access.rate_limit import buckets, strangers  # noqa: E402
+from pools.access.shared_rate_limit import Shares  # noqa: E402
+from pools.http.consumers import sockets  # noqa: E402
+from project.kernel.http.asgi import Http  # noqa: E402
+from project.kernel.http.proxies import ClientAddress  # noqa: E402
+from project.kernel.live.socket import unknown_sockets  # noqa: E402
 
 if settings.REDIS_URL:
     Shares(settings.REDIS_URL, {"callers": buckets, "strangers": strangers}).start()

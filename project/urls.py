@@ -12,17 +12,17 @@ APPS = ["pools", "slots", "claims"]
 urlpatterns = [
     *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],  # first, claims before all: called most
     path("api/v1/", include("claims.scaling.api_urls")),
-    path("", include("project.kernel.probe_urls")),
+    path("", include("project.kernel.urls")),
     path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),  # where no page names it
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     *[path("", include(f"{app}.urls")) for app in APPS],
     path("", include("claims.scaling.urls")),
-    path("", include("project.pages.urls")),  # after the apps': /pools/new/ is no pool
+    path("", include("project.dashboard.urls")),  # after the apps': /pools/new/ is no pool
 ]
 
-handler400 = "project.kernel.problems.bad_request"
-handler403 = "project.kernel.problems.permission_denied"
-handler404 = "project.kernel.problems.page_not_found"
-handler500 = "project.kernel.problems.server_error"
+handler400 = "project.kernel.http.problems.bad_request"
+handler403 = "project.kernel.http.problems.permission_denied"
+handler404 = "project.kernel.http.problems.page_not_found"
+handler500 = "project.kernel.http.problems.server_error"

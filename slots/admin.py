@@ -8,12 +8,12 @@ from django.utils.safestring import SafeString
 
 from pools.admin import PoolFilter
 from pools.models import Member
-from project.kernel.admin_actions import service_action
-from project.kernel.admin_base import ReadAdmin, as_json, link, link_list, links
-from slots.draining import drain_member, undrain_member
+from project.kernel.ui.admin_actions import service_action
+from project.kernel.ui.admin_base import ReadAdmin, as_json, link, link_list, links
+from slots.members.drain import drain_member, undrain_member
+from slots.members.services import cordon_member, keep_member, remove_member, uncordon_member
+from slots.members.token_rotation import order_token
 from slots.models import HoldStat, Slot, UnsavedState
-from slots.rotation import order_token
-from slots.services import cordon_member, keep_member, remove_member, uncordon_member
 
 
 @admin.register(Member)

@@ -28,8 +28,8 @@ def build_agent() -> OneFile:
     buffer.write(SHEBANG)
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         add(packed, "__main__.py", START.encode())
-        for path in sorted(SOURCE.glob("*.py")):
-            add(packed, f"{PACKAGE}/{path.name}", path.read_bytes())
+        for path in sorted(SOURCE.rglob("*.py")):
+            add(packed, f"{PACKAGE}/{path.relative_to(SOURCE).as_posix()}", path.read_bytes())
     data = buffer.getvalue()
     return OneFile(data, hashlib.sha256(data).hexdigest())
 

@@ -1,10 +1,17 @@
+from importlib import import_module
+
 from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
 
 
 class SlotsConfig(AppConfig):
     name = "slots"
     default_auto_field = "django.db.models.BigAutoField"
+    discovered = (
+        "slots.doctor.checks",
+        "slots.doctor.table_metrics",
+        "slots.members.retention",
+        "slots.sync.performers",
+    )
 
     def ready(self) -> None:
-        autodiscover_modules("following")  # it registers itself with pools.services
+        import_module("slots.members.apply_config")  # it registers itself with pools.lifecycle.services

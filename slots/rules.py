@@ -1,6 +1,6 @@
 """What is always true of a slot's row by itself."""
 
-from project.kernel.sound import Column, Sound, one_of
+from project.kernel.db.row_constraint import Column, Sound, one_of
 from slots.states import HOLDING, SLOT
 
 SLOT_SOUND = Sound(

@@ -1,6 +1,6 @@
 """What a slot may be. The slot's row is the hold: claim, ordinal and generation stand in it."""
 
-from project.kernel.machine import Machine, edges
+from project.kernel.db.state_machine import Machine, edges
 
 SLOT = Machine(
     name="slot",

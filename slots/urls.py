@@ -1,10 +1,11 @@
 from django.urls import path
 
-import pools.converters  # noqa: F401  (registers them)
-from slots import agent_file, agent_views, views
+import pools.http.converters  # noqa: F401  (registers them)
+from slots import agent_download
+from slots.pages import agent_views, views
 
 urlpatterns = [
-    path("agent/berth-agent.pyz", agent_file.agent_file, name="agent-file"),
+    path("agent/berth-agent.pyz", agent_download.agent_file, name="agent-file"),
     path("members/<id:member_id>/cordon/", views.cordon, name="member-cordon"),
     path("members/<id:member_id>/uncordon/", views.uncordon, name="member-uncordon"),
     path("members/<id:member_id>/remove/", views.remove, name="member-remove"),

@@ -19,7 +19,7 @@ import pytest
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
 from project.kernel.embedded.process import tail
 from project.kernel.embedded.valkey import EmbeddedValkey
-from slots.agent.folders import remove
+from slots.agent.workdir.folders import remove
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
 MEMORY, ROOM = Path("/dev/shm"), 4_000_000_000  # bytes

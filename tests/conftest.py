@@ -20,10 +20,10 @@ from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as trials
 
-from project.kernel import hints
+from project.kernel.events import notify
 from tests.left_out import CHROMIUM as CHROMIUM_MISSING
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 trials.register_profile("berth", trials.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test is timed
 trials.load_profile("berth")
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """The thread that sends hints keeps a connection to the database that is about to be dropped."""
     yield
-    hints.disconnect()
+    notify.disconnect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.left_out import OPENTOFU
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")

@@ -13,19 +13,19 @@ from typing import Any
 
 from django.db import connection
 
-from claims.benches.agent_line import BASE, AsyncLine, Heard, SimulatedAgent
-from claims.benches.fill import WHO
+from claims.allocation.bulk import create_claims
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.benches.agent_client import BASE, AsyncLine, Heard, SimulatedAgent
 from claims.benches.processes import running, web_server
-from claims.requests import ClaimRequest
-from claims.runs.asked import RunRequest
-from claims.runs.logs import CHUNK_BYTES, read_text
-from claims.services import create_claims
+from claims.benches.seed import WHO
+from claims.tasks.logs.logs import CHUNK_BYTES, read_text
+from claims.tasks.run_spec import RunRequest
+from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.services import create_pool
-from project.kernel.bench import AT_MOST, Goal, NothingMeasured, Run, bench
-from slots.liveness import welcome_member
-from slots.member_tokens import issue_token
-from slots.services import activate_pool
+from project.kernel.bench.registry import AT_MOST, Goal, NothingMeasured, Run, bench
+from slots.members.liveness import welcome_member
+from slots.members.services import activate_pool
+from slots.members.tokens import issue_token
 
 POOL = "agents"
 SETTLE = 16.0  # seconds until everybody's first wait is over

@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management import call_command
 from django.db import connection, connections
 
-from claims.benches.fill import count_waiting, fill_pools, refill
-from project.kernel.bench import Goal, NothingMeasured, Run, bench
-from project.kernel.crew import Crew
-from project.kernel.guards import reporting
+from claims.benches.seed import count_waiting, fill_pools, refill
+from project.kernel.bench.registry import Goal, NothingMeasured, Run, bench
+from project.kernel.bench.workers import Crew
+from project.kernel.db.guards import reporting
 
-WORKERS = "claims.benches.workers."
+WORKERS = "claims.benches.worker_jobs."
 QUEUE = "bench"  # of operations: written with every bind, performed by nobody
 ENOUGH = 3  # times what a slice takes: then no pool runs dry in the next one
 

@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import User
 from django.db import connections
 
-from claims.benches.agent_line import AsyncLine, SimulatedAgent
-from claims.benches.fill import WHO
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.benches.agent_client import AsyncLine, SimulatedAgent
 from claims.benches.processes import controller, web_server
-from claims.requests import ClaimRequest
-from claims.runs.asked import RunRequest
-from claims.runs.results import TaskResult
-from claims.services import create_claim
-from claims.services.tasks import start_run, take_result
-from pools.access import APPROVER
-from pools.grants import give_grant
+from claims.benches.seed import WHO
+from claims.tasks.run_spec import RunRequest
+from claims.tasks.runs.services import start_run, take_result
+from claims.tasks.task_result import TaskResult
+from pools.access.permissions import APPROVER
+from pools.access.tokens import create_token
+from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.services import create_pool
-from pools.tokens import create_token
-from project.kernel.bench import AT_MOST, Goal, Run, bench
-from slots.liveness import welcome_member
-from slots.member_tokens import issue_token
-from slots.services import activate_pool
+from pools.roles.services import give_grant
+from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from slots.members.liveness import welcome_member
+from slots.members.services import activate_pool
+from slots.members.tokens import issue_token
 
 POOL = "approve"
 RATE = 50.0  # approvals a second

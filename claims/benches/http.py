@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 from uuid import uuid4
 
-from claims.benches.fill import fill_pools
-from claims.benches.line import Line
+from claims.benches.http_client import Line
 from claims.benches.processes import make_token, web_server
-from project.kernel.bench import Goal, Run, bench
+from claims.benches.seed import fill_pools
+from project.kernel.bench.registry import Goal, Run, bench
 
 ITEMS = 500  # of one bulk call
 

@@ -12,13 +12,14 @@ from typing import Any
 from django.db import connection
 from websockets.asyncio.client import ClientConnection, connect
 
-from claims.answers import ClaimView
-from claims.benches.fill import WHO, fill_pools
+from claims.allocation.bulk import create_claims
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.processes import make_token, running, web_server
-from claims.requests import ClaimRequest
-from claims.services import create_claims, release_claims
-from project.kernel.bench import AT_MOST, Goal, NothingMeasured, Run, bench
-from project.kernel.events import Position, now_position
+from claims.benches.seed import WHO, fill_pools
+from claims.lifecycle.release import release_claims
+from project.kernel.bench.registry import AT_MOST, Goal, NothingMeasured, Run, bench
+from project.kernel.events.log import Position, now_position
 
 POOL = "live0"
 EVERY = 0.05  # seconds between two changes

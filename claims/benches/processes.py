@@ -15,9 +15,9 @@ from urllib.parse import urlunsplit
 from django.contrib.auth.models import User
 from django.db import connections
 
-from pools.access import CLAIMANT
-from pools.grants import give_grant
-from pools.tokens import create_token
+from pools.access.permissions import CLAIMANT
+from pools.access.tokens import create_token
+from pools.roles.services import give_grant
 from project.kernel.models import Beat
 from project.settings import environment as env
 

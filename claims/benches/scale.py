@@ -8,15 +8,15 @@ from typing import Any
 from django.db import connection
 from django.db.models.functions import Now
 
-from claims.benches.fill import add_waiting, without_triggers
-from claims.requests import ClaimRequest
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.benches.seed import add_waiting, without_triggers
 from claims.scaling.scaler import scale_pools
 from claims.scaling.snapshot import read_wanted
-from claims.services import create_claim
+from pools.lifecycle.services import create_pool
 from pools.models import Pool
-from pools.services import create_pool
-from project.kernel.bench import AT_MOST, Goal, Run, bench
-from project.kernel.guards import patient
+from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from project.kernel.db.guards import patient
 
 SLOTS = ["any", "plan", "plan"]
 HELD = 0.5  # of the slots: between the thresholds, nothing is to be done

@@ -4,13 +4,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from claims.answers import ClaimView
-from claims.benches.fill import WHO, fill_pools
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.processes import controller
-from claims.requests import ClaimRequest
-from claims.services import create_claim, release_claim
-from project.kernel.bench import AT_MOST, Goal, Run, bench
-from project.kernel.database import connect_direct
+from claims.benches.seed import WHO, fill_pools
+from claims.lifecycle.release import release_claim
+from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from project.kernel.db.direct_connection import connect_direct
 
 QUIET = 0.3  # seconds without anything before and after: hints are sent at once then, not ten a second
 LOOK = 0.0002

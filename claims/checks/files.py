@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import closing
 
-from claims.runs.files import split_pieces, storage
-from project.kernel.doctor import Finding, check
-from project.kernel.sql import run
-from project.kernel.vault import SealError, unseal
+from claims.tasks.files.sealed_files import split_pieces, storage
+from project.kernel.db.sql import run
+from project.kernel.doctor.registry import Finding, check
+from project.kernel.security.encryption import SealError, unseal
 
 OPENED = 50  # files that are opened, the newest first; of the others it is asked whether they are there
 FIRST = 2_000_000  # bytes: the first piece of a file, sealed

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from django.db import transaction
 
-from claims.rules import CLAIM_SOUND
-from claims.services.holds import let_go, look_at_hold
-from claims.services.releasing import DRAIN, Ending, tell_freed
+from claims.constraints import CLAIM_SOUND
+from claims.lifecycle.end_hold import let_go, look_at_hold
+from claims.lifecycle.release import DRAIN, Ending, tell_freed
 from project.kernel.actor import current_actor
-from project.kernel.doctor import Finding, check
-from project.kernel.events import record
-from project.kernel.sound import Sound
-from project.kernel.sql import Statements, run
+from project.kernel.db.row_constraint import Sound
+from project.kernel.db.sql import Statements, run
+from project.kernel.doctor.registry import Finding, check
+from project.kernel.events.log import record
 from slots.rules import SLOT_SOUND
 
 REPAIRS = Statements(Path(__file__).with_name("repairs.sql"))

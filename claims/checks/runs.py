@@ -8,11 +8,11 @@ from typing import Any
 from django.db import transaction
 
 from claims.checks.holding import REASON, REPAIRS
-from claims.runs.results import BY_SIGNAL, CUT_OFF
-from claims.services.holds import DECISIONS, lock_after_lost_apply, look_at_hold
-from project.kernel.doctor import Finding, check
-from project.kernel.events import record
-from project.kernel.sql import run
+from claims.lifecycle.end_hold import DECISIONS, lock_after_lost_apply, look_at_hold
+from claims.tasks.task_result import BY_SIGNAL, CUT_OFF
+from project.kernel.db.sql import run
+from project.kernel.doctor.registry import Finding, check
+from project.kernel.events.log import record
 
 UNTIMED = """
 SELECT id, state, expires_at, due_at FROM claims_claim

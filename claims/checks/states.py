@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from claims.runs.rescued import KEPT, LOST, list_unsettled
-from project.kernel.doctor import Finding, check
+from claims.tasks.states.selectors import KEPT, LOST, list_unsettled
+from project.kernel.doctor.registry import Finding, check
 
 MOST = 1000
 

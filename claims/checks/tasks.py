@@ -6,12 +6,12 @@ from functools import partial
 from django.db import transaction
 
 from claims.checks.holding import REASON
-from claims.services.workspaces import CHUNK
 from claims.statements import CLAIMS
+from claims.workspaces.services import CHUNK
 from project.kernel.actor import current_actor
-from project.kernel.doctor import Finding, check
-from project.kernel.hints import hint
-from project.kernel.sql import run
+from project.kernel.db.sql import run
+from project.kernel.doctor.registry import Finding, check
+from project.kernel.events.notify import hint
 
 WAITING_IN_LOCKED = """
 SELECT w.id, w.name, w.locked_by, w.lock_reason, array_agg(c.id ORDER BY c.id) AS claims

@@ -7,17 +7,17 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.allocation import allocate
+from claims.allocation.bind import is_held_back
+from claims.allocation.queues.allocator import allocate
+from claims.allocation.requests.policy import STRICT_AFTER
+from claims.allocation.requests.resolve import find_pools, kind_in, wanted_in, wanted_of
+from claims.allocation.slot_search import find_slots
 from claims.checks.holding import REASON, REPAIRS
-from claims.policy import STRICT_AFTER
-from claims.routes import find_pools, kind_in, wanted_in, wanted_of
-from claims.services.binding import is_held_back
-from claims.services.finding import find_slots
-from claims.services.workspaces import free_workspace
-from pools.layout import PAIRED
-from project.kernel.doctor import Finding, check
-from project.kernel.events import record
-from project.kernel.sql import run
+from claims.workspaces.services import free_workspace
+from pools.config.layout import PAIRED
+from project.kernel.db.sql import run
+from project.kernel.doctor.registry import Finding, check
+from project.kernel.events.log import record
 
 LIMIT = 60.0  # seconds for every timer and every line
 ALLOCATE = "See that `allocate` runs. --repair allocates once."

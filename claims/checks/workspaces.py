@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from project.kernel.doctor import Finding, check
-from project.kernel.sql import run
+from project.kernel.db.sql import run
+from project.kernel.doctor.registry import Finding, check
 
 WITHOUT_POOL = """
 SELECT w.name, w.locked_at IS NOT NULL AS is_locked, count(c.id)::int AS claims FROM claims_workspace w

@@ -3,7 +3,7 @@
 from django.db import migrations, models
 from django.db.models import F
 
-# A copy of what claims.rules declares; tests/model/test_moves.py holds it against the declaration.
+# A copy of what claims.constraints declares; tests/database/test_transitions.py holds it against the declaration.
 SQL = """
 CREATE OR REPLACE FUNCTION is_claim_sound(state varchar, outcome varchar, size integer, generation bigint, named_generation bigint, step varchar, approved_plan_id bigint, expires_at timestamptz) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

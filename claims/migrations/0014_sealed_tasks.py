@@ -5,7 +5,7 @@ import sys
 
 from django.db import migrations, models
 
-from claims.runs.task_body import open_body, seal_body
+from claims.tasks.task_body import open_body, seal_body
 from project.kernel.errors import BerthError
 
 BATCH = 500

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from claims.models import Lift
-from claims.scaling.board import Card, card_of
-from claims.scaling.lifts import list_lifts
+from claims.scaling.decision_cards import Card, card_of
+from claims.scaling.freeze_lifts import list_lifts
 from claims.scaling.snapshot import SCALING
+from pools.lifecycle.selectors import spec_of
 from pools.models import Decision as Row
 from pools.models import Pool
 from pools.scaling import Occurrence, list_occurrences
-from pools.selectors import spec_of
-from slots.boards import MemberCounts, count_members
+from slots.pages.dashboard_queries import MemberCounts, count_members
 
 HOUR = 3600.0
 Filter = Literal["all", "attention", "blocked", "orders", "frozen", "outdated"]

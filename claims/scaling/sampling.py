@@ -3,10 +3,10 @@
 By minute for a week, by hour for a quarter. Any number of processes may do it: the first one of a minute wins, by the unique key.
 """
 
-from project.kernel.chores import chore
-from project.kernel.guards import reporting
-from project.kernel.retention import keeps
-from project.kernel.sql import run
+from project.kernel.controllers.periodic import chore
+from project.kernel.db.guards import reporting
+from project.kernel.db.sql import run
+from project.kernel.events.retention import keeps
 
 MISSING = """
 SELECT id FROM pools_pool pool WHERE state <> 'gone'

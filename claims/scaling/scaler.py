@@ -17,20 +17,20 @@ from django.db.models.functions import Now
 
 from claims.scaling.snapshot import SCALING, Subject, Wanted, read_subjects, read_wanted
 from claims.statements import repeat
+from pools.config.scaling_spec import build_policy
+from pools.config.spec import MemberSpec, PoolSpec
+from pools.lifecycle.selectors import get_pool
 from pools.models import Member, Pool
 from pools.providers.base import own_policies
 from pools.scaling import Decision, Fixed, Judged, Policy, decide, decide_roll
 from pools.scaling.model import record_inputs
-from pools.scaling_spec import build_policy
-from pools.selectors import get_pool
-from pools.spec import MemberSpec, PoolSpec
-from project.kernel.chores import is_away
+from project.kernel.controllers.periodic import is_away
 from project.kernel.errors import BerthError, Conflict
-from project.kernel.events import record
-from project.kernel.hints import hint
-from slots.restarting import rebuild_if_empty
-from slots.rows import add_member_rows, align_slots, let_go
-from slots.services import align_pool
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from slots.members.restart import rebuild_if_empty
+from slots.members.services import align_pool
+from slots.members.store import add_member_rows, align_slots, let_go
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from claims.scaling.lifts import lifted_starts
-from pools.layout import default_kind, lanes_for, pair_for, slots_of
+from claims.scaling.freeze_lifts import lifted_starts
+from pools.config.layout import default_kind, lanes_for, pair_for, slots_of
+from pools.config.scaling_spec import Scaling
+from pools.config.spec import PoolSpec
+from pools.lifecycle.selectors import read_stored
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
-from pools.scaling_spec import Scaling
-from pools.selectors import read_stored
-from pools.spec import PoolSpec
-from project.kernel.sql import Statements
-from slots.controllers import LOOK_EVERY
+from project.kernel.db.sql import Statements
+from slots.sync.watcher import LOOK_EVERY
 
 SCALING = Statements(Path(__file__).with_name("scaling.sql"))
 

@@ -1,16 +1,16 @@
 from django.urls import path
 
-from claims.scaling import pages
+from claims.scaling import views
 
 urlpatterns = [
-    path("pools/<str:name>/scaling/pin/", pages.pin, name="scaling-pin"),
-    path("pools/<str:name>/scaling/unpin/", pages.unpin, name="scaling-unpin"),
-    path("pools/<str:name>/scaling/pause/", pages.pause, name="scaling-pause"),
-    path("pools/<str:name>/scaling/resume/", pages.resume, name="scaling-resume"),
-    path("pools/<str:name>/scaling/grow/", pages.grow, name="scaling-grow"),
-    path("pools/<str:name>/scaling/roll/", pages.roll, name="scaling-roll"),
-    path("pools/<str:name>/scaling/pause-roll/", pages.pause_roll, name="scaling-pause-roll"),
-    path("pools/<str:name>/scaling/resume-roll/", pages.resume_roll, name="scaling-resume-roll"),
-    path("pools/<str:name>/scaling/unfreeze/", pages.unfreeze, name="scaling-unfreeze"),
-    path("pools/<str:name>/scaling/refreeze/", pages.refreeze, name="scaling-refreeze"),
+    path("pools/<str:name>/scaling/pin/", views.pin, name="scaling-pin"),
+    path("pools/<str:name>/scaling/unpin/", views.unpin, name="scaling-unpin"),
+    path("pools/<str:name>/scaling/pause/", views.pause, name="scaling-pause"),
+    path("pools/<str:name>/scaling/resume/", views.resume, name="scaling-resume"),
+    path("pools/<str:name>/scaling/grow/", views.grow, name="scaling-grow"),
+    path("pools/<str:name>/scaling/roll/", views.roll, name="scaling-roll"),
+    path("pools/<str:name>/scaling/pause-roll/", views.pause_roll, name="scaling-pause-roll"),
+    path("pools/<str:name>/scaling/resume-roll/", views.resume_roll, name="scaling-resume-roll"),
+    path("pools/<str:name>/scaling/unfreeze/", views.unfreeze, name="scaling-unfreeze"),
+    path("pools/<str:name>/scaling/refreeze/", views.refreeze, name="scaling-refreeze"),
 ]

@@ -1,7 +1,7 @@
 """What a provider is: the part that makes the world outside equal to our rows, and says what it sees there.
 
 A provider is a class named in settings.BERTH_PROVIDERS. It gets plain snapshots, never rows or connections; every call happens outside
-transactions and may come twice or late. Errors are the types of project.kernel.operations: they decide when to try again. Whatever a
+transactions and may come twice or late. Errors are the types of project.kernel.outbox.operations: they decide when to try again. Whatever a
 provider promises is written as tests in tests/conformance; a provider is done when it passes them.
 """
 
@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from pools.fields import Faults, read_mapping
-from pools.roll_spec import fingerprint
-from pools.spec import PoolSpec
+from pools.config.parsing import Faults, read_mapping
+from pools.config.roll_spec import fingerprint
+from pools.config.spec import PoolSpec
 from project.kernel.errors import FieldError
-from project.kernel.operations import PermanentError
+from project.kernel.outbox.operations import PermanentError
 
 DEFAULT_PROVIDERS = (
     "pools.providers.static.StaticProvider",
     "pools.providers.agents.AgentsProvider",
-    "pools.providers.local.LocalProvider",
-    "pools.providers.kubernetes.KubernetesProvider",
+    "pools.providers.local.provider.LocalProvider",
+    "pools.providers.kubernetes.provider.KubernetesProvider",
 )
 
 
@@ -130,7 +130,7 @@ class Provider(ABC):
     # Of them those that a member is made from. They may change while members are there, who are outdated then and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
     # Options that an admin of the pool alone may change, like `template.grace`. The kind and every other option decide what code runs, or
-    # where: they need `configure` in all pools (pools.provider_rights).
+    # where: they need `configure` in all pools (pools.lifecycle.provider_rights).
     free_options: ClassVar[tuple[str, ...]] = ()
     # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
     has_agents: ClassVar[bool] = False
@@ -238,7 +238,7 @@ def own_policies() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What pools.spec gets to know of a provider: how its options are read, and whether its members are agents."""
+    """What pools.config.spec gets to know of a provider: how its options are read, and whether its members are agents."""
 
     provider: type[Provider]
 
@@ -263,7 +263,7 @@ class Reader:
 
 
 def option_readers() -> Mapping[str, Reader]:
-    """For pools.spec, which knows no provider."""
+    """For pools.config.spec, which knows no provider."""
     return {kind: Reader(provider) for kind, provider in known_providers().items()}
 
 

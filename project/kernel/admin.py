@@ -13,11 +13,11 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from .actor import acting_as
-from .admin_actions import service_action
-from .admin_base import ReadAdmin, as_json, link_list
-from .events import record
+from .events.log import record
 from .models import Beat, Budget, Event, Operation
-from .operations import retry_operation, see_operation
+from .outbox.operations import retry_operation, see_operation
+from .ui.admin_actions import service_action
+from .ui.admin_base import ReadAdmin, as_json, link_list
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

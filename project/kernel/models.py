@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from .fields import TransactionIdField
+from .db.fields import TransactionIdField
 
 CLOCK = models.Func(function="clock_timestamp", output_field=models.DateTimeField())
 THIS_TRANSACTION = models.Func(function="pg_current_xact_id", output_field=TransactionIdField())

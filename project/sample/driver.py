@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 from project.sample.client import Client, Unauthorised, say
 from project.sample.planner import Planner
-from project.sample.play import CREWS, Crew, Work, key_of, opening, pause_before_next, task_of, work_of
+from project.sample.scenario import CREWS, Crew, Work, key_of, opening, pause_before_next, task_of, work_of
 from project.settings import environment as env
 
 LOOK = 20.0  # seconds between two looks at all that is ours

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from project.sample.client import Client, say
-from project.sample.play import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
+from project.sample.scenario import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
 from project.settings import environment as env
 
 PROGRAM = env.ROOT / "examples" / "hello" / "hello.py"

@@ -15,16 +15,16 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from claims.services import delete_pool
-from pools.grants import give_grant
+from claims.lifecycle.pool_deletion import delete_pool
+from pools.access.tokens import create_token, revoke_token
+from pools.lifecycle.selectors import LIVE
+from pools.lifecycle.services import create_pool
 from pools.models import Grant, Pool, Token
 from pools.providers.base import has_agents
-from pools.selectors import LIVE
-from pools.services import create_pool
-from pools.tokens import create_token, revoke_token
+from pools.roles.services import give_grant
+from project.kernel.db.locks import SAMPLE, lock_in_transaction
 from project.kernel.embedded.process import write_private
 from project.kernel.errors import Conflict
-from project.kernel.locks import SAMPLE, lock_in_transaction
 from project.settings import environment as env
 
 POOLS = Path(__file__).with_name("pools.yaml")

@@ -6,11 +6,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from pools.durations import parse_duration
-from pools.sizes import parse_size
-from project import __version__
-from project.kernel.client_address import Network, read_networks
+from pools.config.durations import parse_duration
+from pools.config.sizes import parse_size
 from project.kernel.logs import logging_settings
+from project.kernel.security.client_address import Network, read_networks
+from project.kernel.version import __version__
 from project.settings import environment as env
 from project.settings.admin import UNFOLD as UNFOLD
 
@@ -45,7 +45,7 @@ BERTH_HOME = env.home()
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",  # the site is ours
-    "project.kernel.admin_config.BerthAdminConfig",
+    "project.kernel.ui.admin_config.BerthAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -66,15 +66,15 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "project.kernel.timing.TimeRequests",
-    "project.kernel.middleware.SecurityHeaders",
+    "project.kernel.http.timing.TimeRequests",
+    "project.kernel.http.middleware.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "project.kernel.middleware.Addresses",
+    "project.kernel.http.middleware.Addresses",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "project.kernel.middleware.SessionLimits",
+    "project.kernel.http.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -100,7 +100,7 @@ TEMPLATES = [
 DATABASES = {"default": env.database(env.database_url(), is_patient=env.is_on("BERTH_PATIENT"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-AUTHENTICATION_BACKENDS = ["project.kernel.signin.SlowedBackend"]
+AUTHENTICATION_BACKENDS = ["project.kernel.security.login_throttle.SlowedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -117,7 +117,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True  # pages bring the token with them; no script reads the cookie
 CSRF_COOKIE_SAMESITE = "Lax"
-CSRF_FAILURE_VIEW = "project.kernel.problems.csrf_failure"
+CSRF_FAILURE_VIEW = "project.kernel.http.problems.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
@@ -127,9 +127,9 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps 
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in all web processes together; bulk counts as one
-# Bodies: where, how many bytes, and the guard that names the caller before more than a little is read (project.kernel.bodies). The
+# Bodies: where, how many bytes, and the guard that names the caller before more than a little is read (project.kernel.http.bodies). The
 # first that fits counts, also without the last slash: whoever left it out is told so (308), not that less is taken.
-CALLER, AGENT = "pools.authentication.guard_caller", "claims.api.agents.endpoint.guard_agent"
+CALLER, AGENT = "pools.access.authentication.guard_caller", "claims.tasks.agent_api.endpoint.guard_agent"
 BERTH_BODIES = [
     (r"/api/v1/agent/tasks/.*/plan-json/?$", 64_100_000, AGENT),
     (r"/api/v1/agent/tasks/.*/(plan|state)/?$", 260_000_000, AGENT),
@@ -141,7 +141,7 @@ BERTH_BODIES = [
 ]
 BERTH_BODY_SECONDS = float(os.environ.get("BERTH_BODY_SECONDS", "10"))  # in which something of a body has to come
 BERTH_BODY_RATE = int(os.environ.get("BERTH_BODY_RATE", "16000"))  # bytes a second, on average
-# Connections of a web process (project.kernel.connections). Long polls and WebSockets are not idle.
+# Connections of a web process (project.kernel.http.connections). Long polls and WebSockets are not idle.
 BERTH_CONNECTIONS = int(os.environ.get("BERTH_CONNECTIONS", "4000"))
 BERTH_CONNECTIONS_PER_ADDRESS = int(os.environ.get("BERTH_CONNECTIONS_PER_ADDRESS", "1000"))
 BERTH_IDLE_CONNECTIONS = int(os.environ.get("BERTH_IDLE_CONNECTIONS", "1000"))
@@ -149,7 +149,7 @@ BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))  # until 
 BERTH_HEAD_BYTES = 65_536
 # Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and networks, comma-separated.
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
-BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}  # answered on the event loop where that can be (project.kernel.later)
+BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}  # answered on the event loop where that can be (project.kernel.http.deferred)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 
@@ -160,7 +160,7 @@ STRICT += "; frame-ancestors 'none'"
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
 
-# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here: BERTH_HOME/sealing-key (project.kernel.vault).
+# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here: BERTH_HOME/sealing-key (project.kernel.security.encryption).
 BERTH_SEALING_KEYS = env.list_words("BERTH_SEALING_KEYS")
 BERTH_MAKES_SEALING_KEY = True  # where there is none: one machine makes its own
 # Several web replicas need a storage that all of them see: another backend, or BERTH_FILES on a shared disk.
@@ -168,7 +168,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "sealed": {
-        "BACKEND": "claims.runs.files.DurableStorage",
+        "BACKEND": "claims.tasks.files.sealed_files.DurableStorage",
         "OPTIONS": {
             "location": env.files(),
             "file_permissions_mode": 0o600,
@@ -192,13 +192,16 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "project" / "static"]
 
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "project.kernel.schema.ProblemSchema",
-    "DEFAULT_AUTHENTICATION_CLASSES": ["pools.authentication.TokenAuthentication", "pools.authentication.PersonAuthentication"],
+    "DEFAULT_SCHEMA_CLASS": "project.kernel.http.schema.ProblemSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "pools.access.authentication.TokenAuthentication",
+        "pools.access.authentication.PersonAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["project.kernel.api.JSONInput"],
+    "DEFAULT_PARSER_CLASSES": ["project.kernel.http.api_base.JSONInput"],
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "project.kernel.problems.problem_handler",
+    "EXCEPTION_HANDLER": "project.kernel.http.problems.problem_handler",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Berth",
@@ -208,12 +211,12 @@ SPECTACULAR_SETTINGS = {
     "SERVE_AUTHENTICATION": [],  # it tells nobody's secrets
     "SERVE_PERMISSIONS": [],
     "ENUM_NAME_OVERRIDES": {
-        "RoleName": "pools.api_shapes.ROLE_NAMES",
-        "MemberState": "slots.api_shapes.MEMBER_STATES",
-        "SlotState": "slots.api_shapes.SLOT_STATES",
-        "ClaimState": "claims.api.shapes.CLAIM_STATES",
-        "PoolState": "claims.api.pool_shapes.POOL_STATES",
-        "Outcome": "claims.api.shapes.OUTCOME_NAMES",
+        "RoleName": "pools.roles.schemas.ROLE_NAMES",
+        "MemberState": "slots.api.schemas.MEMBER_STATES",
+        "SlotState": "slots.api.schemas.SLOT_STATES",
+        "ClaimState": "claims.allocation.api.schemas.CLAIM_STATES",
+        "PoolState": "claims.lifecycle.api.pool_schemas.POOL_STATES",
+        "Outcome": "claims.allocation.api.schemas.OUTCOME_NAMES",
     },
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
@@ -267,18 +270,18 @@ BERTH_CONTROLLERS: list[str] = [
     "claims.controllers.Allocator",
     "claims.controllers.Finalizer",
     "claims.controllers.Scaler",
-    "slots.controllers.Watcher",
+    "slots.sync.watcher.Watcher",
 ]
 # Classes of pools.providers.base.Provider, by dotted name: what a pool may name as its provider.
 BERTH_PROVIDERS = [
     "pools.providers.static.StaticProvider",
     "pools.providers.agents.AgentsProvider",
-    "pools.providers.local.LocalProvider",
-    "pools.providers.kubernetes.KubernetesProvider",
+    "pools.providers.local.provider.LocalProvider",
+    "pools.providers.kubernetes.provider.KubernetesProvider",
 ]
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
-# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and keys (pools.providers.protection).
+# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and keys (pools.providers.local.protection).
 BERTH_TRUST_CLAIMANTS = env.is_on("BERTH_TRUST_CLAIMANTS")
 BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")  # that tasks in namespaces may write to, besides their own
 BERTH_PROGRAM_USERS = ("sample", "ben")  # of the sample's driver: no people, as long as nobody can sign in as them

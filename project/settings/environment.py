@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 HOT = {
     "lock_timeout": "2s",
@@ -90,7 +90,7 @@ def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
     query = dict(parse_qsl(at.query))
     options = " ".join([query.pop("options", ""), *(f"-c {name}={value}" for name, value in guards.items())]).strip()
     return {
-        "ENGINE": "project.kernel.postgres",
+        "ENGINE": "project.kernel.db.postgres",
         "NAME": unquote(at.path.lstrip("/")),
         "USER": unquote(at.username or ""),
         "PASSWORD": unquote(at.password or ""),

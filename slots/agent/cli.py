@@ -13,20 +13,20 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from .client import Client
-from .errors import Unusable
-from .folders import choose_base, is_open
-from .init import Init
-from .isolation import Isolation
-from .journal import Journal
-from .leftovers import Leftovers
+from .common.errors import Unusable
+from .common.log import Journal
+from .common.state import State
+from .earlier_runs import Leftovers
 from .loop import Agent
-from .namespaces import why_not
-from .processes import children
+from .processes.init import Init
+from .processes.isolation import Isolation
+from .processes.namespaces import why_not
+from .processes.process_table import children
+from .processes.users import TaskUsers, end_strays
 from .runner import Context
-from .state import State
-from .users import TaskUsers, end_strays
+from .server.client import Client
 from .version import name_version
+from .workdir.folders import choose_base, is_open
 
 TOKEN = re.compile(r"[\x21-\x7e]{8,1000}\Z")
 STRAY_GRACE = 5.0  # who let go of its mark; a sweep may take 40 s in all

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .errors import AgentError, Refused
+from .common.errors import AgentError, Refused
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .executors.job import Job
     from .runner import Context
 
 EVERY = 2.0  # seconds between two looks

@@ -12,19 +12,19 @@ import socket
 import time
 from typing import Any, Callable
 
-from .errors import AgentError, Away, BadToken, Refused
-from .folders import base_elsewhere, remove
-from .journal import Journal
-from .leftovers import Leftovers
-from .made import name_platform
+from .common.errors import AgentError, Away, BadToken, Refused
+from .common.log import Journal
+from .common.state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
+from .earlier_runs import Leftovers
+from .executors.outcome import name_platform
+from .executors.state_rescue import is_left_behind, rescue_state
 from .poller import Poller
-from .processes import children, collect_orphans, end_all, list_marked, started_at
-from .rescue import is_left_behind, rescue_state
-from .rescued import StateSender, describe_rescued, rescued_folder
+from .processes.process_table import children, collect_orphans, end_all, list_marked, started_at
 from .runner import NOT_HERE, Context, Run
-from .state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
+from .server.protocol import Hello, Order, Orders, Stop, read_hello
+from .state_upload import StateSender, describe_rescued
 from .version import name_version
-from .wire import Hello, Order, Orders, Stop, read_hello
+from .workdir.folders import base_elsewhere, remove, rescued_folder
 
 TICK = 1.0
 MOST_AT_ONCE = 100  # tasks, whatever a server says

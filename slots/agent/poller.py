@@ -8,10 +8,10 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
-from .channel import TOKEN_CODES, Channel, Cut, Door
-from .client import Backoff
-from .errors import Away, BadToken, Refused
-from .wire import Hello, Orders, Stop, read_orders
+from .common.errors import Away, BadToken, Refused
+from .server.channel import TOKEN_CODES, Channel, Cut, Door
+from .server.client import Backoff
+from .server.protocol import Hello, Orders, Stop, read_orders
 
 if TYPE_CHECKING:
     from .runner import Context

@@ -7,14 +7,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .client import Backoff
-from .errors import Away, BadToken, Refused
-from .folders import Folder, digest_file, remove
-from .rescue import is_left_behind, rescue_state
-from .rescued import rescued_file, rescued_folder, send_state
-from .shipping import Shipper
-from .spool import Spool
-from .state import REPORTED, Record
+from .common.errors import Away, BadToken, Refused
+from .common.state import REPORTED, Record
+from .executors.state_rescue import is_left_behind, rescue_state
+from .logs.log_buffer import Spool
+from .logs.log_upload import Shipper
+from .server.client import Backoff
+from .state_upload import send_state
+from .workdir.folders import Folder, digest_file, remove, rescued_file, rescued_folder
 
 if TYPE_CHECKING:
     from .runner import Context

@@ -9,24 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
-from . import command, terraform
-from .client import Backoff, Client
-from .errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
-from .folders import Folder, remove
+from .common.errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
+from .common.log import Journal
+from .common.state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
+from .executors import command, terraform
+from .executors.job import Job, Stop
+from .executors.outcome import LONGEST_REASON, Made
+from .executors.state_rescue import is_left_behind
 from .interrupted import InterruptReport
-from .isolation import Isolation
-from .job import Job, Stop
-from .journal import Journal
-from .made import LONGEST_REASON, Made
-from .masking import Masker, spell
+from .logs.log_buffer import Spool
+from .logs.log_upload import Shipper
+from .logs.masking import Masker, spell
+from .processes.isolation import Isolation
+from .processes.users import TaskUsers, User
 from .reporting import Reporter
-from .rescue import is_left_behind
-from .rescued import rescued_file
-from .shipping import Shipper
-from .spool import Spool
-from .state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
-from .users import TaskUsers, User
-from .wire import Limits, Order, Work, read_work
+from .server.client import Backoff, Client
+from .server.protocol import Limits, Order, Work, read_work
+from .workdir.folders import Folder, remove, rescued_file
 
 LAST_WORDS = 5.0  # seconds for the log of what the agent ends itself
 NOT_HERE = "not_here"

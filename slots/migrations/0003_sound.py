@@ -3,7 +3,7 @@
 from django.db import migrations, models
 from django.db.models import F
 
-# A copy of what slots.rules declares; tests/model/test_moves.py holds it against the declaration.
+# A copy of what slots.rules declares; tests/database/test_transitions.py holds it against the declaration.
 SQL = """
 CREATE OR REPLACE FUNCTION is_slot_sound(state varchar, claim_id bigint, ordinal integer, drain_until timestamptz) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

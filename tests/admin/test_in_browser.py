@@ -4,8 +4,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.services import create_pool
 
 
 def test_a_member_is_cordoned_in_the_admin(page: Any, sign_in: Any) -> None:

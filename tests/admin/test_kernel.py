@@ -6,9 +6,9 @@ from django.db import DatabaseError, IntegrityError
 from django.test import Client
 from django.urls import reverse
 
-from project.kernel.events import record
+from project.kernel.events.log import record
 from project.kernel.models import Event, Operation
-from project.kernel.operations import PermanentError, add_operation, settle, take
+from project.kernel.outbox.operations import PermanentError, add_operation, settle, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

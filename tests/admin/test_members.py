@@ -5,9 +5,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from pools.access.tokens import create_token
+from pools.lifecycle.services import create_pool
 from pools.models import Grant, Member, Token
-from pools.services import create_pool
-from pools.tokens import create_token
 from project.kernel.models import Event
 from slots.models import Slot
 

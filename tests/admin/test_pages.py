@@ -11,17 +11,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from claims.allocation.bulk import create_claims
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
 from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
-from claims.requests import ClaimRequest
-from claims.services import create_claim, create_claims
-from pools.grants import give_grant
+from pools.access.tokens import create_token
+from pools.lifecycle.services import create_pool
 from pools.models import Decision, Heartbeat, Member, Pool, Sample, Secret
-from pools.services import create_pool
-from pools.tokens import create_token
-from project.kernel import admin_base
-from project.kernel.admin_base import BoundedPaginator
+from pools.roles.services import give_grant
 from project.kernel.models import Beat, Budget, Event
-from project.kernel.operations import add_operation
+from project.kernel.outbox.operations import add_operation
+from project.kernel.ui import admin_base
+from project.kernel.ui.admin_base import BoundedPaginator
 from slots.models import HoldStat, Slot, UnsavedState
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from pools.grants import give_grant
+from pools.access.tokens import create_token
 from pools.models import Pool
-from pools.tokens import create_token
+from pools.roles.services import give_grant
 from tests.api.world import standing, world
 
 __all__ = ["standing", "world"]

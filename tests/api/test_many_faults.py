@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pools.fields import Faults
+from pools.config.parsing import Faults
 from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 from tests.api.conftest import Callers
-from tests.api.kit import make_pool
+from tests.api.helpers import make_pool
 
 MANY = {f"unknown-field-{n}": n for n in range(20_000)}
 

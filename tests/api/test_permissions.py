@@ -11,17 +11,17 @@ from django.db import transaction
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from claims.requests import ClaimRequest
-from claims.services import create_claim
-from pools.access import ADMIN, APPROVER, CLAIMANT, OPERATOR, ROLES, VIEWER
-from pools.grants import give_grant
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
+from pools.access.permissions import ADMIN, APPROVER, CLAIMANT, OPERATOR, ROLES, VIEWER
+from pools.access.tokens import create_token, revoke_token
+from pools.lifecycle.selectors import get_pool
 from pools.models import Token
-from pools.selectors import get_pool
-from pools.tokens import create_token, revoke_token
-from project.kernel.api import etag_of
+from pools.roles.services import give_grant
+from project.kernel.http.api_base import etag_of
 from slots.models import Slot
 from tests.api.conftest import Answer, Caller
-from tests.api.kit import make_pool
+from tests.api.helpers import make_pool
 from tests.api.world import World
 
 MAY = {

@@ -22,12 +22,12 @@ from schemathesis.checks import (
 )
 from schemathesis.core.parameters import ParameterLocation
 
-from pools.access import ROLES
-from pools.grants import give_grant
-from pools.tokens import create_token
-from slots.member_tokens import issue_token
-from tests.agents_api.conftest import make_agents, make_claim
+from pools.access.permissions import ROLES
+from pools.access.tokens import create_token
+from pools.roles.services import give_grant
+from slots.members.tokens import issue_token
 from tests.api.world import World
+from tests.claims.tasks.agent_api.conftest import make_agents, make_claim
 
 SECRET: dict[str, str] = {}
 IDS: dict[str, Any] = {}

@@ -8,16 +8,18 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.lifecycle.release import Ending, give_back
 from claims.models import Plan, RescuedState, Run
-from claims.requests import ClaimRequest
-from claims.runs.files import save_file
-from claims.services import add_workspace, create_claim, lock_workspace, share_workspace
-from claims.services.releasing import Ending, give_back
-from pools.grants import give_grant
+from claims.tasks.files.sealed_files import save_file
+from claims.workspaces.services import add_workspace, lock_workspace
+from claims.workspaces.sharing import share_workspace
+from pools.access.tokens import create_token
 from pools.models import Pool
-from pools.secrets import set_secret
-from pools.tokens import create_token
-from tests.api.kit import make_pool
+from pools.roles.services import give_grant
+from pools.secrets.services import set_secret
+from tests.api.helpers import make_pool
 
 
 @dataclass

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.utils.module_loading import autodiscover_modules
 from psycopg.conninfo import make_conninfo
 
 from claims.benches.processes import here
-from project.kernel.bench import Run, get_bench, list_benches, run_bench
-from project.kernel.database import direct_parameters
-from project.kernel.reference import Reference, find_pgbench
+from project.kernel.bench.baseline import Reference, find_pgbench
+from project.kernel.bench.registry import Run, get_bench, list_benches, run_bench
+from project.kernel.db.direct_connection import direct_parameters
+from project.kernel.discovery import discover
 
-autodiscover_modules("benches")
+discover("benches")
 
 GOALS = {
     "bind": {"ratio"},

@@ -2,11 +2,11 @@
 
 import pytest
 
-from claims.benches import allocation, workers
-from claims.benches.fill import Filled, count_waiting, fill_pools, refill
-from project.kernel.bench import NothingMeasured, Run
+from claims.benches import allocation, worker_jobs
+from claims.benches.seed import Filled, count_waiting, fill_pools, refill
+from project.kernel.bench.registry import NothingMeasured, Run
 from tests.bench.test_smoke import run
-from tests.claims.kit import held, is_sound, serve
+from tests.claims.helpers import held, is_sound, serve
 
 __all__ = ["run"]  # fixture
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
@@ -42,7 +42,7 @@ def test_bind_fails_where_its_claims_run_out(run: Run, monkeypatch: pytest.Monke
 
 
 def test_a_claimer_fails_where_its_pools_are_full() -> None:
-    claim = workers.make_claimer(0, 1, fill_pools("full", 1, 1).names)
+    claim = worker_jobs.make_claimer(0, 1, fill_pools("full", 1, 1).names)
     assert claim() == 1
     with pytest.raises(NothingMeasured, match="full0 is full"):
         claim()

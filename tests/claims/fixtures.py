@@ -2,8 +2,8 @@
 
 import pytest
 
-from claims.explaining import forget_explanations
-from claims.routes import forget_routes
+from claims.allocation.requests.resolve import forget_routes
+from claims.allocation.wait_reason import forget_explanations
 
 
 @pytest.fixture(autouse=True)

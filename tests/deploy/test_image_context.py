@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SECRETS = (".env", ".env.production", "deploy/.env", "project/.env", "berth.dump", "project/tls.key", "claims/ca.pem")
 
 

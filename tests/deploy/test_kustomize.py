@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROCESSES = ("web", "controllers", "worker")
 Thing = dict[str, Any]
 

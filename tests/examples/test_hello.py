@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from claims.runs.asked import read_run
-from pools.fields import Faults
+from claims.tasks.run_spec import read_run
+from pools.config.parsing import Faults
 
-HERE = Path(__file__).resolve().parent.parent.parent / "examples"
+HERE = Path(__file__).resolve().parents[2] / "examples"
 HELLO = HERE / "hello"
 
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "terraform-data"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "terraform-data"
 
 
 def test_tofu_applies_the_example_and_then_has_nothing_to_do(tofu: Path, tmp_path: Path) -> None:

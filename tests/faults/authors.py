@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.faults.load import Caller, Ledger
 
-EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "hello"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hello"
 PATIENCE = 240.0  # seconds that a claim may take from one state to the next while everything dies around it
 OVER = ("applied", "lost", "failed")
 MOMENTS = ("asked", "begun", "planned", "approved", "applying", "ended")

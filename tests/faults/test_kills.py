@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from project.kernel.embedded.process import free_port
+from tests.database.helpers import AUDIT
+from tests.end_to_end.stack import Stack
 from tests.faults.load import Caller, Keeper, Ledger, Promise
 from tests.faults.shed import read_world
-from tests.ground.stack import Stack
-from tests.model.kit import AUDIT
 
 WITHIN = 10.0  # seconds from a kill until somebody who asked after it is served, in each pool
 STEADY = 35.0  # the supervisor waits longer and longer with what dies again and again sooner than that

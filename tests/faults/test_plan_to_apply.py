@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers import local
+from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
+from tests.end_to_end.stack import Stack
 from tests.faults.authors import MOMENTS, Author, Diary
 from tests.faults.test_kills import VICTIMS, Draw
-from tests.ground.stack import Stack
 
 WITHIN = 90.0  # seconds from a kill until a claim that was asked for after it has been planned, approved and applied
 AUTHORS = 4
@@ -55,8 +55,8 @@ def stack(tmp_path: Path, target: Path) -> Iterator[Stack]:
     assert stack.manage("apply", "-f", str(tmp_path / "pools.yaml")).returncode == 0
     yield stack
     stack.stop()
-    for folder in (stack.home / local.FOLDER).glob("*"):
-        local.remove(folder)
+    for folder in (stack.home / provider.FOLDER).glob("*"):
+        provider.remove(folder)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def kill(stack: Stack, victim: str, chance: random.Random) -> str:
         return victim
     # As if ten good minutes had passed: what is tried here is not the back-off of restarts.
     stack.execute("update pools_member set restarts = 0, gave_up_at = null where state = 'ready'")
-    folders = sorted((stack.home / local.FOLDER).glob("*"))
+    folders = sorted((stack.home / provider.FOLDER).glob("*"))
     running = [(folder, process) for folder in folders if (process := detached.read(folder)) and detached.is_alive(process)]
     if not running:
         return "an agent, but none was up"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections
 
-from project.kernel import operations
+from project.kernel.outbox import operations
 
 R = TypeVar("R")
 

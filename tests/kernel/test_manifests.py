@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from project.kernel import manifests
 from project.kernel.actor import current_actor
 from project.kernel.errors import FieldError, Invalid, Refused
-from project.kernel.events import record
+from project.kernel.events.log import record
 from project.kernel.manifests import Change, ManifestKind, apply_documents, export_documents, read_documents, register_kind
 from project.kernel.models import Event
 
@@ -52,9 +52,9 @@ class Shelf:
 @pytest.fixture(autouse=True)
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr(manifests, "_kinds", {})
-    monkeypatch.setattr("project.kernel.management.commands.apply.autodiscover_modules", lambda name: None)
-    monkeypatch.setattr("project.kernel.management.commands.diff.autodiscover_modules", lambda name: None)
-    monkeypatch.setattr("project.kernel.management.commands.export.autodiscover_modules", lambda name: None)
+    monkeypatch.setattr("project.kernel.management.commands.apply.discover", lambda name: None)
+    monkeypatch.setattr("project.kernel.management.commands.diff.discover", lambda name: None)
+    monkeypatch.setattr("project.kernel.management.commands.export.discover", lambda name: None)
     found = Shelf()
     register_kind(ManifestKind("shelf", found.validate, found.diff, found.apply, found.export))
     return found

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from claims.scaling.replaying import read_changes
-from pools.views import read_file
+from claims.scaling.replay import read_changes
+from pools.pages.views import read_file
 from project.kernel.errors import Invalid
 from project.kernel.yaml_text import LONGEST, load_yaml
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
+from claims.lifecycle.cancel import force_release
 from claims.models import Claim
-from claims.services import force_release
 from project.sample.client import Client, Unauthorised
 from project.sample.driver import Driver
-from project.sample.play import BY_POOL, CREWS, HARBOUR
+from project.sample.scenario import BY_POOL, CREWS, HARBOUR
 from project.sample.services import load_sample, remove_sample, site_folder
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

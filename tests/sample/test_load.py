@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
 from claims.models import Claim
-from claims.requests import ClaimRequest
-from claims.services import create_claim
-from pools.access import CLAIMANT
+from pools.access.permissions import CLAIMANT
+from pools.access.tokens import BadToken, identify_token
+from pools.lifecycle.selectors import spec_of
+from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool, Token
-from pools.selectors import spec_of
-from pools.services import create_pool
-from pools.tokens import BadToken, identify_token
 from project.kernel.errors import Conflict
 from project.sample import services as sample
 from slots.models import Slot

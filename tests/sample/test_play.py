@@ -6,9 +6,21 @@ from random import Random
 import pytest
 import yaml
 
-from pools.layout import kinds, slots_of
-from pools.spec import parse_pool
-from project.sample.play import BY_POOL, CREWS, HARBOUR, WORKSPACES, Crew, demand_at, key_of, opening, pause_before_next, task_of, work_of
+from pools.config.layout import kinds, slots_of
+from pools.config.spec import parse_pool
+from project.sample.scenario import (
+    BY_POOL,
+    CREWS,
+    HARBOUR,
+    WORKSPACES,
+    Crew,
+    demand_at,
+    key_of,
+    opening,
+    pause_before_next,
+    task_of,
+    work_of,
+)
 from project.sample.services import POOLS
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pools.providers import local
+from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
-from project.sample.play import HARBOUR, VISITORS
-from tests.ground.stack import Stack, load, wait_gone
+from project.sample.scenario import HARBOUR, VISITORS
+from tests.end_to_end.stack import Stack, load, wait_gone
 
 WITHIN = 60.0  # seconds: the first minute counts
 
@@ -26,8 +26,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if stack.process.poll() is None:
         stack.manage("sample", "remove")
         stack.stop()
-    for folder in (stack.home / local.FOLDER).glob("*"):
-        local.remove(folder)
+    for folder in (stack.home / provider.FOLDER).glob("*"):
+        provider.remove(folder)
 
 
 def wait_for(stack: Stack, query: str, least: int = 1) -> int:
@@ -39,7 +39,7 @@ def wait_for(stack: Stack, query: str, least: int = 1) -> int:
 
 
 def agents(stack: Stack) -> list[int]:
-    found = [detached.read(folder) for folder in (stack.home / local.FOLDER).glob("*")]
+    found = [detached.read(folder) for folder in (stack.home / provider.FOLDER).glob("*")]
     return [process.pid for process in found if process is not None and detached.is_alive(process)]
 
 
@@ -106,5 +106,5 @@ def test_removing_it_takes_the_agents_along(stack: Stack) -> None:
     assert stack.manage("sample", "remove").returncode == 0
     wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
     assert wait_gone(running, 5) == []
-    assert list((stack.home / local.FOLDER).glob("*")) == []
+    assert list((stack.home / provider.FOLDER).glob("*")) == []
     assert not pages.parent.exists()

@@ -1,5 +1,5 @@
 from claims.controllers import Allocator
-from project.kernel.commands import ControllerCommand
+from project.kernel.management.base import ControllerCommand
 
 
 class Command(ControllerCommand):

@@ -6,11 +6,11 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from claims.controllers import Scaler
-from claims.scaling.replaying import figures_of, outcomes_of, read_changes, replay_pool, table_of
+from claims.scaling.replay import figures_of, outcomes_of, read_changes, replay_pool, table_of
 from claims.scaling.scaler import dry_run, inputs_of
-from pools.selectors import get_pool
-from project.kernel.commands import ControllerCommand, explain
+from pools.lifecycle.selectors import get_pool
 from project.kernel.errors import BerthError
+from project.kernel.management.base import ControllerCommand, explain
 
 
 class Command(ControllerCommand):

@@ -8,9 +8,9 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from pools.access import ROLES
+from pools.access.permissions import ROLES
+from pools.access.tokens import create_token, list_tokens, revoke_token
 from pools.models import Pool, Token
-from pools.tokens import create_token, list_tokens, revoke_token
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError
 

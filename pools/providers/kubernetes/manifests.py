@@ -7,18 +7,9 @@ import json
 from typing import Any
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-from pools.providers.kubernetes.names import (
-    MEMBER_NAME,
-    OURS,
-    POOL_NAME,
-    Object,
-    external_id_of,
-    labels_of,
-    name_of,
-    pod_name,
-    uid_of,
-)
+from pools.providers.kubernetes.names import MEMBER_NAME, OURS, POOL_NAME, external_id_of, labels_of, pod_name
 from pools.providers.kubernetes.options import DEFAULT_GRACE, DEFAULT_USER
+from project.kernel.kubernetes.objects import Object, name_of, uid_of
 
 CONTAINER = "agent"
 STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108  (in the pod)

@@ -6,12 +6,9 @@ was lost finds its own pod in the way; the few characters of a hash tell a-b of 
 
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-
-Object = Mapping[str, Any]  # as the API server says it, as JSON
+from project.kernel.kubernetes.objects import Object, name_of, uid_of
 
 OURS = "berth.dev/"
 MANAGED_BY, BERTH = "app.kubernetes.io/managed-by", "berth"
@@ -67,14 +64,6 @@ def is_ours(found: Object, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
     return all(labels.get(name) == wanted[name] for name in (MANAGED_BY, INSTALLATION, POOL, MEMBER))
 
 
-def name_of(found: Object) -> str:
-    return str(found["metadata"]["name"])
-
-
-def uid_of(found: Object) -> str:
-    return str(found["metadata"].get("uid", ""))
-
-
 def number_in(found: Object, label: str) -> int:
     """0: it does not say."""
     text = str((found.get("metadata", {}).get("labels") or {}).get(label, ""))
@@ -83,7 +72,3 @@ def number_in(found: Object, label: str) -> int:
 
 def external_id_of(found: Object) -> str:
     return f"{name_of(found)}/{uid_of(found)}"
-
-
-def is_ending(found: Object) -> bool:
-    return bool(found["metadata"].get("deletionTimestamp"))

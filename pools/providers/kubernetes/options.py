@@ -10,8 +10,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import urlsplit
 
-from pools.durations import parse_duration
-from pools.fields import Faults, at, kind_of, near, read_flag, read_mapping, read_text, shown
+from pools.config.durations import parse_duration
+from pools.config.parsing import Faults, at, kind_of, near, read_flag, read_mapping, read_text, shown
 from pools.providers.kubernetes.names import OURS, is_reserved
 
 FIELDS = ("context", "namespace", "url", "template")

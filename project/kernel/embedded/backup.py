@@ -17,17 +17,17 @@ from pathlib import Path
 
 import psycopg
 
-from project.kernel import sealing_keys
 from project.kernel.embedded import backup_file
 from project.kernel.embedded.backup_file import Contents
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import EmbeddedPostgres, tool
 from project.kernel.embedded.process import Trouble
+from project.kernel.security import sealing_keys
 from project.settings import environment as env
 
 KEPT = 10
 BEFORE_MIGRATION = "before-migration"
-DUMP_LOCK = (7320, 0)  # an advisory lock; while it is held no file is swept (project.kernel.restored)
+DUMP_LOCK = (7320, 0)  # an advisory lock; while it is held no file is swept (project.kernel.doctor.restore_detection)
 HEADROOM = 100_000_000  # bytes that stay free beyond what a restore unpacks
 
 

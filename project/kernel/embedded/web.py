@@ -11,7 +11,7 @@ import sys
 
 import uvicorn
 
-from project.kernel.web_server import make_config
+from project.kernel.http.web_server import make_config
 
 
 class Server(uvicorn.Server):

@@ -1,7 +1,7 @@
 """Events, operations, budgets and beats; the sequence of generations; what refuses a change that may not be."""
 
 import django.db.models.functions.datetime
-import project.kernel.fields
+import project.kernel.db.fields
 from django.contrib.postgres.operations import BtreeGistExtension
 from django.db import migrations, models
 
@@ -75,7 +75,7 @@ class Migration(migrations.Migration):
             name='Event',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('tx', project.kernel.fields.TransactionIdField(db_default=models.Func(function='pg_current_xact_id', output_field=project.kernel.fields.TransactionIdField()), editable=False)),
+                ('tx', project.kernel.db.fields.TransactionIdField(db_default=models.Func(function='pg_current_xact_id', output_field=project.kernel.db.fields.TransactionIdField()), editable=False)),
                 ('at', models.DateTimeField(db_default=models.Func(function='clock_timestamp', output_field=models.DateTimeField()), editable=False)),
                 ('verb', models.CharField(max_length=24)),
                 ('pool_id', models.BigIntegerField(blank=True, null=True)),

@@ -2,7 +2,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    """Not a model: one statement owns it (project.kernel.restored), and nobody browses it. Without a row: just restored."""
+    """Not a model: one statement owns it (project.kernel.doctor.restore_detection), and nobody browses it. Without a row: just restored."""
 
     dependencies = [("kernel", "0002_sign_in_attempt")]
 

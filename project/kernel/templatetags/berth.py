@@ -8,19 +8,19 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from project.kernel import words
-from project.kernel.regions import open_region
+from project.kernel.live.regions import open_region
+from project.kernel.ui import formatting
 
 register = template.Library()
 
-register.filter("number", words.number)
-register.filter("percent", words.percent)
-register.filter("duration", words.duration)
-register.filter("brief", words.brief)
-register.filter("exact", words.exact)
-register.filter("iso", words.iso)
-register.filter("plural", words.plural)
-register.filter("wait", words.wait)
+register.filter("number", formatting.number)
+register.filter("percent", formatting.percent)
+register.filter("duration", formatting.duration)
+register.filter("brief", formatting.brief)
+register.filter("exact", formatting.exact)
+register.filter("iso", formatting.iso)
+register.filter("plural", formatting.plural)
+register.filter("wait", formatting.wait)
 
 FORMATS = ("clock", "hour", "day", "moment", "ago", "for", "left", "date", "brief", "brief-left")
 
@@ -33,7 +33,7 @@ def when(moment: datetime | None, form: str = "clock", now: datetime | None = No
     if moment is None:
         return mark_safe('<span class="mut">–</span>')
     text = say(moment, form, now or timezone.now())
-    return format_html('<time datetime="{}" title="{}" data-f="{}">{}</time>', words.iso(moment), words.exact(moment), form, text)
+    return format_html('<time datetime="{}" title="{}" data-f="{}">{}</time>', formatting.iso(moment), formatting.exact(moment), form, text)
 
 
 def say(moment: datetime, form: str, now: datetime) -> str:
@@ -41,13 +41,13 @@ def say(moment: datetime, form: str, now: datetime) -> str:
     age = (now - moment).total_seconds()
     match form:
         case "ago":
-            return f"{words.coarse(age)} ago" if age >= 1 else "now"
+            return f"{formatting.coarse(age)} ago" if age >= 1 else "now"
         case "brief" | "brief-left":
-            return words.brief(age if form == "brief" else -age)
+            return formatting.brief(age if form == "brief" else -age)
         case "for":
-            return words.duration(age)
+            return formatting.duration(age)
         case "left":
-            return words.duration(-age)
+            return formatting.duration(-age)
         case "date":
             return f"{moment:%-d %b %Y}"
         case "hour":

@@ -5,11 +5,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from pools.lifecycle.selectors import LIVE
 from pools.models import Pool
-from pools.selectors import LIVE
 from project.kernel.actor import acting_as
-from project.kernel.commands import shell_actor
-from slots.outside import confirm_place
+from project.kernel.management.base import shell_actor
+from slots.members.provider_status import confirm_place
 
 
 class Command(BaseCommand):

@@ -5,12 +5,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from pools.lifecycle.selectors import LIVE
 from pools.models import Member
-from pools.selectors import LIVE
 from project.kernel.actor import acting_as
-from project.kernel.commands import shell_actor
-from slots.outside import forget_member
-from slots.rows import S
+from project.kernel.management.base import shell_actor
+from slots.members.provider_status import forget_member
+from slots.members.store import S
 
 
 class Command(BaseCommand):

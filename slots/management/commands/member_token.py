@@ -5,11 +5,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from pools.lifecycle.selectors import LIVE
 from pools.models import Member
-from pools.selectors import LIVE
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError
-from slots.api_agents import make_token, start_lines
+from slots.api.agents import make_token, start_lines
 
 
 class Command(BaseCommand):

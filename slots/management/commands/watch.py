@@ -1,5 +1,5 @@
-from project.kernel.commands import ControllerCommand
-from slots.controllers import Watcher
+from project.kernel.management.base import ControllerCommand
+from slots.sync.watcher import Watcher
 
 
 class Command(ControllerCommand):

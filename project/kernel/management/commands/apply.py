@@ -1,11 +1,11 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 
 from project.kernel.actor import acting_as
-from project.kernel.commands import describe_changes, explain, read_sources, shell_actor
+from project.kernel.discovery import discover
 from project.kernel.errors import BerthError
+from project.kernel.management.base import describe_changes, explain, read_sources, shell_actor
 from project.kernel.manifests import apply_documents, ask_outside, diff_documents, read_files
 
 
@@ -18,7 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="kept with the events")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        autodiscover_modules("manifests")
+        discover("manifests")
         try:
             with acting_as(shell_actor()):
                 documents = read_files(read_sources(options["file"]))

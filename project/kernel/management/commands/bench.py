@@ -15,16 +15,16 @@ from typing import Any
 import psycopg
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 from psycopg.conninfo import make_conninfo
 
-from project.kernel import reference
-from project.kernel.bench import Run, get_bench, list_benches, run_bench
-from project.kernel.commands import explain
-from project.kernel.database import direct_parameters
+from project.kernel.bench import baseline
+from project.kernel.bench.registry import Run, get_bench, list_benches, run_bench
+from project.kernel.db.direct_connection import direct_parameters
+from project.kernel.discovery import discover
 from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.valkey import EmbeddedValkey
 from project.kernel.errors import BerthError
+from project.kernel.management.base import explain
 
 SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process: this database is ours to fill
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, not minutes")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        autodiscover_modules("benches")
+        discover("benches")
         if not options["name"]:
             for each in list_benches():
                 goals = ", ".join(f"{g.field} {g.sign} {g.limit:g}" for g in each.goals)
@@ -119,10 +119,10 @@ def _only_result_on_stdout() -> Iterator[Any]:
         os.dup2(2, 1)
 
 
-def _reference(is_quick: bool) -> reference.Reference:
+def _reference(is_quick: bool) -> baseline.Reference:
     keys = ("host", "port", "user", "password", "dbname", "sslmode")
     parameters = {k: v for k, v in direct_parameters("bench").items() if k in keys and v}
-    return reference.Reference(make_conninfo(**parameters), claims=40_000 if is_quick else 400_000, pgbench=reference.find_pgbench())
+    return baseline.Reference(make_conninfo(**parameters), claims=40_000 if is_quick else 400_000, pgbench=baseline.find_pgbench())
 
 
 def _describe(result: dict[str, Any]) -> str:

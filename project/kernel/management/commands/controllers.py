@@ -4,10 +4,10 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils.module_loading import import_string
 
-from project.kernel.commands import ControllerCommand
-from project.kernel.performer import Performer
-from project.kernel.relay import RELAYS
-from project.kernel.runtime import Controller
+from project.kernel.controllers.runtime import Controller
+from project.kernel.management.base import ControllerCommand
+from project.kernel.outbox.performer import Performer
+from project.kernel.outbox.relay import RELAYS
 
 
 class Command(ControllerCommand):

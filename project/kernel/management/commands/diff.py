@@ -2,10 +2,10 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 
-from project.kernel.commands import describe_changes, explain, read_sources
+from project.kernel.discovery import discover
 from project.kernel.errors import BerthError
+from project.kernel.management.base import describe_changes, explain, read_sources
 from project.kernel.manifests import diff_documents, read_files
 
 
@@ -16,7 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("-f", "--file", required=True, action="append", metavar="FILE", help="YAML; - is standard input")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        autodiscover_modules("manifests")
+        discover("manifests")
         try:
             outcomes = diff_documents(read_files(read_sources(options["file"])))
         except BerthError as error:

@@ -3,13 +3,13 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 
 from project.kernel.actor import acting_as
-from project.kernel.commands import explain
-from project.kernel.doctor import Report, examine, list_facts, repair
+from project.kernel.db.guards import patient
+from project.kernel.discovery import discover
+from project.kernel.doctor.registry import Report, examine, list_facts, repair
 from project.kernel.errors import BerthError
-from project.kernel.guards import patient
+from project.kernel.management.base import explain
 
 
 class Command(BaseCommand):
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--repair", metavar="ID", help="mend what this check finds, then look again")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        autodiscover_modules("checks")
+        discover("checks")
         try:
             with acting_as("doctor"), patient():
                 if options["repair"]:

@@ -1,11 +1,11 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 
-from project.kernel.commands import explain
+from project.kernel.db.guards import patient
+from project.kernel.discovery import discover
 from project.kernel.errors import BerthError
-from project.kernel.guards import patient
+from project.kernel.management.base import explain
 from project.kernel.manifests import export_documents
 
 
@@ -17,7 +17,7 @@ class Command(BaseCommand):
         parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        autodiscover_modules("manifests")
+        discover("manifests")
         try:
             with patient():
                 text = export_documents(options["kind"], options["names"])

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.commands.migrate import Command as Migrate
 from django.db import connections
 
-from project.kernel.guards import patient
+from project.kernel.db.guards import patient
 
 ONE_AT_A_TIME = 0x6265727468  # "berth"; an advisory lock of the session, released with it
 

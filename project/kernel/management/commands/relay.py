@@ -1,5 +1,5 @@
-from project.kernel.commands import ControllerCommand
-from project.kernel.relay import RELAYS
+from project.kernel.management.base import ControllerCommand
+from project.kernel.outbox.relay import RELAYS
 
 
 class Command(ControllerCommand):

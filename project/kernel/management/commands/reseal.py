@@ -5,12 +5,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import autodiscover_modules
 
-from project.kernel import vault
-from project.kernel.commands import explain
+from project.kernel.db.guards import patient
+from project.kernel.discovery import discover
 from project.kernel.errors import BerthError
-from project.kernel.guards import patient
+from project.kernel.management.base import explain
+from project.kernel.security import encryption
 
 SETTLED = 60.0  # seconds after which every process has read the file anew
 
@@ -30,13 +30,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["print_key"]:
-            self.stdout.write(vault.make_key())
+            self.stdout.write(encryption.make_key())
             return
         try:
             if options["new_key"]:
                 self._add_key()
                 return
-            if options["drop_old"] and (settings.BERTH_SEALING_KEYS or time.time() - vault.key_file().stat().st_mtime < SETTLED):
+            if options["drop_old"] and (settings.BERTH_SEALING_KEYS or time.time() - encryption.key_file().stat().st_mtime < SETTLED):
                 raise CommandError(
                     "The keys stand in BERTH_SEALING_KEYS: take the old ones out there, once this has run without --drop-old. "
                     "Keep them with your backups: older ones cannot be read without them."
@@ -45,7 +45,7 @@ class Command(BaseCommand):
                 )
             self._reseal()
             if options["drop_old"]:
-                dropped = vault.drop_old_keys()
+                dropped = encryption.drop_old_keys()
                 self.stdout.write("Only the first key is used from now on.")
                 if dropped:
                     self.stdout.write(
@@ -57,13 +57,13 @@ class Command(BaseCommand):
     def _add_key(self) -> None:
         if settings.BERTH_SEALING_KEYS:
             raise CommandError("The keys stand in BERTH_SEALING_KEYS: put the new one first there, and start every process anew.")
-        vault.key_id()  # the file is there from here on
-        vault.write_file([vault.make_key(), *vault.read_file()])
-        vault.forget()
-        self.stdout.write(f"Key {vault.key_id()} seals from now on. In {SETTLED:.0f} s run: manage.py reseal --drop-old")
+        encryption.key_id()  # the file is there from here on
+        encryption.write_file([encryption.make_key(), *encryption.read_file()])
+        encryption.forget()
+        self.stdout.write(f"Key {encryption.key_id()} seals from now on. In {SETTLED:.0f} s run: manage.py reseal --drop-old")
 
     def _reseal(self) -> None:
-        autodiscover_modules("sealing")
+        discover("sealing")
         with patient():
-            for name, resealer in vault.list_resealers():
-                self.stdout.write(f"{name}: {sum(resealer())} sealed anew with key {vault.key_id()}")
+            for name, resealer in encryption.list_resealers():
+                self.stdout.write(f"{name}: {sum(resealer())} sealed anew with key {encryption.key_id()}")

@@ -6,7 +6,7 @@ from typing import Any
 import uvicorn
 from django.core.management.base import BaseCommand
 
-from project.kernel.web_server import make_config
+from project.kernel.http.web_server import make_config
 
 
 class Command(BaseCommand):

@@ -1,0 +1,1 @@
+"""New claims and the slots they get: create, batch, bind, search, and why a claim waits."""

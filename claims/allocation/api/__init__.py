@@ -1,0 +1,1 @@
+"""REST to create, list and read claims, with its permissions and schemas."""

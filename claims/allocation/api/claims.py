@@ -1,0 +1,207 @@
+"""Claims: asked for, listed, looked at (and waited for)."""
+
+import time
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+
+from claims.allocation.api import schemas
+from claims.allocation.api.long_poll import wait_for_claim
+from claims.allocation.api.permissions import may_see, require_all, require_to_create
+from claims.allocation.batching import Asked, ask_at_once
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.create import create_at_once, create_claim
+from claims.allocation.requests.claim_request import parse_claim
+from claims.allocation.selectors import ClaimFilter, list_claims, view_claim
+from claims.states import OUTCOMES
+from pools.access.permissions import Identity, require
+from pools.access.tokens import Proof
+from pools.http.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
+from pools.http.fast_view import Call, LeanEndpoint, answer, refuse
+from pools.lifecycle.selectors import get_pool
+from project.kernel.errors import FieldError, Invalid
+from project.kernel.http.api_base import LONGEST_KEY
+from project.kernel.http.deferred import Later, threads_of
+
+TAG = "claims"
+LONGEST_WAIT = 300  # seconds
+SINCE = "berth_since"
+
+KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[ -~]+$"},
+    OpenApiParameter.HEADER,
+    description="Makes the call safe to repeat: the same key of the same caller answers with the same claim. Kept as long as the claim.",
+)
+EXAMPLE = OpenApiExample("One slot", value={"pool": "env-test", "owner": "branch:login", "hold_for": "2h"}, request_only=True)
+
+
+class ClaimList(LeanEndpoint):
+    @describe(
+        "Claims",
+        {200: pages_of(schemas.ClaimAnswer)},
+        query=[
+            *PAGES,
+            in_query("pool", "Of this pool."),
+            in_query("state", "In one of these states.", choices=schemas.CLAIM_STATES, many=True),
+            in_query("outcome", "Ended so.", choices=tuple(OUTCOMES), many=True),
+            in_query("owner", "For this owner."),
+            in_query("requested_by", "Asked for by this user."),
+            in_query("kind", "Of this kind."),
+            in_query("key", "With this key."),
+            in_query("workspace", "Of this workspace."),
+            in_query("member", "Holding a slot of this member.", {"type": "integer", "minimum": 1}),
+            in_query("q", "An id, or part of an owner or workspace."),
+        ],
+        problems=(404,),
+        name="list_claims",
+        tag=TAG,
+    )
+    def get(self, call: Call) -> HttpResponse:
+        """The newest first, in the pools that one may read."""
+        limit, before = read_page(call)
+        wanted = read_filter(call)
+        found = list_claims(wanted, before=before, limit=limit + 1)
+        shown = [show_claim(claim) for claim in found[:limit] if len(claim.pools) == 1 or may_see(call.identity, claim)]
+        return answer(page_of(call, shown, found[limit - 1].id if len(found) > limit else None))
+
+    @describe(
+        "Claim",
+        {201: schemas.ClaimAnswer, 202: schemas.ClaimAnswer},
+        body=schemas.as_json(schemas.CLAIM_BODY),
+        headers=[KEY],
+        problems=(404, 409, 422, 507),
+        name="create_claim",
+        tag=TAG,
+        examples=[EXAMPLE],
+    )
+    def post(self, call: Call) -> HttpResponse:
+        """201: it holds its slots. 202: it waits, `wait` says why and what would unblock it. What could never be served is refused."""
+        body = call.read()
+        request = parse_claim(body, requested_by=call.identity.requester, key=read_key(call))
+        require_to_create(call.identity, request)
+        claim = create_claim(request)
+        response = show_made(call, claim)
+        if claim.is_replay:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    def post_at_once(self, call: Call, proof: Proof) -> HttpResponse | None:
+        """The claim that is asked for most, of a caller known a moment ago: one statement in all, shared with those that come with it."""
+        request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
+        if request.priority > 0 or request.slot is not None:
+            return None
+        require_to_create(call.identity, request)
+        if (threads := threads_of(call.request)) is not None:
+            asked = ask_at_once(request, proof)
+            return None if asked is None else Later(partial(self.finish_at_once, call, asked, threads))
+        claim = create_at_once(request, proof)
+        return None if claim is None else show_made(call, claim)
+
+    async def finish_at_once(self, call: Call, asked: Asked, threads: Executor) -> HttpResponse | None:
+        try:
+            claim = await asked.make(threads)
+        except Exception as error:
+            return refuse(error, {})
+        return None if claim is None else show_made(call, claim)
+
+
+class ClaimDetail(LeanEndpoint):
+    @describe(
+        "A claim",
+        {200: schemas.ClaimAnswer},
+        query=[
+            in_query(
+                "wait",
+                "Answer only once it is so, or after so many seconds.",
+                {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0},
+            ),
+            in_query(
+                "until",
+                "What to wait for: one of these states. One that has ended is answered at once.",
+                choices=schemas.CLAIM_STATES,
+                many=True,
+            ),
+        ],
+        name="get_claim",
+        tag=TAG,
+    )
+    def get(self, call: Call, claim_id: int) -> HttpResponse:
+        """With `wait` it answers when the claim is in the state `until` (bound, if left out), or with the state there is when the time is
+        over. It may be waited for by as many as like: nothing is held meanwhile but the connection."""
+        left = read_wait(call)
+        states = frozenset(read_choices(call, "until", schemas.CLAIM_STATES) or ("bound",))
+        claim = view_claim(claim_id)
+        require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
+        if left > 0 and claim.state not in states and claim.state != "ended":
+            response = answer(show_claim(claim))
+            response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]  # see project.kernel.http.asgi
+            return response
+        if claim.is_waiting:
+            claim = view_claim(claim_id, explain=True)
+        return answer(show_claim(claim))
+
+
+def show_made(call: Call, claim: ClaimView) -> HttpResponse:
+    return answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
+
+
+def show_claim(claim: ClaimView) -> dict[str, Any]:
+    return claim.as_dict()
+
+
+def status_of(claim: ClaimView) -> int:
+    """Of the call that asked for it, also when it is repeated: 202 as long as it waits."""
+    return 202 if claim.state in ("waiting", "blocked", "parked") else 201
+
+
+def read_key(call: Call) -> str | None:
+    key: str | None = call.request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
+        raise Invalid(fields=[FieldError("Idempotency-Key", f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.")])
+    return key
+
+
+def read_wait(call: Call) -> float:
+    """Seconds that are left of those asked for: a request that waits is answered anew until it is over."""
+    text = call.query_params.get("wait")
+    if text is None:
+        return 0.0
+    try:
+        seconds = float(text) if text.isascii() and len(text) < 20 else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise Invalid(fields=[FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT}.")])
+    scope: dict[str, Any] = getattr(call.request, "scope", {})
+    now = time.monotonic()
+    return seconds - (now - float(scope.setdefault(SINCE, now)))
+
+
+def read_filter(call: Call) -> ClaimFilter:
+    pools = call.identity.visible_pools()
+    return ClaimFilter(
+        visible=None if pools is None else frozenset(pools),
+        pool_id=read_pool(call.identity, call),
+        states=read_choices(call, "state", schemas.CLAIM_STATES) or None,
+        outcomes=read_choices(call, "outcome", OUTCOMES) or None,
+        owner=call.query_params.get("owner"),
+        requested_by=call.query_params.get("requested_by"),
+        kind=call.query_params.get("kind"),
+        key=call.query_params.get("key"),
+        workspace=call.query_params.get("workspace"),
+        member_id=read_integer(call, "member"),
+        text=read_text(call, "q") or None,
+    )
+
+
+def read_pool(identity: Identity, call: Call) -> int | None:
+    name = read_text(call, "pool")
+    if not name:
+        return None
+    pool = get_pool(name)
+    require(identity, "read", pool)
+    return int(pool.pk)

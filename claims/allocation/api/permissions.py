@@ -1,0 +1,92 @@
+"""Who may do what with a claim. What a role gives stands in pools.access.permissions; here is which pools it is asked for."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.resolve import find_pools
+from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
+from project.kernel.db.sql import Statements
+from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
+
+SQL = Statements(Path(__file__).with_name("statements.sql"))
+
+
+def require_all(identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]) -> None:
+    """In each pool of a claim: the first by its id, if it has one (its name may belong to another pool by now), the others by name. A claim
+    of which the caller may not read every pool is not there."""
+    if not may_read(identity, pool_id, names):
+        raise no_such_claim(claim_id)
+    if pool_id is None:
+        require_named(identity, action, names)
+    else:
+        require(identity, action, _Ref(pool_id, names[0]))
+        require_named(identity, action, names[1:])
+
+
+def may_read(identity: Identity, pool_id: int | None, names: Sequence[str]) -> bool:
+    first = identity.roles_in_named(names[0]) if pool_id is None else identity.roles_in(pool_id)
+    return VIEWER in first and all(VIEWER in identity.roles_in_named(name) for name in names[1:])
+
+
+def may_see(identity: Identity, claim: ClaimView) -> bool:
+    return may_read(identity, claim.pool_id, claim.pools)
+
+
+def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int, Any]:
+    """By id those that may be touched, or the reason why not: one's own as a claimant, those of others as an operator."""
+    found: dict[int, Any] = {}
+    for row in SQL.rows("claims_access", claims=list(claim_ids)):
+        try:
+            require_all(identity, "claim" if row.requested_by == identity.requester else "claim_any", row.id, row.pool_id, row.pools)
+            found[row.id] = row
+        except (Forbidden, NotFound) as error:
+            found[row.id] = error
+    return found
+
+
+def require_on_claim(identity: Identity, claim_id: int, action: str = "") -> Any:
+    """`action`: this one, whoever has asked for the claim."""
+    row = SQL.one("claims_access", claims=[claim_id])
+    if row is None:
+        raise no_such_claim(claim_id)
+    require_all(identity, action or ("claim" if row.requested_by == identity.requester else "claim_any"), claim_id, row.pool_id, row.pools)
+    return row
+
+
+def no_such_claim(claim_id: int) -> NotFound:
+    return NotFound(f"There is no claim {claim_id}.", way_out="Look at the list of claims; ended ones are kept for 90 days.")
+
+
+def require_to_create(identity: Identity, request: ClaimRequest) -> None:
+    require_named(identity, "claim", request.pools)
+    if request.slot is not None:
+        pool = SQL.one("slot_pool", slot=request.slot)
+        missing = NotFound(f"There is no slot {request.slot}.", way_out="Look at the slots of the pool.")
+        if pool is None:
+            raise missing
+        require(identity, "claim_slot", pool, hidden=missing)
+    if request.priority > 0:
+        check_priority(identity, request.priority, request.pools)
+
+
+def check_priority(identity: Identity, priority: int, names: Sequence[str]) -> None:
+    """A claimant goes up to the pool's limit, an operator further."""
+    beyond = [name for name in names if OPERATOR not in identity.roles_in_named(name)]
+    if priority <= 0 or not beyond:
+        return
+    known = find_pools(beyond)
+    for name in beyond:
+        limit = known[name].spec.top_priority if name in known else 0
+        if priority > limit:
+            text = f"Claimants of the pool {name} go up to {limit}."
+            raise Invalid(fields=[FieldError("priority", text, f"Ask for {limit} at most; the role {OPERATOR} may go higher.")])
+
+
+class _Ref:
+    __slots__ = ("id", "name")
+
+    def __init__(self, pool_id: int, name: str) -> None:
+        self.id, self.name = pool_id, name

@@ -1,0 +1,72 @@
+"""Handing slots to one claim that is not simple, in the transaction of the caller."""
+
+from collections.abc import Sequence
+
+from django.db import DatabaseError, transaction
+
+from claims.allocation.requests.policy import WaitingHead, Wanted
+from claims.allocation.requests.resolve import PoolFacts
+from claims.allocation.slot_search import find_slots
+from claims.statements import CLAIMS, PAIRS, TAKEN, sqlstate
+from project.kernel.actor import current_actor
+from project.kernel.events.notify import hint
+
+TRIES = 3
+
+
+def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False) -> bool:
+    """All the slots it asks for or none. False: they are not free together, another claim that waits comes first, or the claim does not
+    wait any more. `may_pass`: a larger claim that comes first may be passed within its bound.
+
+    The locks of find and the row of the claim make a lost race rare; where it happens the rules refuse the whole statement, and it is
+    tried again from the search.
+    """
+    for turn in range(1, TRIES + 1):
+        try:
+            with transaction.atomic():
+                slots = find_slots(wanted, pools, kind, claim) or []
+                is_bound = bool(slots) and pass_waiters(claim, slots, may_pass=may_pass)
+                if is_bound and wanted.is_paired:  # how many it takes was not known as long as a pool was not there
+                    PAIRS.rows("size_claim", claim=claim, size=len(slots))
+                is_bound = is_bound and hand_over(claim, slots)
+                if not is_bound:
+                    transaction.set_rollback(True)  # nothing was taken past anybody, and nothing is locked
+        except DatabaseError as error:
+            if sqlstate(error) not in TAKEN or turn == TRIES:
+                raise
+        else:
+            if is_bound:
+                tell_bound(pools)
+            return is_bound
+    return False
+
+
+def pass_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
+    """Whether a claim may take these slots before the claims that wait and could use them. Counts what it takes past each of them."""
+    counts = _count_overtaken(claim, slots, may_pass=may_pass)
+    if not counts:
+        return counts is not None
+    counted = CLAIMS.rows("pass_waiters", claims=list(counts), counts=list(counts.values()))
+    return len(counted) == len(counts)  # fewer: another allocator has changed one of them meanwhile
+
+
+def is_held_back(claim: int, slots: Sequence[int]) -> bool:
+    """Whether a claim must leave these slots to others that wait."""
+    return _count_overtaken(claim, slots, may_pass=True) is None
+
+
+def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dict[int, int] | None:
+    """The claims that are passed, and how many slots each of them could have used. None: one of them may not be passed."""
+    rows = CLAIMS.rows("overtaken", claim=claim, slots=list(slots))
+    heads = [(WaitingHead(row.claim, row.size, row.passed, row.waited), row.n) for row in rows]
+    if heads and not (may_pass and all(head.may_be_passed(len(slots), taken) for head, taken in heads)):
+        return None
+    return {head.claim: taken for head, taken in heads}
+
+
+def hand_over(claim: int, slots: Sequence[int], reason: str = "") -> bool:
+    return bool(CLAIMS.rows("hand_over", claim=claim, slots=list(slots), actor=current_actor(), reason=reason))
+
+
+def tell_bound(pools: Sequence[PoolFacts]) -> None:
+    hint("events", *(["operations"] if any(pool.queue for pool in pools) else []))

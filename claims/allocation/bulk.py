@@ -1,0 +1,148 @@
+"""Many claims in one call. Each stands on its own: the answer to each is what the single call would have given, in the order asked."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.create import check_same, claim_made, create_claim, explain_made, tell_made
+from claims.allocation.metrics import CREATED
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.resolve import find_route
+from claims.allocation.selectors import view_claims
+from claims.allocation.wait_reason import explain_claims
+from claims.statements import CLAIMS, repeat
+from claims.tasks.files.task_input import is_run_missing
+from pools.config.spec import Lease
+from project.kernel.actor import current_actor
+from project.kernel.errors import BerthError, Invalid, Unavailable
+
+MOST = 1000
+CHUNK = 250  # of one line and rank in one statement: a few ten milliseconds
+TRIES = 4
+
+Answer = ClaimView | BerthError
+
+
+def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
+    """Simple ones by line, a few hundred in one statement; the others one by one."""
+    if len(requests) > MOST:
+        raise Invalid(f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most.")
+    answers: dict[int, Answer] = {}
+    lines: dict[Any, list[int]] = defaultdict(list)
+    again = find_repeated(requests)
+    for i, request in enumerate(requests):
+        if i in again:
+            continue
+        if request.is_simple and not request.workspace and request.slot is None and request.run is None:
+            lines[request.pools, request.kind, request.rank, request.task, request.requested_by].append(i)
+        else:
+            answers[i] = _alone(request)
+    waiting: list[ClaimView] = []
+    for line in lines.values():
+        for at in range(0, len(line), CHUNK):
+            chunk = line[at : at + CHUNK]
+            found = _create_chunk([requests[i] for i in chunk])
+            waiting += [answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting]
+            answers |= dict(zip(chunk, found, strict=True))
+    for i in sorted(again):
+        answers[i] = _alone(requests[i])
+    explain_made(waiting, _explain)
+    return [answers[i] for i in range(len(requests))]
+
+
+def find_repeated(requests: Sequence[ClaimRequest]) -> set[int]:
+    """Items whose key an earlier item has: they are answered after it, as a repeated call is."""
+    seen: set[tuple[str, str]] = set()
+    found = set()
+    for i, request in enumerate(requests):
+        if request.key is not None:
+            if (request.requested_by, request.key) in seen:
+                found.add(i)
+            seen.add((request.requested_by, request.key))
+    return found
+
+
+def _alone(request: ClaimRequest) -> Answer:
+    try:
+        return create_claim(request)
+    except BerthError as error:
+        return error
+
+
+def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
+    """Of one line and rank."""
+    try:
+        for turn in range(TRIES):
+            route = find_route(requests[0], fresh=turn > 0)
+            if not (route.is_whole and route.is_simple) or is_run_missing(requests[0], route):
+                return [_alone(request) for request in requests]
+            made = repeat(partial(_create_batch, requests, route))
+            missing = [i for i in range(len(requests)) if i not in made]
+            found = made | _find_by_keys(requests, missing)
+            if len(found) == len(requests):
+                return [found[i] for i in range(len(requests))]
+            if made:  # the pool is what we thought; the rest lost a race for its keys
+                return [found[i] if i in found else _alone(requests[i]) for i in range(len(requests))]
+    except BerthError as error:
+        return [error if request.key is None else _alone(request) for request in requests]
+    return [Unavailable("The pool changes all the time.", way_out="Send the same call again.")] * len(requests)
+
+
+def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]:
+    first, pool = requests[0], route.pools[0]
+    lease: Lease = pool.spec.lease
+    specs = [request.spec(lease) for request in requests]
+    rows = CLAIMS.rows(
+        "create_batch",
+        pool=pool.id, revision=pool.revision, pool_name=pool.name, line=route.digest, shape=route.shape, lanes=route.lanes,
+        queue=pool.queue, rank=first.rank, step="plan" if first.task else "", requested_by=first.requested_by, actor=current_actor(),
+        owners=[request.owner for request in requests],
+        keys=[request.key for request in requests],
+        digests=[None if request.key is None else request.digest() for request in requests],
+        specs=specs,
+    )  # fmt: skip
+    made: dict[int, Answer] = {row.n - 1: claim_made(requests[row.n - 1], route, row, specs[row.n - 1]) for row in rows}
+    for row in rows:
+        CREATED.labels(row.state).inc()
+    if rows:
+        tell_made([pool], any_bound=any(r.state == "bound" for r in rows), any_waiting=any(r.state == "waiting" for r in rows))
+    return made
+
+
+def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int, Answer]:
+    """What these keys got when they were used first."""
+    keys = [requests[i].key for i in missing if requests[i].key is not None]
+    if not keys:
+        return {}
+    rows = {row.key: row for row in CLAIMS.rows("claims_by_keys", requested_by=requests[0].requested_by, keys=keys)}
+    views = {view.id: view for view in view_claims([row.id for row in rows.values()], explain=True)}
+    found: dict[int, Answer] = {}
+    for i in missing:
+        row = rows.get(requests[i].key)
+        if row is None:
+            continue
+        try:
+            check_same(requests[i], row.id, row.body_digest)
+            found[i] = views[row.id]
+            views[row.id].is_replay = True
+        except BerthError as error:
+            found[i] = error
+    return found
+
+
+def _explain(waiting: list[ClaimView]) -> None:
+    """The reason once a line; the place of the first one is counted, the others stand behind it in the order asked."""
+    first_of: dict[Any, ClaimView] = {}
+    seen: dict[Any, int] = defaultdict(int)
+    places: dict[int, int] = {}
+    for claim in sorted(waiting, key=lambda c: (c.rank, c.id)):
+        line = (claim.shape_id, claim.rank)
+        if line not in first_of:
+            first_of[line] = claim
+            explain_claims([claim])
+        wait = first_of[line].wait
+        places[claim.id] = (wait.place or 1) + seen[line] if wait is not None else 1
+        seen[line] += 1
+    explain_claims(waiting, places)

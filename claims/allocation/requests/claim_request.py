@@ -1,0 +1,258 @@
+"""What somebody asks for: read from the body of a call, a form or a file, with every fault at once. Pure."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from claims.tasks.run_spec import RunRequest, read_run
+from pools.config.durations import format_duration
+from pools.config.layout_spec import KIND
+from pools.config.parsing import (
+    Faults,
+    kind_of,
+    read_choice,
+    read_duration,
+    read_flag,
+    read_integer,
+    read_labels,
+    read_mapping,
+    read_text,
+    shown,
+)
+from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, Lease
+from project.kernel.errors import FieldError, Invalid
+
+TASKS = ("plan", "plan_and_apply", "drift_check")
+SERIAL = "plan_and_apply"  # one at a time in a workspace
+MOST_POOLS = 16
+MOST_SLOTS = 1000  # that one claim holds, in all its pools
+MOST_LABELS = 16
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
+WORKSPACE_RULE = "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a letter or digit."
+WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
+FIELDS = (
+    "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member", "same_number", "selector", "workspace",
+    "task", "acknowledge_within", "heartbeat_within", "hold_for", "retry", "slot", "run",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim as it is asked for. `size` slots in each of the pools, all or none of them."""
+
+    pools: tuple[str, ...] = ()
+    kind: str = ""  # empty: the only one the pool knows
+    size: int = 1
+    owner: str = ""
+    key: str | None = None  # makes the call safe to repeat
+    priority: int = 0
+    contiguous: bool = False  # numbers in a row, on one member
+    on_one_member: bool = False
+    same_number: bool = False  # the same number in every pool
+    selector: tuple[tuple[str, str], ...] = ()  # labels of the member
+    workspace: str = ""
+    task: str = ""
+    acknowledge_within: float | None = None  # seconds; None: what the pool says
+    heartbeat_within: float | None = None
+    hold_for: float | None = None
+    retry: bool | None = None  # once its member is lost: stand in line again. None: a plan does, others do not
+    requested_by: str = ""
+    slot: int | None = None  # this one and no other
+    run: RunRequest | None = None  # what an agent does for it; None: it holds its slots, and that is all
+
+    @property
+    def is_serial(self) -> bool:
+        return self.task == SERIAL
+
+    @property
+    def is_simple(self) -> bool:
+        """One slot, one pool, no terms: served in batches."""
+        return self.size == 1 and len(self.pools) == 1 and not self.selector
+
+    @property
+    def rank(self) -> int:
+        """Smaller goes first; 0 is for what people have approved."""
+        return 100 - self.priority
+
+    @property
+    def total(self) -> int:
+        return self.size * len(self.pools)
+
+    @property
+    def is_retried(self) -> bool:
+        return bool(self.task) if self.retry is None else self.retry
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What a slot must satisfy beside its lane, in the form the shape keeps."""
+        found: dict[str, Any] = {}
+        if self.size > 1:
+            found |= {name: True for name in ("contiguous", "on_one_member") if getattr(self, name)}
+        if self.same_number:
+            found["same_number"] = True
+        if self.selector:
+            found["selector"] = dict(self.selector)
+        return found
+
+    def digest(self) -> bytes:
+        """Of everything but the key and who asks: a key used again must bring the same."""
+        values: tuple[Any, ...] = (
+            self.pools, self.kind, self.size, self.owner, self.priority, self.contiguous, self.on_one_member, self.same_number,
+            self.selector, self.workspace, self.task, self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
+        )  # fmt: skip
+        if self.run is not None:  # one without is the same as before there were any
+            values = (*values, self.run.digest())
+        return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
+
+    def spec(self, lease: Lease) -> str:
+        """What the claim keeps beside its shape, as JSON: limits in seconds (its own, else the pool's), and what is odd about it."""
+        limits = {
+            "acknowledge": lease.acknowledge if self.acknowledge_within is None else self.acknowledge_within,
+            "heartbeat": lease.heartbeat if self.heartbeat_within is None else self.heartbeat_within,
+            "hold": lease.hold if self.hold_for is None else self.hold_for,
+        }
+        found: dict[str, Any] = {name: seconds for name, seconds in limits.items() if seconds is not None}
+        if found:
+            found["due_in"] = min(found.values())
+        if self.task:
+            found["task"] = self.task
+        if self.is_retried:
+            found["retry"] = True
+        return json.dumps(found) if found else "{}"
+
+
+def shape_digest(pools: tuple[str, ...], kind: str, size: int, terms: Mapping[str, Any]) -> bytes:
+    """Equal requests have one line. `size` counts the slots in each pool."""
+    text = json.dumps([pools, kind, size, terms], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def parse_claim(body: Any, *, requested_by: str, key: str | None = None) -> ClaimRequest:
+    """`key` as the caller's header gives it; it may stand in the body instead."""
+    request, faults = read_claim(body, requested_by=requested_by, key=key)
+    if request is None:
+        raise Invalid(fields=faults)
+    return request
+
+
+def read_claim(body: Any, *, requested_by: str, key: str | None = None) -> tuple[ClaimRequest | None, list[FieldError]]:
+    faults = Faults()
+    given = read_mapping(body, "", FIELDS, faults)
+    if not given and faults.found:
+        return None, faults.found
+    task = read_choice(given, "", "task", faults, TASKS, "")
+    slot = read_integer(given, "", "slot", faults, 1, 2**63 - 1)
+    request = ClaimRequest(
+        pools=_read_pools(given, faults, is_needed=given.get("slot") is None),
+        kind=_read_kind(given, task, faults),
+        size=read_integer(given, "", "size", faults, 1, MOST_SLOTS, 1),
+        owner=read_text(given, "", "owner", faults, 160),
+        key=_read_key(given, key, faults),
+        priority=read_integer(given, "", "priority", faults, LOWEST_PRIORITY, HIGHEST_PRIORITY, 0),
+        contiguous=read_flag(given, "", "contiguous", faults),
+        on_one_member=read_flag(given, "", "on_one_member", faults),
+        same_number=read_flag(given, "", "same_number", faults),
+        selector=tuple(sorted(read_labels(given.get("selector"), "selector", faults, MOST_LABELS).items())),
+        workspace=_read_workspace(given, task, faults),
+        task=task,
+        acknowledge_within=read_duration(given, "", "acknowledge_within", faults, SECOND, DAY),
+        heartbeat_within=read_duration(given, "", "heartbeat_within", faults, SECOND, DAY),
+        hold_for=read_duration(given, "", "hold_for", faults, SECOND, 365 * DAY),
+        retry=read_flag(given, "", "retry", faults) if given.get("retry") is not None else None,
+        requested_by=requested_by,
+        slot=slot,
+        run=read_run(given.get("run"), "run", task, faults),
+    )
+    _check_together(request, faults)
+    return (None, faults.found) if faults.found else (request, [])
+
+
+def _read_pools(given: Mapping[str, Any], faults: Faults, *, is_needed: bool) -> tuple[str, ...]:
+    one, many = given.get("pool"), given.get("pools")
+    if one is not None and many is not None:
+        faults.add("pools", "There is a pool and a list of pools.", "Give one of them.")
+        return ()
+    if one is None and many is None:
+        if is_needed:
+            faults.add("pool", "It is not said which pool.", "Name a pool, or several as pools.")
+        return ()
+    field = "pool" if many is None else "pools"
+    names = [one] if many is None else many
+    if not isinstance(names, list | tuple) or not names:
+        faults.add(field, f"This is {kind_of(names)}; it must be a list of names.", "Write it like [game-eu, game-us].")
+        return ()
+    if len(names) > MOST_POOLS:
+        faults.add(field, f"{len(names)} pools are too many for one claim.", f"Use {MOST_POOLS} at most.")
+        return ()
+    for i, name in enumerate(names):
+        where = field if many is None else f"{field}[{i}]"
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            faults.add(where, f"{shown(name)} is not the name of a pool.", NAME_RULE)
+        elif name in names[:i]:
+            faults.add(where, f"{name} is there twice.", "Name each pool once; for more slots in it raise size.")
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _read_kind(given: Mapping[str, Any], task: str, faults: Faults) -> str:
+    kind = given.get("kind")
+    if kind is None or kind == "":
+        return task
+    if not isinstance(kind, str) or not KIND.fullmatch(kind):
+        faults.add("kind", f"{shown(kind)} is not a kind of claim.", "Up to 32 small letters, digits, dashes; a letter first.")
+        return ""
+    if task and kind != task:
+        faults.add("kind", f"A task of {task} is of that kind, not {kind}.", "Leave kind out.")
+    return kind
+
+
+def _read_key(given: Mapping[str, Any], key: str | None, faults: Faults) -> str | None:
+    inside = read_text(given, "", "key", faults, 120) or None
+    if key is not None and len(key) > 120:
+        faults.add("Idempotency-Key", f"{len(key)} characters are too many.", "Use 120 at most.")
+        return None
+    if key and inside and key != inside:
+        faults.add("key", "It differs from the Idempotency-Key header.", "Give one of them.")
+    return key or inside
+
+
+def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
+    name = read_text(given, "", "workspace", faults, 120)
+    if name and not WORKSPACE.fullmatch(name):
+        faults.add("workspace", f"{shown(name)} is not the name of a workspace.", WORKSPACE_RULE)
+    if task == SERIAL and not name:
+        faults.add("workspace", f"{SERIAL} changes a workspace, and none is named.", "Name it, or ask for a plan.")
+    return name
+
+
+def _check_together(request: ClaimRequest, faults: Faults) -> None:
+    """What is right on its own and makes no sense together."""
+    add = faults.add
+    if request.total > MOST_SLOTS:
+        add("size", f"{request.size} slots in {len(request.pools)} pools are {request.total}.", f"Use {MOST_SLOTS} at most in all.")
+    if request.same_number and len(request.pools) == 1:
+        add("same_number", "There is one pool, so nothing to compare its number with.", "Leave it out, or name several pools.")
+    if request.run is not None:
+        _check_run(request, faults)
+    if request.slot is not None:
+        for name in ("contiguous", "on_one_member", "same_number", "selector"):
+            if getattr(request, name):
+                add(name, "A named slot leaves nothing to search for.", "Leave it out.")
+        if request.size != 1 or len(request.pools) > 1:
+            add("slot", "A named slot is one slot.", "Leave out size, and name one pool at most.")
+    for name, seconds in (("acknowledge_within", request.acknowledge_within), ("heartbeat_within", request.heartbeat_within)):
+        if seconds is not None and request.hold_for is not None and seconds >= request.hold_for:
+            what = f"{format_duration(seconds)} is not shorter than hold_for, {format_duration(request.hold_for)}."
+            add(name, what, "It would never count: shorten it.")
+
+
+def _check_run(request: ClaimRequest, faults: Faults) -> None:
+    """An agent runs a task in one slot."""
+    if not request.task:
+        faults.add("task", "There is something to run, and it is not said what for.", f"Choose from {', '.join(TASKS)}.")
+    if request.size > 1:
+        faults.add("size", "A task runs in one slot.", "Leave it out.")
+    if len(request.pools) > 1:
+        faults.add("pools", "A task runs in one pool.", "Name that one.")

@@ -1,0 +1,294 @@
+"""Why a claim waits and what would change it, in words for people. Pure: the facts come from explaining.py.
+
+State first, then the reason, then the way out; present tense, exact numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import ceil
+from typing import NamedTuple
+
+from claims.allocation.requests.policy import Refusal, Wanted, words_for
+from pools.scaling import Limits
+
+PLAIN_LANES = ("slot", "node", "port")
+MOST_NAMED = 3
+SHOWN_FROM = 60.0  # seconds that a slot was kept for a decision
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Slots that a line accepts, by what keeps it from having them."""
+
+    total: int = 0
+    open: int = 0  # idle and handed out
+    held: int = 0
+    reserved: int = 0
+    draining: int = 0
+    offline: int = 0  # of any state, on members that are silent
+    closed: int = 0  # idle, but their member is cordoned or leaves, or the pool takes a pause
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a waiting claim finds in a pool."""
+
+    pool: str
+    code: str
+    lanes: tuple[str, ...] = ()
+    kind: str = ""
+    wanted: Wanted = field(default_factory=Wanted)
+    places: Places = field(default_factory=Places)
+    ahead: int = 0  # who go first
+    members: int = 0
+    max_members: int = 0
+    each: int = 1  # slots a usual member would add
+    cordoned: tuple[str, ...] = ()  # with a free slot for it
+    offline: tuple[str, ...] = ()
+    creating: tuple[str, ...] = ()
+    holders: int = 0  # claims
+    one_holder: int | None = None  # the only one
+    strict: int | None = None  # a claim that nobody may pass
+    longest: int = 0  # free run, or most on one member
+    longest_on: str = ""
+    pairs: int = 0  # numbers that are free in TCP and UDP, where it takes both
+    apart: tuple[int, int] = (0, 0)  # in TCP, in UDP
+    paused_until: datetime | None = None
+    pause_reason: str = ""
+    refusal: Refusal | None = None
+    blockers: tuple[int, ...] = field(default=())
+    undecided: tuple[int, ...] = ()  # claims whose slots are kept while people decide, the longest first
+    kept: float = 0.0  # seconds that the first of them has been
+    limits: Limits | None = None  # of its scaler; None: members come and go by hand
+    is_carried: bool = False  # a member that the scaler makes has the labels asked for
+
+
+class Said(NamedTuple):
+    text: str
+    unblock: list[str]
+
+
+def say(scene: Scene) -> Said:
+    said = _SAYINGS.get(scene.code, _say_refused)(scene)
+    return said if not scene.ahead else Said(f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock)
+
+
+def _say_missing(s: Scene) -> Said:
+    return Said(f"Pool {s.pool} does not exist", [f"Create {s.pool}"])
+
+
+def _say_pending(s: Scene) -> Said:
+    return Said(f"Pool {s.pool} is pending: its provider has not answered yet", [f"Pool {s.pool} becomes active"])
+
+
+def _say_deleting(s: Scene) -> Said:
+    return Said(f"Pool {s.pool} is being deleted", ["Cancel it and claim in another pool"])
+
+
+def _say_paused(s: Scene) -> Said:
+    if s.limits is not None and s.limits.frozen:
+        until = f" until {moment(s.paused_until)}" if s.paused_until else ""
+        ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
+        return Said(f"Pool {s.pool} is frozen{until}: {s.limits.frozen}", [ends, "The freeze is lifted, once"])
+    until = f" until {moment(s.paused_until)}" if s.paused_until else ""
+    why = f": {s.pause_reason}" if s.pause_reason else ""
+    return Said(
+        f"Pool {s.pool} is paused{until}{why}", [f"The pool is resumed{', at ' + moment(s.paused_until) if s.paused_until else ''}"]
+    )
+
+
+def _say_no_member(s: Scene) -> Said:
+    return Said(f"Pool {s.pool} has no member", _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"]))
+
+
+def _say_no_labels(s: Scene) -> Said:
+    if s.limits is not None and s.is_carried:
+        return Said(f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)]))
+    return Said(f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"])
+
+
+def _say_unwilling(s: Scene) -> Said:
+    who = f"member of {s.pool} with {labels(s)}" if s.wanted.selector else f"member of {s.pool}"
+    return Said(f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"])
+
+
+def _say_full(s: Scene) -> Said:
+    p = s.places
+    parts = [(p.held, "held"), (p.reserved, _reserved(s)), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
+    shares = ", ".join(f"{n} {word}" for n, word in parts if n)
+    if p.total == 0:
+        way = _more_members(s, 1) if s.limits else f"A member is added to {s.pool}"
+        return Said(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [way]))
+    if p.open:
+        text = f"{count(p.open, 'slot is', 'slots are')} open in {s.pool}, none of them fits"
+    else:
+        text = f"{'The only' if p.total == 1 else f'All {p.total}'} {noun(s, p.total)} {'is' if p.total == 1 else 'are'} taken: {shares}"
+    return Said(text, _ways(s))
+
+
+def _reserved(s: Scene) -> str:
+    """And what that costs."""
+    if s.kept < SHOWN_FROM:
+        return "reserved"
+    return f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {words_for(s.kept)})"
+
+
+def _say_not_enough(s: Scene) -> Said:
+    return Said(f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s))
+
+
+def _say_not_contiguous(s: Scene) -> Said:
+    at = f" ({s.longest_on})" if s.longest_on else ""
+    return Said(f"Largest free run is {s.longest} of {s.wanted.size}{at}", _ways(s))
+
+
+def _say_not_together(s: Scene) -> Said:
+    at = f" ({s.longest_on})" if s.longest_on else ""
+    return Said(f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s))
+
+
+def _say_no_pair(s: Scene) -> Said:
+    some = f"Of {s.wanted.size} numbers {count(s.pairs, 'is', 'are')}"
+    text = f"No number of {s.pool} is" if s.pairs == 0 else some
+    return Said(f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s))
+
+
+def _say_no_common(s: Scene) -> Said:
+    what = "No number is" if s.wanted.size == 1 else f"No {s.wanted.size} numbers are"
+    where = ", in each on one member" if s.wanted.on_one_member and s.wanted.size > 1 else ""
+    return Said(f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"])
+
+
+def _say_next(s: Scene) -> Said:
+    if s.strict is not None:
+        return Said(f"Claim {s.strict} goes first, and this claim may not pass it", [f"Claim {s.strict} starts, or is cancelled"])
+    text = "A slot is open" if s.places.open == 1 else f"{s.places.open} slots are open"
+    return Said(text if s.places.open else "It was not tried yet", ["Its turn comes"])
+
+
+def _say_refused(s: Scene) -> Said:
+    if s.refusal is None:
+        return Said(s.code.replace("_", " ").capitalize(), [])
+    return Said(s.refusal.text.rstrip("."), ["Cancel it, or change the pool: " + s.refusal.way_out.rstrip(".")])
+
+
+_SAYINGS = {
+    "pool_not_found": _say_missing,
+    "pool_pending": _say_pending,
+    "pool_deleting": _say_deleting,
+    "pool_paused": _say_paused,
+    "no_member": _say_no_member,
+    "no_member_with_labels": _say_no_labels,
+    "no_member_willing": _say_unwilling,
+    "full": _say_full,
+    "not_enough": _say_not_enough,
+    "not_contiguous": _say_not_contiguous,
+    "not_together": _say_not_together,
+    "no_pair": _say_no_pair,
+    "no_common_number": _say_no_common,
+    "next": _say_next,
+}
+
+
+def _ways(s: Scene) -> list[str]:
+    """What would make room, the surest first."""
+    need = (s.ahead + 1) * s.wanted.size
+    ways = _openings(s)
+    lacking = max(1, need - (s.pairs if s.wanted.is_paired else s.places.open))
+    more = max(1, ceil(lacking / max(1, s.each)))
+    ways.append(_more_members(s, more))
+    if s.one_holder is not None:
+        ways.append(f"Claim {s.one_holder} ends")
+    elif s.holders:
+        some = f"{lacking} of {s.holders} claims end" if lacking < s.holders else f"All {s.holders} claims end"
+        ways.append(f"One of {s.holders} claims ends" if lacking <= 1 else some)
+    if s.places.reserved:
+        ways.append(decisions(s))
+    if s.places.draining:
+        ways.append("The slot that drains is clean" if s.places.draining == 1 else f"One of {s.places.draining} draining slots is clean")
+    return ways
+
+
+def _more_members(s: Scene, more: int) -> str:
+    """What stands against them, where something does: the strongest first, as the scaler takes it."""
+    limits, many = s.limits, "One more member" if more == 1 else f"{more} more members"
+    if limits is None:
+        full = s.members + more > s.max_members
+        return f"The maximum of members goes from {s.max_members} to {s.members + more}" if full else many
+    if limits.paused:
+        return f"The scaler is resumed (paused: {limits.paused})"
+    if s.members + more > limits.high:
+        by = f" ({limits.window})" if limits.window else ""
+        return f"The maximum of members{by} goes from {limits.high} to {s.members + more}"
+    if limits.pin is not None and s.members + more > limits.pin.count:
+        why = f": {limits.pin.reason}" if limits.pin.reason else ""
+        return f"The pin to {count(limits.pin.count, 'member', 'members')} is taken back{why}"
+    if s.wanted.selector and not s.is_carried:
+        return f"A member with {labels(s)} is added: those that the scaler makes have other labels"
+    return f"{many}, made by the scaler"
+
+
+def decisions(s: Scene) -> str:
+    """A yes does not make room, but its apply ends by itself; a no does at once."""
+    if s.undecided and len(s.undecided) == s.places.reserved <= MOST_NAMED:
+        named = [str(claim) for claim in s.undecided]
+        which = f"Claim {named[0]}" if len(named) == 1 else f"Claim {', '.join(named[:-1])} or {named[-1]}"
+        return f"{which} is approved or rejected"
+    return "The approval is decided" if s.places.reserved == 1 else f"One of {s.places.reserved} approvals is decided"
+
+
+def _openings(s: Scene) -> list[str]:
+    ways = [f"{name} is uncordoned" for name in s.cordoned[:MOST_NAMED]] + [f"{name} answers" for name in s.offline[:MOST_NAMED]]
+    return _with_creating(s, ways)
+
+
+def _with_creating(s: Scene, ways: list[str]) -> list[str]:
+    return [f"{name} is ready" for name in s.creating[:MOST_NAMED]] + ways
+
+
+def say_blocked(
+    *,
+    workspace: str,
+    is_locked: bool,
+    locked_by: str,
+    lock_reason: str,
+    holder: int | None,
+    holder_word: str,
+    back_off: float | None,
+    ahead: int,
+    lost_claim: int | None = None,  # whose apply was lost
+) -> tuple[str, Said]:
+    """Code and words for a claim that stands in no line. It adds no demand."""
+    if is_locked:
+        why = f": {lock_reason}" if lock_reason else ""
+        way = f"{workspace} is unlocked" if lost_claim is None else f"Somebody says what became of claim {lost_claim}"
+        return "workspace_locked", Said(f"Workspace {workspace} is locked by {locked_by}{why}", [way])
+    if holder is not None:
+        text = f"Workspace {workspace} is busy with claim {holder}, {holder_word}"
+        if ahead:
+            text += f", and {count(ahead, 'claim is', 'claims are')} ahead"
+        way = f"Claim {holder} is approved or rejected" if holder_word == "apply_pending" else f"Claim {holder} ends"
+        return "workspace_busy", Said(text, [way])
+    if back_off is not None and back_off > 0:
+        return "back_off", Said(f"It is tried again in {words_for(back_off)}", ["The time passes"])
+    return "unblocking", Said("Nothing blocks it any more", ["It stands in line within a second"])
+
+
+def noun(s: Scene, n: int = 2) -> str:
+    """`any slots`, `plan and any slots`; no lane where there is but one kind."""
+    word = "slot" if n == 1 else "slots"
+    named: Sequence[str] = [lane for lane in s.lanes if lane not in PLAIN_LANES]
+    return f"{' and '.join(named)} {word}" if named else word
+
+
+def labels(s: Scene) -> str:
+    return ", ".join(f"{k}={v}" for k, v in sorted(s.wanted.selector.items()))
+
+
+def count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def moment(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"

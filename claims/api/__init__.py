@@ -1,1 +1,0 @@
-"""REST about pools, claims, events and workspaces."""

@@ -1,0 +1,1 @@
+"""REST to change and end claims, to drain members, and about pools."""

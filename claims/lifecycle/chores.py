@@ -1,0 +1,246 @@
+"""What the finalizer does for claims. Each step finds what is due by index, locks one claim at a time, looks again, and acts.
+
+Whoever must answer in time (acknowledge, keep) meets the same row lock, so one of the two comes first and the other is told.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from claims.allocation.requests.policy import Pending, Timed, look_at, look_at_pending, words_for
+from claims.lifecycle.deadline_notices import tell_of_deadline
+from claims.lifecycle.drain import put_out_all
+from claims.lifecycle.end_hold import DECISIONS, approval_of, let_go, look_at_hold
+from claims.lifecycle.lost_member import lose_claim
+from claims.lifecycle.pool_deletion import finish_deleting
+from claims.lifecycle.release import Ending, after_end, end_unheld, give_back, tell_freed
+from claims.statements import CLAIMS, SLOTS, repeat
+from claims.workspaces.services import free_workspace
+from project.kernel.actor import current_actor
+from project.kernel.controllers.periodic import chore, each, is_away
+from project.kernel.db.after_commit import after_commit
+from project.kernel.events.notify import hint
+from project.kernel.events.retention import delete_old, keeps
+from slots.members.chores import keeps_pool
+from slots.members.drain import list_over
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+AGAIN = 60.0  # seconds until a claim is looked at once more that could not be dealt with
+
+
+@chore("claims due", every=0.5)
+def look_at_due_claims() -> bool:
+    """Claims whose time has come: to be acknowledged, heard, ended, or tried again."""
+    rows = CLAIMS.rows("due_claims", BATCH)
+    failed: list[Exception] = []
+    for row in rows:
+        try:
+            repeat(partial(_look_at_claim, row.id))
+        except Exception as error:
+            if is_away(error):
+                raise
+            CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+            logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return len(rows) == BATCH
+
+
+def _look_at_claim(claim_id: int) -> None:
+    with transaction.atomic():
+        row = CLAIMS.one("lock_due_claim", claim=claim_id)
+        if row is None:  # somebody else has it, or it is not due any more
+            return
+        _DUE[row.state](row)
+
+
+def _look_at_bound(row: Any) -> None:
+    spec = json.loads(row.spec)
+    is_heard = not row.has_task  # an agent answers for its member, not for each of its tasks
+    look = look_at(
+        Timed(
+            held=row.held,
+            silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") and is_heard else None,
+            is_acknowledged=row.is_acknowledged,
+            acknowledge=spec.get("acknowledge") if is_heard else None,
+            heartbeat=spec.get("heartbeat") if is_heard else None,
+            hold=spec.get("hold"),
+        )
+    )
+    if not look.outcome:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+        return
+    ending = Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason)
+    if row.has_task or row.step == "apply":
+        # Its workspace may have to be locked, and that lock comes before the claim's: in a transaction of its own, after this one.
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+        after_commit(end_overdue_task, row.id, row.generation, ending)
+    else:
+        give_back(row.id, row.generation, ending)
+
+
+def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
+    """It was held for too long. A result that came meanwhile counts: then the generation is over."""
+
+    def end() -> bool:
+        with transaction.atomic():
+            held = look_at_hold(claim_id)
+            if held.claim.state != "bound" or held.claim.generation != generation:
+                return False
+            return bool(let_go(held, ending, words="was held for too long while it applied"))
+
+    return repeat(end)
+
+
+def _look_at_pending(row: Any) -> None:
+    """A plan that waits for a person: told of its deadline, parked once its slot has waited enough, ended. By the clock of the database,
+    which the statements ask again."""
+    approval = approval_of(row.pool_id)
+    is_reserved = row.state == "reserved"
+    look = look_at_pending(
+        Pending(
+            left=row.left,
+            waited=row.waited or 0.0,
+            notice=approval.notice,
+            is_notified=row.is_notified,
+            is_reserved=is_reserved,
+            is_seeking=row.is_seeking,
+            hold=approval.hold,
+        )
+    )
+    if look.action == "expire":
+        _expire(row)
+    elif look.action == "park":
+        why = f"its pool keeps a slot for {words_for(approval.hold or 0.0)} at most"
+        give_back(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
+    elif look.action in ("seek", "stop_seeking"):
+        DECISIONS.rows("start_seeking" if look.action == "seek" else "stop_seeking", claim=row.id)
+        hint("slots")
+    elif look.action == "notify":
+        tell_of_deadline(row.id)
+    else:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+
+
+class _Known:
+    """Revisions of the pools whose waiting plans were looked at."""
+
+    revisions: dict[int, int] = {}
+
+
+@chore("pools of plans", every=0.5)
+def look_after_changes() -> bool:
+    """What a pool says now of plans that wait reaches those that wait already: they are due. So is everything once after a start."""
+    found = {row.id: row.revision for row in DECISIONS.rows("revisions")}
+    changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
+    if changed:
+        DECISIONS.rows("look_again", pools=changed)
+    _Known.revisions = found
+    return False
+
+
+def _expire(row: Any) -> None:
+    if row.state == "parked":
+        end_unheld(row.id, "expired", "expire", "nobody decided in time")
+        return
+    rows = CLAIMS.rows("expire", claim=row.id)
+    tell_freed(rows)
+    after_end(rows)
+
+
+def _look_at_blocked(row: Any) -> None:
+    """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its lock first."""
+    if row.workspace_id is None:
+        CLAIMS.rows("free_after_back_off", claim=row.id, actor=current_actor())
+        hint("claims", "events")
+    else:
+        CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)
+        after_commit(free_workspace, row.workspace_id)
+
+
+def _look_at_waiting(row: Any) -> None:
+    CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)  # a line needs no timer
+
+
+_DUE: dict[str, Callable[[Any], None]] = {
+    "bound": _look_at_bound,
+    "reserved": _look_at_pending,
+    "parked": _look_at_pending,
+    "blocked": _look_at_blocked,
+    "waiting": _look_at_waiting,
+    "ended": _look_at_waiting,
+}
+_VERBS = {"unacknowledged": "unacknowledged", "silent": "silent", "expired": "expire", "lost": "lose"}
+
+
+@chore("workspaces", every=2.0)
+def free_workspaces() -> bool:
+    """Workspaces in which somebody is blocked by nothing: the process that was to free him died in between."""
+    rows = CLAIMS.rows("workspaces_to_free", BATCH)
+    each([row.id for row in rows], free_workspace)
+    return len(rows) == BATCH
+
+
+@chore("lost claims", every=0.5)
+def lose_claims() -> bool:
+    """Claims on members that are lost, each in a transaction of its own."""
+    members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
+    found = [(row.id, member_id) for member_id in members for row in CLAIMS.rows("claims_on_member", member=member_id)]
+    each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
+    return len(members) == BATCH
+
+
+@chore("drains over", every=0.5)
+def put_out_overdue() -> bool:
+    """Claims on members whose drain is past its deadline, each in a transaction of its own."""
+    members = list_over(BATCH)
+    each(members, put_out_all)
+    return len(members) == BATCH
+
+
+@chore("claims of deleted pools", every=1.0)
+def end_claims_of_deleted_pools() -> bool:
+    more: list[bool] = []
+    each([row.id for row in CLAIMS.rows("pools_deleting")], lambda pool_id: more.append(finish_deleting(pool_id)))
+    return any(more)
+
+
+@keeps_pool
+def has_claims(pool_id: int) -> bool:
+    """One that waits holds no member, so the last member may go long before the last claim."""
+    return bool(CLAIMS.rows("live_of_pool", 1, pool=pool_id))
+
+
+@chore("retention", every=60.0)
+def delete_what_is_old() -> bool:
+    return delete_old() > 0
+
+
+class _Walk:
+    """Where the clean-up has come to, by id. It starts anew once it meets claims that are young."""
+
+    after = 0
+
+
+@keeps("ended claims", days=90)
+def delete_ended_claims(days: float, chunk: int) -> int:
+    """Claims end in another order than they are made, so the walk goes on behind those that live long."""
+    while True:
+        before = _Walk.after
+        rows = CLAIMS.rows("old_claims", chunk, after=_Walk.after, days=days)
+        old = [row.id for row in rows if row.is_old]
+        _Walk.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
+        if old and (logs := len(CLAIMS.rows("delete_logs", chunk, claims=old))) == chunk:
+            _Walk.after = before  # they are met again, with the rest of their logs
+            return logs
+        if old:
+            return len(CLAIMS.rows("delete_claims", claims=old))
+        if _Walk.after == 0:
+            return 0

@@ -1,0 +1,57 @@
+"""Whoever asked for a plan is told that its deadline is near: once, in the log and, where a mail server is set, by mail.
+
+The mail is an operation: written with the event, sent after the commit by a worker, tried again while the server is away.
+"""
+
+from smtplib import SMTPException
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.mail import send_mail
+
+from claims.lifecycle.end_hold import DECISIONS
+from claims.models import Claim
+from claims.tasks.plans.selectors import PENDING
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from project.kernel.outbox.operations import ProviderError, Taken, add_operation, performs
+from project.kernel.ui.formatting import rfc3339
+
+KIND = "mail_notice"
+
+
+def tell_of_deadline(claim_id: int) -> bool:
+    """In the transaction of the finalizer. False: it was told, or does not wait any more."""
+    row = DECISIONS.one("notify", claim=claim_id)
+    if row is None:
+        return False
+    until = {"expires_at": rfc3339(row.expires_at)}
+    record(
+        "expire_soon", pool_id=row.pool_id, claim_id=row.id, generation=row.generation, before=row.state, after=row.state,
+        reason=f"nobody has decided; it ends at {row.expires_at:%Y-%m-%d %H:%M} UTC", data=until,
+    )  # fmt: skip
+    if settings.BERTH_MAIL:
+        add_operation(lane=f"mail:{row.requested_by}", kind=KIND, pool_id=row.pool_id, claim_id=row.id, body=until)
+    hint("events")
+    return True
+
+
+@performs(KIND)
+def send_notice(taken: Taken) -> None:
+    """What was decided meanwhile is no news."""
+    claim = Claim.objects.select_related("pool", "workspace").filter(pk=taken.claim_id or 0, state__in=PENDING).first()
+    if claim is None:
+        return
+    user = User.objects.filter(username=claim.requested_by, is_active=True).exclude(email="").first()
+    if user is None:
+        return
+    name = claim.workspace.name if claim.workspace else f"claim {claim.pk}"
+    text = (
+        f"The plan of {name} waits for a decision until {claim.expires_at:%Y-%m-%d %H:%M} UTC.\n"
+        "If nobody decides it ends then, and nothing of it is applied.\n\n"
+        f"{settings.BERTH_URL}/claims/{claim.pk}/\n"
+    )
+    try:
+        send_mail(f"{name} waits for a decision", text, None, [user.email])
+    except (SMTPException, OSError) as error:
+        raise ProviderError(f"The mail server did not take it: {error}") from error

@@ -1,0 +1,106 @@
+"""Past the deadline of a member's drain, or by force, whoever still holds a slot there is put out: one claim in one transaction.
+
+In the order of locks: the member, the workspace, the claim, its slots. The member's lock is shared, so that many claims end at once, and
+keeps an undrain waiting; whichever came first holds. A result, a yes or a release that comes first needs the same claim, and is found here.
+"""
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from claims.allocation.requests.policy import Fate, fate_of_drained
+from claims.lifecycle.end_hold import look_at_hold, meet_fate
+from claims.lifecycle.lost_member import replace_places
+from claims.statements import CLAIMS, repeat
+from project.kernel.controllers.periodic import each
+from project.kernel.db.sql import Statements
+from slots.members.drain import drain_member, lock_over
+from slots.members.services import Removal
+
+logger = logging.getLogger(__name__)
+
+DRAINS = Statements(Path(__file__).with_name("draining.sql"))
+AT_ONCE = 100  # claims that a forced drain ends before it answers; the finalizer ends the rest
+VERB = "put_out"
+
+
+class Kept(NamedTuple):
+    """A claim that keeps a member, and what becomes of it past the deadline."""
+
+    row: Any
+    fate: Fate
+    is_moved: bool  # of several slots those here are replaced, if as many are free
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.row.has_task and self.row.state == "bound")
+
+
+def put_out(*, claim_id: int, member_id: int) -> bool:
+    """False: it holds nothing there any more, or the deadline is another one by now."""
+    return repeat(partial(_put_out, claim_id, member_id))
+
+
+def put_out_all(member_id: int, most: int | None = None) -> int:
+    """Each on its own: one that can't be dealt with holds up none of the others. Answers how many there were."""
+    rows = CLAIMS.rows("claims_on_member", member=member_id)[:most]
+    each([row.id for row in rows], lambda claim_id: put_out(claim_id=claim_id, member_id=member_id))
+    return len(rows)
+
+
+def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Removal:
+    """Whoever is there is put out now. It is so from the first commit on: what fails after it the finalizer does again."""
+    removal = drain_member(member_id=member_id, reason=reason, force=True, stays=stays)
+    try:
+        put_out_all(member_id, AT_ONCE)
+    except Exception:
+        logger.exception("not everybody on member %s could be put out at once, the finalizer goes on", member_id)
+    return removal
+
+
+def list_kept(member_ids: list[int]) -> dict[int, list[Kept]]:
+    """What keeps members from being empty, of each in the order in which it came."""
+    found: dict[int, list[Kept]] = {member_id: [] for member_id in member_ids}
+    for row in DRAINS.rows("holders", members=member_ids):
+        fate = fate_of_drained(
+            step=row.step,
+            is_retried=row.is_retried,
+            is_reserved=row.state == "reserved",
+            is_started=row.is_begun or not row.has_task,
+            has_task=row.has_task,
+        )
+        found[row.member_id].append(Kept(row, fate, row.state == "bound" and not row.step and row.size > row.n))
+    return found
+
+
+def drains_of(claim_ids: list[int]) -> dict[int, Any]:
+    """Of claims whose member drains: the first deadline."""
+    found: dict[int, Any] = {}
+    for row in DRAINS.rows("drains", claims=claim_ids):
+        found.setdefault(row.claim_id, row)
+    return found
+
+
+def _put_out(claim_id: int, member_id: int) -> bool:
+    with transaction.atomic():
+        member = lock_over(member_id)
+        if member is None:
+            return False
+        held = look_at_hold(claim_id)
+        if not held.holds or not DRAINS.value("holds_on", claim=claim_id, member=member_id):
+            return False
+        note = words_of(member)
+        if replace_places(held, member_id, f"a member was drained: {note}", is_lost=False):
+            return True
+        words = f"was put out while it applied: its member was drained: {note}"
+        meet_fate(held, fate_of_drained(**held.facts), verb=VERB, words=words, note=note)
+    return True
+
+
+def words_of(member: Any) -> str:
+    """Which, by whom, and why."""
+    by = f", by {member.drain_by}" if member.drain_by else ""
+    return f"{member.name}{by}: {member.note}" if member.note else f"{member.name}{by}"

@@ -1,0 +1,118 @@
+"""What keeps members that drain, in words: who, for how long, and what becomes of each at the deadline. The same for pages and for REST."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from claims.display import claim_class, claim_word
+from claims.lifecycle.drain import Kept, list_kept
+from project.kernel.ui import formatting
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A claim that holds slots of a member, now and past the deadline."""
+
+    claim_id: int
+    member_id: int
+    owner: str
+    workspace: str
+    step: str
+    state: str
+    css: str
+    word: str
+    places: tuple[str, ...]
+    more: int  # further places
+    since: datetime | None
+    expires_at: datetime | None
+    to: str
+    outcome: str
+    then: tuple[str, str]  # class and few words
+    loses: str
+    text: str  # the same in a sentence
+
+    @property
+    def name(self) -> str:
+        return self.workspace or self.owner
+
+    @property
+    def where(self) -> str:
+        return formatting.sentence(self.places) + (f" and {self.more} more" if self.more else "")
+
+    @property
+    def is_waiting(self) -> bool:
+        """For a person."""
+        return self.state == "reserved"
+
+
+def keepers_of(member_ids: list[int]) -> dict[int, list[Keeper]]:
+    return {member: [_keeper(kept) for kept in found] for member, found in list_kept(member_ids).items()}
+
+
+def _keeper(kept: Kept) -> Keeper:
+    row = kept.row
+    css, then, loses, text = _then(kept)
+    return Keeper(
+        claim_id=row.id,
+        member_id=row.member_id,
+        owner=row.owner or row.requested_by,
+        workspace=row.workspace or "",
+        step=row.step,
+        state=row.state,
+        css=claim_class(row.state, outcome=row.outcome, step=row.step),
+        word=claim_word(row.state, outcome=row.outcome, step=row.step),
+        places=tuple(row.places),
+        more=max(0, row.n - len(row.places)),
+        since=row.bound_at,
+        expires_at=row.expires_at,
+        to=kept.fate.to,
+        outcome=kept.fate.outcome,
+        then=(css, then),
+        loses=loses,
+        text=text,
+    )
+
+
+def _then(kept: Kept) -> tuple[str, str, str, str]:
+    """Its class, what it is then and what it loses in few words, and in a sentence."""
+    row, fate = kept.row, kept.fate
+    if kept.is_moved:
+        return "bound", "moves, or is lost", "its slots here", "Its slots here move if as many are free, else it is lost"
+    if fate.to == "ended":
+        if row.step == "apply":
+            return "lost", "lost, workspace locked", "its end", "Lost; its workspace is locked until somebody says what became of it"
+        return "lost", "lost", "its slots", "Lost; its holder is told by the generation"
+    if fate.to == "parked":
+        return "apply_pending", "keeps its plan", "its slot", "Keeps plan and approvals, no slot"
+    if row.step == "apply":
+        return "waiting", "applies elsewhere", "its slot", "First in line, applies elsewhere"
+    if row.has_task:
+        return "waiting", "plans again", "its work so far" if row.is_begun else "its slot", "Back in its line, plans again"
+    return "waiting", "back in line", "its slots", "Back in its line"
+
+
+def summarise(keepers: list[Keeper]) -> str:
+    """What holds it: '2 running, 1 waits for a decision'."""
+    waiting = sum(keeper.is_waiting for keeper in keepers)
+    applying = sum(keeper.css == "applying" for keeper in keepers)
+    running = sum(keeper.css == "running" for keeper in keepers)
+    rest = len(keepers) - waiting - applying - running
+    parts = [
+        formatting.plural(running, "plan runs", "plans run") if running else "",
+        formatting.plural(applying, "apply runs", "applies run") if applying else "",
+        formatting.plural(rest, "claim holds slots", "claims hold slots") if rest else "",
+        formatting.plural(waiting, "plan waits for a decision", "plans wait for a decision") if waiting else "",
+    ]
+    return formatting.sentence([part for part in parts if part])
+
+
+def show_keeper(keeper: Keeper) -> dict[str, Any]:
+    return {
+        "claim_id": keeper.claim_id,
+        "state": keeper.state,
+        "step": keeper.step or None,
+        "owner": keeper.owner,
+        "workspace": keeper.workspace or None,
+        "since": keeper.since,
+        "then": {"state": keeper.to, "outcome": keeper.outcome or None, "text": keeper.text},
+    }

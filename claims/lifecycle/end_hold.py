@@ -1,0 +1,140 @@
+"""Ending a hold from outside: cancelled, forced, expired, lost. In the order of locks: the workspace, then the claim, then its slots.
+
+An apply that may have begun and did not come to its end leaves a workspace of which nobody knows the state. The workspace is locked in the
+transaction that ends the hold, so that there is no moment in which the next of it could start.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from claims.allocation.requests.policy import Fate, fate_of_lost
+from claims.allocation.selectors import DECISIONS as DECISIONS
+from claims.lifecycle.release import Ending, give_back, lock_claim
+from claims.statements import CLAIMS
+from pools.config.approval_spec import Approval
+from pools.lifecycle.selectors import read_stored
+from project.kernel.actor import current_actor
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+
+CHUNK = 500
+NEVER_RAN = "not_started"
+
+
+class Held(NamedTuple):
+    """A claim under its lock, with what decides about its end."""
+
+    claim: Any
+    workspace: Any | None  # locked, too
+    is_started: bool  # something of it may run, or may have run
+
+    @property
+    def holds(self) -> bool:
+        return self.claim.state in ("bound", "reserved")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its fate depends on, however it loses its place."""
+        claim = self.claim
+        return {
+            "step": claim.step,
+            "is_retried": bool(json.loads(claim.spec).get("retry")),
+            "is_reserved": claim.state == "reserved",
+            "is_started": self.is_started,
+            "has_task": claim.has_task,
+        }
+
+
+def look_at_hold(claim_id: int) -> Held:
+    """In the transaction that ends it. Which workspace it is of never changes."""
+    workspace = CLAIMS.one("lock_workspace_of", claim=claim_id)
+    claim = lock_claim(claim_id)
+    return Held(claim, workspace, was_started(claim))
+
+
+def was_started(claim: Any) -> bool:
+    """Of a claim under its lock, which whoever starts it needs as well. Where no agent tells us, what holds slots counts as begun."""
+    if claim.state != "bound":
+        return False
+    if not claim.has_task:
+        return True
+    run = DECISIONS.one("run_of", claim=claim.id, generation=claim.generation)
+    return run is not None and run.outcome != NEVER_RAN
+
+
+def let_go(held: Held, ending: Ending, *, words: str = "") -> list[Any]:
+    """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
+    claim = held.claim
+    never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
+    rows = give_back(claim.id, claim.generation, ending._replace(is_clean=ending.is_clean or never_ran))
+    if not rows:
+        return rows
+    if ending.to == "ended" and ending.outcome != "lost":
+        DECISIONS.rows("stale_plans", claim=claim.id)
+    if held.is_started and claim.has_task:
+        end_run(claim, ending.outcome or "lost", ending.verb, ending.reason)
+    if held.is_started and claim.step == "apply" and ending.to == "ended":
+        lock_after_lost_apply(held, words or ending.reason)
+    return rows
+
+
+def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
+    DECISIONS.rows(
+        "end_run", claim=claim.id, generation=claim.generation, outcome=outcome, code=code, reason=reason, exit_code=None, facts="{}"
+    )
+
+
+def lock_after_lost_apply(held: Held, words: str) -> None:
+    """Nobody knows how far it came: nothing of the workspace starts until a person has said."""
+    claim, workspace = held.claim, held.workspace
+    about = {"step": "apply"} if workspace is None else {"workspace": workspace.name}
+    why = f"claim {claim.id} {words}"
+    record("apply_lost", pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation, reason=why, data=about)
+    if workspace is None:
+        return
+    CLAIMS.rows("set_lost_apply", workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why)
+    while len(CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)) == CHUNK:
+        pass
+    if not workspace.is_locked:
+        record("lock", pool_id=workspace.pool_id, reason=why, data={"workspace": workspace.name})
+    hint("claims")
+
+
+def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
+    """What becomes of it is said by policy."""
+    fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
+    meet_fate(held, fate, lost_member=lost_member, note=note)
+    return fate
+
+
+def meet_fate(
+    held: Held, fate: Fate, *, verb: str = "lose", words: str = "was lost while it applied", lost_member: int | None = None, note: str = ""
+) -> None:
+    """`words`: how an apply ended, where one did."""
+    claim = held.claim
+    to: str = fate.to
+    if to == "waiting" and held.workspace is not None and held.workspace.is_locked:
+        to = "blocked"
+    ending = Ending(
+        to=to,
+        outcome=fate.outcome,
+        verb="park" if to == "parked" else verb,
+        reason=f"{fate.reason}: {note}" if note else fate.reason,
+        wait=fate.wait,
+        lost_member=lost_member,
+        rank=fate.rank,
+        step=fate.step,
+        is_seeking=to == "parked" and approval_of(claim.pool_id).holds(claim.waited or 0.0),
+    )
+    let_go(held, ending, words=words)
+    hint("claims")
+
+
+def pool_name(pool_id: int | None) -> str:
+    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    return str(rows[0].name) if rows else ""
+
+
+def approval_of(pool_id: int | None) -> Approval:
+    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    return read_stored(rows[0].name, rows[0].spec).approval if rows else Approval()

@@ -1,0 +1,67 @@
+"""A claim whose member was lost: what becomes of it is said by policy, one claim in one transaction."""
+
+import json
+from functools import partial
+
+from django.db import DatabaseError, transaction
+
+from claims.allocation.bind import tell_bound
+from claims.allocation.requests.resolve import find_pools, kind_in, wanted_of
+from claims.allocation.slot_search import find_instead
+from claims.lifecycle.end_hold import Held, look_at_hold, lose_hold
+from claims.lifecycle.release import DRAIN
+from claims.statements import CLAIMS, TAKEN, repeat, sqlstate
+from project.kernel.actor import current_actor
+
+
+def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
+    """Of several slots those on the lost member are replaced if as many are free; else it lets go of all its slots. Those on the lost
+    member retire. False: it holds nothing there any more."""
+    return repeat(partial(_lose, claim_id, member_id, reason))
+
+
+def _lose(claim_id: int, member_id: int, reason: str) -> bool:
+    with transaction.atomic():
+        held = look_at_hold(claim_id)
+        if not held.holds or not CLAIMS.value("holds_on", claim=claim_id, member=member_id):
+            return False
+        note = f"a member was lost: {reason}" if reason else "a member was lost"
+        if not replace_places(held, member_id, note):
+            lose_hold(held, what="its member was lost", lost_member=member_id, note=reason)
+    return True
+
+
+def replace_places(held: Held, member_id: int, note: str, *, is_lost: bool = True) -> bool:
+    """What it has of several slots on this member is put elsewhere. Not for what must stand together, nor for tasks, which run in one slot.
+    On a member that is lost its slots retire, else they drain."""
+    claim = held.claim
+    if claim.state != "bound" or claim.size == 1 or claim.step:
+        return False
+    places = CLAIMS.rows("lost_places", claim=claim.id, member=member_id)
+    wanted = wanted_of(claim.size, json.loads(places[0].terms))
+    if len(places) == claim.size or wanted.contiguous or wanted.on_one_member or wanted.same_number:
+        return False
+    known = find_pools(places[0].pools)
+    pools = {pool.id: pool for pool in known.values() if pool.state == "active"}
+    kind = kind_in([known.get(places[0].pools[0])], places[0].kind)
+    targets: dict[int, int] = {}
+    try:
+        with transaction.atomic():
+            for pool_id in sorted({place.pool_id for place in places}):
+                ordinals = [place.ordinal for place in places if place.pool_id == pool_id]
+                found = find_instead(wanted, pools[pool_id], kind, len(ordinals), claim.id) if pool_id in pools else None
+                if found is None:
+                    return False
+                targets |= dict(zip(ordinals, found, strict=True))
+            rows = CLAIMS.rows(
+                "move",
+                claim=claim.id, generation=claim.generation, ordinals=list(targets), targets=list(targets.values()),
+                lost_member=member_id if is_lost else None, drain=DRAIN, actor=current_actor(), reason=note,
+            )  # fmt: skip
+    except DatabaseError as error:
+        if sqlstate(error) not in TAKEN:
+            raise
+        return False  # somebody else has one of them by now
+    if rows:
+        tell_bound(list(pools.values()))
+    return bool(rows)

@@ -1,0 +1,1 @@
+"""Pages and dialogs about claims and about members that drain."""

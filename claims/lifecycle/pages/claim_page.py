@@ -1,0 +1,220 @@
+"""The list of claims, and a claim: what it waits for or holds, since when, until when, and what can be done."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+
+from claims.allocation.api.permissions import may_see, no_such_claim
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.selectors import has_work, queue_of_pool, view_claim
+from claims.display import claim_class, claim_word
+from claims.lifecycle.claim_steps import steps_of
+from claims.lifecycle.dashboard_queries import bound_lately, count_waiting
+from claims.lifecycle.pages.claim_list import (
+    KEYS,
+    chips,
+    find_rows,
+    is_plain_waiting,
+    make_row,
+    may_touch,
+    probably,
+    read_query,
+    waiting_groups,
+    wanted_words,
+)
+from claims.models import Claim
+from claims.timeline.queries import Filter, list_lines
+from pools.access.permissions import ADMIN, Identity
+from pools.lifecycle.selectors import LIVE
+from pools.models import Pool
+from pools.pages.base import page, signed_in
+from project.kernel.errors import NotFound
+from project.kernel.live.regions import ANY, Opened, Subject, region
+
+LINES = 12
+QUEUE = 100
+
+
+@signed_in
+def show_claims(request: Any) -> HttpResponse:
+    typed = request.GET.get("q")
+    query = read_query("state:waiting" if typed is None else typed)
+    before = request.GET.get("before", "")
+    argument = urlencode({"q": str(query)} | ({"before": before} if before.isdecimal() else {}))
+    return page(
+        request, "pages/claims.html", "claims", query=str(query), argument=argument, may_claim=request.identity.may_anywhere("claim")
+    )
+
+
+@signed_in
+def show_claim(request: Any, claim_id: int) -> HttpResponse:
+    claim = view_claim(claim_id)
+    if not may_see(request.identity, claim):
+        raise no_such_claim(claim_id)
+    return page(request, "pages/claim_task.html" if has_work(claim_id) else "pages/claim.html", "claims", claim=claim)
+
+
+def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
+    """What touches a list over all pools somebody may see, and who shares it: the buttons depend on every role."""
+    visible = identity.visible_pools()
+    subjects: frozenset[Subject] = frozenset({ANY}) if visible is None else frozenset(("pool", pool) for pool in visible)
+    roles = sorted((pool, sorted(names)) for pool, names in identity.by_pool.items())
+    return subjects, f"{identity.user_id}|{sorted(identity.everywhere)}|{roles}"
+
+
+@region("claims")
+def open_claims(identity: Identity, argument: str) -> Opened | None:
+    asked = {key: values[0] for key, values in parse_qs(argument).items()}
+    query = read_query(asked.get("q", ""))
+    before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
+    subjects, scope = scope_of(identity)
+
+    def render() -> str:
+        context: dict[str, Any] = {"query": query, "keys": KEYS, "now": timezone.now()}
+        if is_plain_waiting(query) and before is None:
+            groups = waiting_groups(identity, query)
+            return render_to_string("regions/claims_waiting.html", context | {"groups": groups, "only": query.keys.get("pool", "")})
+        rows, more = find_rows(identity, query, before)
+        return render_to_string("regions/claims_list.html", context | {"rows": rows, "more": more})
+
+    name = f"claims:{argument}"
+    return Opened(name, f"{name}|{scope}", subjects, render, 1.0)
+
+
+@region("claims.chips")
+def open_chips(identity: Identity, argument: str) -> Opened | None:
+    query = read_query(argument)
+    subjects, scope = scope_of(identity)
+
+    def render() -> str:
+        return render_to_string("regions/claims_chips.html", {"query": query, "chips": chips(identity, query)})
+
+    return Opened(f"claims.chips:{argument}", f"claims.chips:{argument}|{scope}", subjects, render, 1.0)
+
+
+@region("claims.facts")
+def open_facts(identity: Identity, argument: str) -> Opened | None:
+    subjects, scope = scope_of(identity)
+
+    def render() -> str:
+        visible = identity.visible_pools()
+        names = None if visible is None else set(Pool.objects.filter(pk__in=visible).values_list("name", flat=True))
+        queues = [queue for name, queue in count_waiting().items() if names is None or name in names]
+        return render_to_string(
+            "regions/claims_facts.html",
+            {"waiting": sum(q.count for q in queues), "blocked": sum(q.blocked for q in queues), "lately": bound_lately(visible)},
+        )
+
+    return Opened("claims.facts", f"claims.facts|{scope}", subjects, render, 2.0)
+
+
+@region("pool.queue")
+def open_queue(identity: Identity, argument: str) -> Opened | None:
+    pool = Pool.objects.filter(LIVE, name=argument).first()
+    if pool is None or not identity.may("read", pool.pk):
+        return None
+    _, scope = scope_of(identity)
+
+    def render() -> str:
+        # A claim beside other pools names them: who may not read these finds it counted, no more.
+        rows = [make_row(identity, claim) for claim in queue_of_pool(argument, limit=QUEUE) if may_see(identity, claim)]
+        context = {"rows": rows, "pool": pool, "now": timezone.now(), "more": max(0, _count(argument) - len(rows))}
+        return render_to_string("regions/pool_queue.html", context)
+
+    return Opened(f"pool.queue:{argument}", f"pool.queue:{pool.pk}|{scope}", frozenset({("pool", pool.pk)}), render, 1.0)
+
+
+def _count(name: str) -> int:
+    queue = count_waiting().get(name)
+    return queue.count if queue else 0
+
+
+def find_claim(identity: Identity, argument: str) -> ClaimView | None:
+    if not (argument.isdecimal() and len(argument) < 19):
+        return None
+    try:
+        claim = view_claim(int(argument))
+    except NotFound:
+        return None
+    return claim if may_see(identity, claim) else None
+
+
+@region("claim")
+def open_claim(identity: Identity, argument: str) -> Opened | None:
+    claim = find_claim(identity, argument)
+    if claim is None:
+        return None
+    _, scope = scope_of(identity)
+    subjects: set[Subject] = {("claim", claim.id)}
+    if claim.is_waiting and claim.pool_id is not None:
+        subjects.add(("pool", claim.pool_id))  # why it waits changes with its pool
+
+    def render() -> str:
+        return render_to_string("regions/claim.html", claim_context(identity, view_claim(claim.id, explain=True)))
+
+    return Opened(f"claim:{claim.id}", f"claim:{claim.id}|{scope}", frozenset(subjects), render)
+
+
+def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    now, visible = timezone.now(), identity.visible_pools()
+    lines, more = list_lines(Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester), limit=4 * LINES)
+    behind = (
+        Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+        .exclude(pk=claim.id)
+        .order_by("rank", "id")[:5]
+        if claim.workspace
+        else []
+    )
+    return {
+        "claim": claim,
+        "title": claim.owner or claim.requested_by or "claim",
+        "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
+        "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
+        "what": wanted_words(claim) or claim.kind,
+        "probably": probably(claim),
+        "steps": steps_of(claim, now),
+        "actions": claim_actions(identity, claim),
+        "lines": lines[:LINES],
+        "more": more is not None or len(lines) > LINES,
+        "behind": list(behind),
+        "left": left_percent(claim, now),
+        "is_own": claim.requested_by == identity.requester,
+        "now": now,
+    }
+
+
+def left_percent(claim: ClaimView, now: Any) -> int | None:
+    """Of the time it may be held."""
+    if claim.bound_at is None or claim.expires_at is None or not claim.holds:
+        return None
+    whole = (claim.expires_at - claim.bound_at).total_seconds()
+    return max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole))) if whole > 0 else None
+
+
+def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
+    """Both kinds stand there; what does not fit says why."""
+    whose = (
+        ""
+        if may_touch(identity, claim)
+        else "This needs the role operator: it is somebody else’s."
+        if claim.requested_by != identity.requester
+        else "This needs the role claimant."
+    )
+    ended = f"It has ended: {claim.outcome}." if claim.state == "ended" else ""
+    holds = "It holds slots: release them." if claim.holds else ""
+    waits = "It holds nothing yet: cancel it." if claim.is_waiting else ""
+    force = "" if identity.may("force_release", claim.pool_id) else "This needs the role operator."
+    made = [
+        ("Prioritise…", "claim-prioritise", ended or ("It stands in no line any more." if claim.holds else "") or whose, False),
+        ("Cancel…", "claim-cancel", ended or holds or whose, False),
+        ("Release…", "claim-release", ended or waits or whose, False),
+        ("Force release…", "claim-force", ended or waits or force, True),
+    ]
+    return [
+        {"word": word, "href": reverse(name, args=[claim.id]), "why": why, "is_dangerous": danger, "is_page": False}
+        for word, name, why, danger in made
+    ]

@@ -1,0 +1,256 @@
+"""Pages that ask before a member drains, is emptied by force or is kept after all: who is there, until when, and what becomes of each."""
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from claims.lifecycle.drain import force_drain
+from claims.lifecycle.drain_report import Keeper, keepers_of, summarise
+from pools.config.durations import format_duration, parse_duration
+from pools.lifecycle.selectors import spec_of
+from pools.models import Pool
+from pools.pages.base import frame, pool_for, signed_in
+from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.ui import formatting
+from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from project.kernel.validation import moment
+from slots.members.drain import LONGEST, drain_member, undrain_member
+from slots.pages.dashboard_queries import Board, list_boards
+from slots.pages.views import member_for, unsaved_facts
+
+SHOWN = 50
+MOST = 200  # members of one question
+GOES, STAYS = "goes", "stays"
+ENDS = ((GOES, "leaves the pool"), (STAYS, "stays, cordoned, until somebody opens it"))
+
+
+def affected(keepers: list[Keeper]) -> tuple[list[Affected], int]:
+    """As they would be past the deadline."""
+    rows = [Affected(str(k.claim_id), f"/claims/{k.claim_id}/", detail(k), (k.css, k.word), k.then, k.loses) for k in keepers[:SHOWN]]
+    return rows, max(0, len(keepers) - SHOWN)
+
+
+def detail(keeper: Keeper) -> str:
+    return f"{keeper.name}, {keeper.where}" if keeper.name else keeper.where
+
+
+def decide_note(keepers: list[Keeper]) -> list[tuple[str, str]]:
+    """R9, before the click."""
+    waiting = sum(keeper.is_waiting for keeper in keepers)
+    if not waiting:
+        return []
+    text = (
+        f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline approved and applied here, later without a slot"
+    )
+    return [("Decisions", text)]
+
+
+@signed_in
+def drain(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "drain")
+    keepers = keepers_of([board.id])[board.id]
+    rows, more = affected(keepers)
+    is_anew = not board.is_draining
+    question = Question(
+        title=f"Drain {board.name}" if is_anew else f"Deadline of {board.name}",
+        verb="Drain" if is_anew else "Change",
+        href=request.path,
+        intro=f"It takes nothing new. {summarise(keepers)}: until the deadline each may finish. Then they are put out, as below."
+        if keepers
+        else "It takes nothing new. Nobody is here.",
+        fields=[within_field(pool, board), end_field(board)],
+        affected=rows,
+        affected_more=more,
+        facts=[*drain_facts(board), *cordon_facts(board), *decide_note(keepers), *unsaved_facts(board)],
+        note="Can be taken back until it has gone.",
+        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
+    )
+
+    def perform(given: Given) -> Done:
+        seconds = read_within(given.values["within"])
+        stays = given.values["end"] == STAYS
+        until = moment() + timedelta(seconds=seconds)
+        removal = drain_member(member_id=board.id, reason=given.reason, until=until, stays=stays)
+        return told(pool, board, removal.state, f"{board.name} drains, for {formatting.duration(seconds)} at most.", stays=stays)
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def force(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "drain")
+    keepers = keepers_of([board.id])[board.id]
+    rows, more = affected(keepers)
+    without = f" Without force it leaves by itself, at the latest {formatting.exact(board.drain_until)}." if board.drain_until else ""
+    stays = board.drain_until is not None and not board.is_leaving
+    question = Question(
+        title=f"Force drain {board.name}",
+        verb="Force drain",
+        href=request.path,
+        intro=f"Ends what still runs on this member, then {'closes' if stays else 'removes'} it.{'' if stays else without}",
+        affected=rows,
+        affected_more=more,
+        facts=[
+            ("Now", summarise(keepers) or "nobody is here"),
+            (
+                "Processes",
+                f"are asked to end, then killed; a slot that is not clean {formatting.duration(spec_of(pool).drain_limit)} later goes too",
+            ),
+            *unsaved_facts(board),
+            ("Still true", "no slot held twice, no apply run twice, no apply without approval"),
+        ],
+        typed=board.name,
+        is_dangerous=True,
+        note="Can’t be undone.",
+        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
+    )
+
+    def perform(given: Given) -> Done:
+        removal = force_drain(member_id=board.id, reason=given.reason, stays=stays)
+        return told(pool, board, removal.state, f"{board.name} is emptied by force.", stays=stays)
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def undrain(request: Any, member_id: int) -> HttpResponse:
+    _, board = member_for(request, member_id, "drain")
+    keepers = keepers_of([board.id])[board.id]
+    said = summarise(keepers)
+    then = "It stays cordoned, as it was before its drain." if board.stays_cordoned else "It takes new claims again."
+    question = Question(
+        title=f"Undrain {board.name}",
+        verb="Undrain",
+        href=request.path,
+        intro=f"{then} {said} and go{'es' if len(keepers) == 1 else ''} on." if said else then,
+        facts=[*drain_facts(board), *cordon_facts(board)],
+        reason="optional",
+        note="Who was put out stays so.",
+        nothing="" if board.is_draining else "It does not drain.",
+    )
+
+    def perform(given: Given) -> Done:
+        member = undrain_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} drains no more, and stays cordoned." if member.is_cordoned else f"{board.name} takes claims again.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def drain_several(request: Any, name: str) -> HttpResponse:
+    """Members that the address names, by name or by the label zone: `?members=a&members=b`, `?zone=eu-1`. None: asked first."""
+    pool = pool_for(request.identity, name, "drain")
+    if "members" not in request.GET and "zone" not in request.GET:
+        return choose_members(request, pool)
+    boards = chosen_boards(pool, request.GET)
+    keepers = [keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found]
+    rows, more = affected(keepers)
+    who = summarise(keepers) or "Nobody is there"
+    shown = formatting.sentence([board.name for board in boards[:8]]) + (f" and {len(boards) - 8} more" if len(boards) > 8 else "")
+    question = Question(
+        title=f"Drain {formatting.plural(len(boards), 'member')} of {pool.name}",
+        verb="Drain",
+        href=request.get_full_path(),
+        intro=f"{shown}. They take nothing new. {who}: until the deadline each may finish, then they are put out.",
+        fields=[within_field(pool), end_field()],
+        affected=rows,
+        affected_more=more,
+        facts=[("Slots", f"{sum(board.open_count for board in boards):,} open ones close"), *decide_note(keepers)],
+        typed=pool.name,
+        is_dangerous=True,
+        note="Each can be taken back until it has gone.",
+        nothing="" if boards else "No member of that name takes claims.",
+    )
+
+    def perform(given: Given) -> Done:
+        until, stays = moment() + timedelta(seconds=read_within(given.values["within"])), given.values["end"] == STAYS
+        failed = [name for board in boards if (name := try_drain(board, given.reason, until, stays=stays))]
+        left = f" {formatting.sentence(failed[:3])} could not be: look at {'it' if len(failed) == 1 else 'them'} again." if failed else ""
+        return Done(f"{formatting.plural(len(boards) - len(failed), 'member drains', 'members drain')}.{left}")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def choose_members(request: Any, pool: Pool) -> HttpResponse:
+    """Which; what it would do to whom is on the page after this one."""
+    question = Question(
+        title=f"Drain members of {pool.name}",
+        verb="Look at them",
+        href=request.path,
+        intro="They take nothing new and are empty by a deadline. Who is there, and what becomes of each, is shown before it is done.",
+        fields=[Field("names", "Names, one a line, or zone=… for all with that label", "textarea", is_needed=True)],
+        reason="none",
+        note="Nothing is done yet.",
+        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else "",
+    )
+
+    def perform(given: Given) -> Done:
+        lines = [line.strip() for line in given.values["names"].splitlines() if line.strip()][:MOST]
+        pairs = [("zone", line.partition("=")[2].strip()) if line.startswith("zone=") else ("members", line) for line in lines]
+        known = {board.name for board in list_boards(pool.pk)}
+        if missing := [value for key, value in pairs if key == "members" and value not in known]:
+            raise Invalid(fields=[FieldError("names", f"There is no member {missing[0][:63]} in {pool.name}.", "Look at its members.")])
+        return Done("Look at who is there, then confirm.", f"{request.path}?{urlencode(pairs)}")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def try_drain(board: Board, reason: str, until: Any, *, stays: bool) -> str:
+    try:
+        drain_member(member_id=board.id, reason=reason, until=until, stays=stays)
+    except BerthError:
+        return board.name
+    return ""
+
+
+def chosen_boards(pool: Pool, query: Any) -> list[Board]:
+    names, zones = set(query.getlist("members")), set(query.getlist("zone"))
+    there = [board for board in list_boards(pool.pk) if board.state not in ("deleting", "gone") and not board.is_draining]
+    return [board for board in there if board.name in names or board.zone in zones][:MOST]
+
+
+def within_field(pool: Pool, board: Board | None = None) -> Field:
+    left = spec_of(pool).drain_limit
+    if board is not None and board.drain_until is not None:
+        left = max(60.0, (board.drain_until - timezone.now()).total_seconds() // 60 * 60)
+    return Field("within", "For how long at most", value=format_duration(left), help="A length of time: 30m, 2h, 1d", is_needed=True)
+
+
+def end_field(board: Board | None = None) -> Field:
+    stays = board is not None and board.drain_until is not None and not board.is_leaving
+    return Field("end", "Once it is empty it", "select", value=STAYS if stays else GOES, options=ENDS)
+
+
+def drain_facts(board: Board) -> list[tuple[str, str]]:
+    if not board.is_draining:
+        return [("Open slots", f"{board.open_count} of {len(board.cells)} close")]
+    by = f" {board.drain_by}," if board.drain_by else ""
+    until = f" until {formatting.exact(board.drain_until)}" if board.drain_until else ", without a deadline"
+    return [("Drains", f"by{by} “{board.note}”{until}" if by else f"“{board.note}”{until}")]
+
+
+def cordon_facts(board: Board) -> list[tuple[str, str]]:
+    """What is there again when its drain is taken back."""
+    return [("Cordoned", f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its drain is taken back")] if board.cordon_by else []
+
+
+def read_within(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds is None or not 1 <= seconds <= LONGEST.total_seconds():
+        way_out = f"Write one from 1s to {format_duration(LONGEST.total_seconds())}, like 30m, 2h or 1d."
+        raise Invalid(fields=[FieldError("within", f"{text[:40]} is not a length of time.", way_out)])
+    return seconds
+
+
+def why_gone(board: Board) -> str:
+    return f"It is {board.word}." if board.state in ("deleting", "gone") else ""
+
+
+def told(pool: Pool, board: Board, state: str, otherwise: str, *, stays: bool) -> Done:
+    if state in ("gone", "deleting"):
+        return Done(f"{board.name} is empty and leaves {pool.name}.", reverse("pool", args=[pool.name]))
+    return Done(f"{otherwise}{' Then it stays, cordoned.' if stays else ''}")

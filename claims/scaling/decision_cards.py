@@ -1,0 +1,169 @@
+"""What pages and the API show of scaling: decisions as cards, who would go next and what blocks each, what people have ordered."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from claims.scaling.scaler import inputs_of, think
+from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
+from pools.config.scaling_spec import BUILT_IN
+from pools.models import Decision as Row
+from pools.models import Pool
+from pools.scaling import Decision, decide_roll, list_next, order
+from pools.scaling.model import Member, plural
+from pools.scaling.victims import hindrance
+from project.kernel.errors import FieldError, Invalid
+from slots.members.store import list_holders_of
+
+SHOWN = 25  # decisions
+NEXT = 12  # members
+HOUR = timedelta(hours=1)
+CHANGES = ("max", "min", "grow_above", "shrink_below", "max_idle", "size")  # that a dry run may try
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A decision, as it is shown."""
+
+    id: int | None
+    at: datetime | None
+    last_at: datetime | None
+    times: int
+    delta: int
+    words: str
+    verdict: str
+    reason: str
+    inputs: Mapping[str, Any]
+    checks: Sequence[Mapping[str, Any]]
+    gauge: Mapping[str, float] | None
+    chosen: Sequence[Mapping[str, Any]]
+    spared: Sequence[Mapping[str, Any]]
+    more_spared: int = 0
+
+    @property
+    def share(self) -> str:
+        return "" if self.gauge is None else f"{self.gauge['value']:.1f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A member in the order in which it would go."""
+
+    id: int
+    name: str
+    state: str
+    blocked: str  # by what; empty: it could go now
+    claims: tuple[tuple[int, str], ...] = ()  # who is there: claim and state of its slot
+
+
+@dataclass(frozen=True, slots=True)
+class RollBoard:
+    """Members that are outdated, what becomes of them next, and why not yet."""
+
+    members: Sequence[Going]
+    words: str
+    is_under_way: bool  # one more has been made for one of them
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingBoard:
+    pool: Pool
+    subject: Subject | None  # None: the pool is not active, or its members come and go by hand
+    now: Card | None = None
+    cards: Sequence[Card] = ()
+    going: Sequence[Going] = ()
+    more_going: int = 0
+    grown: int = 0
+    shrunk: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    roll: RollBoard | None = None
+
+    @property
+    def can_go(self) -> int:
+        return sum(not each.blocked for each in self.going)
+
+
+def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
+    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    cards = list_decisions(pool.pk, limit)
+    subject = read_subjects(rows, read_wanted())[0] if rows else None
+    if subject is None or subject.spec.scaling is None:
+        return ScalingBoard(pool, None, cards=cards)
+    going, more = list_going(subject)
+    counts = Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR).exclude(delta=0).values_list("delta", flat=True)
+    grown, shrunk = sum(d for d in counts if d > 0), -sum(d for d in counts if d < 0)
+    return ScalingBoard(
+        pool, subject, card_now(think(subject)), cards, going, more, grown, shrunk, subject.spec.scaling.options, roll_of(subject)
+    )
+
+
+def read_roll(pool: Pool) -> RollBoard | None:
+    """Of any active pool, also where members come and go by hand."""
+    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    return roll_of(read_subjects(rows, read_wanted())[0]) if rows else None
+
+
+def roll_of(subject: Subject) -> RollBoard:
+    snapshot = subject.snapshot
+    old = [m for m in snapshot.members if m.is_outdated and m.is_owned and not m.is_going]
+    members = [Going(m.id, m.name, m.state, hindrance(m, may_be_new=True)) for m in order(old)]
+    decision = decide_roll(snapshot)
+    said = "everybody is up to date" if decision is None else decision.reason
+    if decision is not None and (stop := snapshot.limits.paused or snapshot.limits.frozen):
+        said = f"{plural(len(old), 'member')} outdated; nothing is changed: {stop}"
+    return RollBoard(members, said, snapshot.extra is not None)
+
+
+def list_decisions(pool_id: int, limit: int = SHOWN, before: int | None = None) -> list[Card]:
+    found = Row.objects.filter(pool_id=pool_id)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    return [card_of(row) for row in found.order_by("-last_at", "-id")[:limit]]
+
+
+def card_of(row: Row) -> Card:
+    inputs: dict[str, Any] = row.inputs
+    return Card(
+        row.pk, row.at, row.last_at, row.seen_again + 1, row.delta, inputs.get("words", ""), inputs.get("verdict", ""), row.reason, inputs,
+        inputs.get("checks", ()), inputs.get("gauge"), row.chosen, row.spared, inputs.get("more_spared", 0),
+    )  # fmt: skip
+
+
+def card_now(decision: Decision) -> Card:
+    """One that was not made: a dry run."""
+    inputs = inputs_of(decision)
+    chosen, spared = ([judged._asdict() for judged in some] for some in (decision.chosen, decision.spared))
+    return Card(
+        None, None, None, 1, decision.delta, decision.words, decision.verdict, decision.reason, inputs, inputs["checks"], inputs["gauge"],
+        chosen, spared, decision.more_spared,
+    )  # fmt: skip
+
+
+def list_going(subject: Subject) -> tuple[list[Going], int]:
+    ranked = list_next(subject.snapshot.members)
+    shown: list[tuple[Member, str]] = ranked[:NEXT]
+    holders: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for row in list_holders_of([member.id for member, _ in shown]):
+        if row.claim_id is not None:
+            holders[row.member_id].append((row.claim_id, row.state))
+    found = [Going(m.id, m.name, m.state, why, tuple(dict.fromkeys(holders[m.id]))) for m, why in shown]
+    return found, len(ranked) - len(shown)
+
+
+def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
+    """The decision of this moment, had the configuration been another."""
+    scaling, limits = subject.spec.scaling, subject.snapshot.limits
+    assert scaling is not None  # whoever asks has looked
+    low, high = changes.get("min", limits.low), changes.get("max", limits.high)
+    if low > high:
+        raise Invalid(fields=[FieldError("min", f"The least is {low}, the most {high}.", "Lower min or raise max.")])
+    known = BUILT_IN.get(scaling.policy, ())
+    options = {name: value for name, value in changes.items() if name not in ("min", "max")}
+    if unknown := [name for name in options if name not in known]:
+        way_out = f"Of {scaling.policy} it is {', '.join(known)}." if known else "A policy of one's own is tried by changing it."
+        raise Invalid(fields=[FieldError(name, f"{scaling.policy} has no {name}.", way_out) for name in unknown])
+    snapshot = replace(subject.snapshot, limits=replace(limits, low=low, high=high))
+    spec = replace(subject.spec, scaling=replace(scaling, options={**scaling.options, **options}))
+    return card_now(think(replace(subject, spec=spec, snapshot=snapshot)))

@@ -1,0 +1,1 @@
+"""REST and the WebSocket for agents, under /api/v1/agent/."""

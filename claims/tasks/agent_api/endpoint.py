@@ -1,0 +1,115 @@
+"""Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and then rather than each time."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedMediaType
+
+from pools.access.authentication import SCHEME, count
+from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
+from pools.access.tokens import hash_secret
+from pools.http.fast_view import JSON, Call, LeanEndpoint
+from pools.models import Member
+from project.kernel.http.bodies import BodyCaller
+from slots.api.authentication import MemberUnauthenticated
+from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member, note_refused
+
+TAG = "agents"
+REFUSED = {
+    "unknown": "an unknown token of an agent",
+    "wrong": "a token that is not, or no longer, its own",
+    "gone": "the token of a member that is gone",
+}
+
+
+class NoAgent(NotAuthenticated):
+    way_out = "Send the header 'Authorization: Bearer berthm_...', the token of a member."
+
+
+class AgentAuthentication(BaseAuthentication):
+    """For the schema: the endpoints look themselves."""
+
+
+class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "claims.tasks.agent_api.endpoint.AgentAuthentication"
+    name = "agent"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "The token of a member: from its page, or `manage.py member_token`."}
+
+
+class AgentCall(Call):
+    __slots__ = ("agent",)
+
+    def __init__(self, request: HttpRequest, agent: AgentIdentity) -> None:
+        self.request = request
+        self.agent = agent
+
+    @property
+    def actor(self) -> str:
+        return self.agent.actor
+
+    @property
+    def member(self) -> Member:
+        """As far as services need to know it; not read anew."""
+        agent = self.agent
+        return Member(pk=agent.member_id, name=agent.member, pool_id=agent.pool_id, incarnation=agent.incarnation)
+
+    def read_object(self) -> dict[str, Any]:
+        """JSON with any text in it: what a program prints is not ours to choose."""
+        if self.request.content_type != JSON:
+            raise UnsupportedMediaType(self.request.content_type or "")
+        try:
+            found = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"The body is not JSON: {error}")
+        if not isinstance(found, dict):
+            raise ParseError("The body is not an object.")
+        return found
+
+
+class AgentEndpoint(LeanEndpoint):
+    authentication_classes = (AgentAuthentication,)  # type: ignore[assignment]
+
+    def make_call(self, request: HttpRequest) -> AgentCall:
+        return AgentCall(request, identify_agent(request))
+
+
+def identify_agent(request: HttpRequest) -> AgentIdentity:
+    return identify_header(request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("REMOTE_ADDR", ""), partial(count, request))
+
+
+def guard_agent(request: HttpRequest) -> BodyCaller:
+    """Before a large body is read: the name of a known agent, which shares turns with the other agents of its pool."""
+    agent = identify_agent(request)
+    return BodyCaller(f"member:{agent.member_id}", f"pool:{agent.pool_id}")
+
+
+def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
+    """The agent of a header Authorization. A caller beyond its share is refused before the database is asked.
+    `take`: counts a call of a known agent."""
+    if not header:
+        raise NoAgent
+    secret = header[len(SCHEME) :].strip()
+    if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
+        raise MemberUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
+    caller = hash_secret(secret)
+    if known := buckets().is_known(caller):
+        take(caller)
+    else:
+        refuse_repeated(address, caller)
+    try:
+        agent = identify_member(secret)
+    except BadMemberToken as error:
+        if error.why != "malformed":
+            note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
+            count_unknown(address, caller)
+        raise MemberUnauthenticated(error)
+    if not known:
+        take(caller)
+    return agent

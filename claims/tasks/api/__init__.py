@@ -1,0 +1,1 @@
+"""REST about runs, logs, sources, plans and approvals."""

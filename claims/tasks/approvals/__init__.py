@@ -1,0 +1,1 @@
+"""Approval and rejection of plans, reservations, and lost applies."""

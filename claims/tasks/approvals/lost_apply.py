@@ -1,0 +1,57 @@
+"""A lost apply: nobody but a person can say what became of it. Until then its workspace stays locked."""
+
+import json
+from functools import partial
+
+from django.db import transaction
+
+from claims.lifecycle.end_hold import DECISIONS
+from claims.statements import CLAIMS, repeat
+from claims.tasks.files.sealed_files import delete_file
+from claims.tasks.states.services import settle_states
+from claims.workspaces.services import free_workspace, lock_workspace_row
+from project.kernel.actor import current_actor
+from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from project.kernel.validation import require_reason
+
+SETTLED = {
+    "applied": "it was applied",
+    "not_applied": "it was not applied",
+    "unknown": "nobody knows; the next plan shows what is there",
+}
+
+
+def settle_lost_apply(*, workspace_id: int, what: str, reason: str, claim: int | None = None) -> int:
+    """What became of the apply that was lost. The workspace is open again. Answers which claim it was. `claim`: the one that was looked
+    at; by now another one may be lost, and of that nobody has said anything."""
+    if what not in SETTLED:
+        raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
+    note = require_reason(reason)
+    settled, files = repeat(partial(_settle, workspace_id, what, note, claim))
+    for file in files:
+        delete_file(file)
+    free_workspace(workspace_id)
+    return settled
+
+
+def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple[int, list[str]]:
+    with transaction.atomic():
+        row = lock_workspace_row(workspace_id)
+        name, claim = row.name, row.lost_claim_id
+        if claim is None:
+            way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
+            raise Conflict(f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out)
+        if meant is not None and meant != claim:
+            text = f"By now it is the apply of claim {claim} that is lost in workspace {name}, not that of claim {meant}."
+            raise Conflict(text, code="other_apply", way_out="Look at that one, then answer for it.", claim=claim)
+        facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
+        DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
+        files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
+        CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
+        data = {"workspace": name, "what": what}
+        record("settle", pool_id=row.pool_id, claim_id=claim, before="locked", after="open", reason=note, data=data)
+        record("unlock", pool_id=row.pool_id, reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
+        hint("claims", "events")
+        return int(claim), files

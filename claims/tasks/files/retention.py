@@ -1,0 +1,67 @@
+"""How long what tasks leave behind is kept: with its claim, and files as long as a row names them. Registered with the finalizer."""
+
+import time
+from datetime import timedelta
+
+from django.utils import timezone
+
+from claims.tasks.files.sealed_files import delete_file, list_names, list_shelves, modified_at, whose
+from claims.tasks.files.sources import SOURCES
+from project.kernel.controllers.periodic import chore
+from project.kernel.doctor.restore_detection import is_dumped_now, was_restored_within
+
+RESTORED = 24 * 3600.0  # seconds after a restore in which no file is swept
+ORPHAN = timedelta(hours=1)  # a file is written before the row that names it
+UNUSED = 24 * 3600.0  # seconds in which an archive is to be named by a claim
+BATCH = 100
+SHELVES = 64  # folders of files that are looked through at a time
+
+
+@chore("unused sources", every=600.0)
+def delete_unused_sources() -> bool:
+    """Their files are orphans from here on."""
+    return len(SOURCES.rows("delete_unused", BATCH, seconds=UNUSED)) == BATCH
+
+
+class _Walk:
+    """Where the sweep has come to."""
+
+    shelves: list[str] = []
+    began_at = 0.0
+
+
+@chore("orphan files", every=60.0)
+def sweep_files() -> bool:
+    """Files that no row names, an hour after they were written. All folders in turn, some at a time, every ten minutes."""
+    if not _Walk.shelves:
+        if time.monotonic() - _Walk.began_at < 600.0 and _Walk.began_at:
+            return False
+        _Walk.shelves, _Walk.began_at = list(list_shelves()), time.monotonic()
+    now, _Walk.shelves = _Walk.shelves[:SHELVES], _Walk.shelves[SHELVES:]
+    if now and was_restored_within(RESTORED):
+        return False  # an hour-old orphan of this database may be a file that the data from before the restore needs
+    for shelf in now:
+        sweep_shelf(shelf)
+    return bool(_Walk.shelves)
+
+
+def sweep_shelf(shelf: str) -> int:
+    """How many went."""
+    old = [name for name in list_names(shelf) if (at := modified_at(name)) is not None and at < timezone.now() - ORPHAN]
+    if not old:
+        return 0
+    orphans = set(old) - known_files(shelf, old)
+    if is_dumped_now():  # asked after the rows: a dump that begins later no longer has a row that names them
+        return 0
+    for name in orphans:
+        delete_file(name)
+    return len(orphans)
+
+
+def known_files(shelf: str, names: list[str]) -> set[str]:
+    """Of these, those that a row names. A name says where to look."""
+    if shelf.startswith("source/"):
+        digests = [bytes.fromhex(whose(name)) for name in names if len(whose(name)) == 64]
+        return {row.name for row in SOURCES.rows("known_source_files", digests=digests)}
+    claims = {int(number) for name in names if (number := whose(name).partition("-")[0]).isdecimal()}
+    return {row.name for row in SOURCES.rows("known_plan_files", claims=sorted(claims))}

@@ -1,0 +1,1 @@
+"""Logs of runs: stored, read, and followed while they grow."""

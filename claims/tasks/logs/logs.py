@@ -1,0 +1,303 @@
+"""Logs of runs: taken in piece by piece, deflated and sealed, each once and in order; read by pages, or whole as text.
+
+An agent sends a piece again until it is taken; one that is known already is left aside, and one too early is refused with the number
+that is next. So a log has neither gaps nor doubles, whatever broke on the way. No event is written for a piece: who follows a log asks
+for what comes after the last piece it has.
+"""
+
+import json
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from claims.tasks.failure_hints import way_out
+from project.kernel.db.sql import Statements
+from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, TooMany
+from project.kernel.events.log import record
+from project.kernel.security.encryption import seal, unseal
+
+LOGS = Statements(Path(__file__).with_name("logs.sql"))
+
+CHUNK_BYTES = 64_000  # of text in one piece
+MOST_AT_ONCE = 50  # pieces in one call, in and out
+LEVEL = 3  # of deflate: three quarters of what 9 saves, at a tenth of its price
+BYTES_PER_SECOND = 4_000_000  # of one member, in each web process; in one go as much as in eight seconds
+BURST = 8.0
+MOST_PIECES = 100_000  # of one log, however small they are: more than a day of one a second
+SLACK = 2 * CHUNK_BYTES  # what an agent may count differently
+PREFIX = 8  # bytes before the text of a piece: how many were left out before it
+TIMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """As an agent sends it."""
+
+    seq: int
+    text: str
+    left_out: int = 0  # bytes between the piece before and this one that were not kept
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    seq: int
+    first_line: int  # number of the line that its first character belongs to, from 0
+    lines: int  # line breaks in it
+    text: str
+    left_out: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    chunks: list[LogChunk]
+    next: int  # the number of the next piece; callers of the API send it as `after`
+    more: bool  # there is more by now
+    is_whole: bool  # the run is over and this is its end
+    lines: int
+    bytes: int
+    left_out: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "chunks": [
+                {"seq": c.seq, "first_line": c.first_line, "lines": c.lines, "left_out": c.left_out, "text": c.text, "at": c.at}
+                for c in self.chunks
+            ],
+            "next": self.next,
+            "more": self.more,
+            "is_whole": self.is_whole,
+            "lines": self.lines,
+            "bytes": self.bytes,
+            "left_out": self.left_out,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    claim_id: int
+    generation: int
+    step: str
+    member_id: int
+    member: str
+    place: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str
+    code: str
+    reason: str
+    exit_code: int | None
+    facts: dict[str, Any]
+    log_next: int
+    log_bytes: int
+    log_lines: int
+    log_left_out: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation, "step": self.step, "member_id": self.member_id, "member": self.member, "place": self.place,
+            "started_at": self.started_at, "ended_at": self.ended_at, "outcome": self.outcome, "code": self.code, "reason": self.reason,
+            "way_out": way_out(self.code), "exit_code": self.exit_code, "facts": self.facts,
+            "log": {"next": self.log_next, "bytes": self.log_bytes, "lines": self.log_lines, "left_out": self.log_left_out},
+        }  # fmt: skip
+
+
+# In ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def add_log(*, claim_id: int, generation: int, member_id: int, pieces: Sequence[Piece], most: int) -> int:
+    """The number of the piece that is next. `most`: bytes of the whole log that are taken. Repeating it changes nothing."""
+    pieces = sorted(pieces, key=lambda piece: piece.seq)
+    packed = {piece.seq: pack(piece) for piece in pieces}
+    for _ in range(TIMES):
+        state = _state_of(claim_id, generation, member_id)
+        new = [piece for piece in pieces if piece.seq >= state.log_next]
+        if not new:
+            return int(state.log_next)
+        if [piece.seq for piece in new] != list(range(state.log_next, state.log_next + len(new))):
+            raise Conflict(f"Piece {state.log_next} is next.", code="gap", way_out="Send the pieces from that one on.", next=state.log_next)
+        size = sum(size_of(piece) for piece in new)
+        if state.log_bytes + size > most + SLACK or state.log_next + len(new) > MOST_PIECES:
+            _tell_limit(claim_id, generation, member_id, state, most)
+            raise Conflict(
+                f"This log has {state.log_bytes} bytes, and {most} are kept.",
+                code="log_full",
+                way_out="Keep its head and its tail, and say with left_out how much is between them.",
+                next=state.log_next,
+            )
+        added = _add(claim_id, generation, member_id, new, packed, size, most + SLACK)
+        if added is not None:
+            left_out = sum(piece.left_out for piece in new)
+            if left_out and not added.left_out_before:
+                _tell_limit(claim_id, generation, member_id, state, most)
+            return int(added.next)
+    raise Conflict("Another call adds to this log just now.", code="gap", way_out="Send it again.", next=state.log_next)
+
+
+def read_pieces(body: Any) -> list[Piece]:
+    """One, or several under `chunks`; each with its fault."""
+    if not isinstance(body, dict):
+        raise Invalid("The body is not an object.", way_out='Send {"seq": 0, "text": "..."}.')
+    items = body.get("chunks", [body])
+    if not isinstance(items, list) or not 1 <= len(items) <= MOST_AT_ONCE:
+        raise Invalid(fields=[FieldError("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")])
+    found: list[Piece] = []
+    faults: list[FieldError] = []
+    for i, item in enumerate(items):
+        where = f"chunks[{i}]." if "chunks" in body else ""
+        piece = _read_piece(item, where, faults)
+        if piece is not None:
+            found.append(piece)
+    if not faults and sorted({piece.seq for piece in found}) != sorted(piece.seq for piece in found):
+        faults.append(FieldError("chunks", "A number is there twice.", "Send each piece once."))
+    if faults:
+        raise Invalid(fields=faults)
+    return found
+
+
+def _read_piece(item: Any, where: str, faults: list[FieldError]) -> Piece | None:
+    if not isinstance(item, dict):
+        faults.append(FieldError(where.rstrip("."), "This is not an object.", 'Send {"seq": 0, "text": "..."}.'))
+        return None
+    before = len(faults)
+    for name, value, most in (("seq", item.get("seq"), 2**31 - 2), ("left_out", item.get("left_out") or 0, 2**53)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            faults.append(FieldError(f"{where}{name}", "This is not a whole number from 0 on."))
+    text = item.get("text")
+    if not isinstance(text, str):
+        faults.append(FieldError(f"{where}text", "This is not a text."))
+    elif len(text.encode("utf-8", "replace")) > CHUNK_BYTES:
+        faults.append(FieldError(f"{where}text", f"This is more than {CHUNK_BYTES} bytes.", "Send it in several pieces."))
+    return None if len(faults) > before else Piece(item["seq"], item["text"], item.get("left_out") or 0)
+
+
+def size_of(piece: Piece) -> int:
+    return len(piece.text.encode("utf-8", "replace"))
+
+
+def pack(piece: Piece) -> bytes:
+    return seal(zlib.compress(piece.left_out.to_bytes(PREFIX, "big") + piece.text.encode("utf-8", "replace"), LEVEL))
+
+
+def unpack(data: bytes) -> tuple[str, int]:
+    plain = zlib.decompress(unseal(data))
+    return plain[PREFIX:].decode("utf-8", "replace"), int.from_bytes(plain[:PREFIX], "big")
+
+
+def _add(claim_id: int, generation: int, member_id: int, new: Sequence[Piece], packed: dict[int, bytes], size: int, most: int) -> Any:
+    lines = [piece.text.count("\n") for piece in new]
+    return LOGS.one(
+        "add",
+        claim=claim_id, generation=generation, member=member_id, first=new[0].seq, bytes=size, lines=sum(lines),
+        left_out=sum(piece.left_out for piece in new), most=most, datas=[packed[piece.seq] for piece in new],
+        befores=[sum(lines[:i]) for i in range(len(new))], each=lines, sizes=[size_of(piece) for piece in new],
+    )  # fmt: skip
+
+
+def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> Any:
+    state = LOGS.one("state", claim=claim_id, generation=generation)
+    if state is None or (member_id is not None and state.member_id != member_id):
+        raise NotFound(f"Claim {claim_id} has no run {generation} here.", code="not_started", way_out="Say that it has started first.")
+    return state
+
+
+def _tell_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
+    """Once a run, however often its agent tries: people are told that they do not see everything."""
+    with transaction.atomic():
+        if not LOGS.rows("tell_limit", claim=claim_id, generation=generation):
+            return
+        record(
+            "log_limit",
+            pool_id=state.pool_id, member_id=member_id, claim_id=claim_id, generation=generation,
+            reason=f"its log is longer than {most // 1_000_000 or 1} MB: head and tail are kept", data={"most": most},
+        )  # fmt: skip
+
+
+class Flow:
+    """How much log a member may send at a time. In the memory of the process: what is refused is sent again later."""
+
+    def __init__(self, rate: float = BYTES_PER_SECOND, burst: float = BURST) -> None:
+        self.rate, self.size = rate, rate * burst
+        self._levels: OrderedDict[int, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, member_id: int, size: int) -> None:
+        now = time.monotonic()
+        with self._lock:
+            left, then = self._levels.pop(member_id, (self.size, now))
+            left = min(self.size, left + (now - then) * self.rate)
+            is_over = left <= 0
+            self._levels[member_id] = (left if is_over else left - size, now)
+            if len(self._levels) > 10_000:
+                self._levels.popitem(last=False)
+        if is_over:
+            raise TooMany(
+                f"More than {self.rate / 1e6:.0f} MB of log a second.",
+                code="log_too_fast",
+                retry_after=max(1.0, -left / self.rate),
+                way_out="Keep it and send it as soon as Retry-After says.",
+            )
+
+
+flow = Flow()
+
+
+# Out -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def list_runs(claim_id: int) -> list[RunView]:
+    """Of a claim, the first one first."""
+    return [_run_of(row) for row in LOGS.rows("runs", claim=claim_id)]
+
+
+def read_log(claim_id: int, generation: int, *, after: int = -1, limit: int = MOST_AT_ONCE, tail: int | None = None) -> LogPage:
+    """What comes after the piece `after`; `tail`: the last so many lines, as far as one page takes them."""
+    state = _state_of(claim_id, generation)
+    limit = max(1, min(limit, MOST_AT_ONCE))
+    if tail is not None:
+        first = LOGS.value("tail", claim=claim_id, generation=generation, line=max(0, state.log_lines - tail))
+        after = max(-1, state.log_next - limit - 1, (first or 0) - 1)
+    rows = LOGS.rows("pieces", limit, claim=claim_id, generation=generation, after=after, before=state.log_next)
+    chunks = [_chunk_of(row) for row in rows]
+    following = chunks[-1].seq + 1 if chunks else max(0, min(after + 1, state.log_next))
+    more = following < state.log_next
+    return LogPage(chunks, following, more, state.is_over and not more, state.log_lines, state.log_bytes, state.log_left_out)
+
+
+def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
+    """All of it as text, a little at a time. Where something was left out it says so on a line of its own."""
+    state = _state_of(claim_id, generation)
+    after = -1
+    is_line_open = False
+    while rows := LOGS.rows("pieces", 10, claim=claim_id, generation=generation, after=after, before=state.log_next):
+        for row in rows:
+            chunk = _chunk_of(row)
+            if chunk.left_out:
+                yield f"{chr(10) if is_line_open else ''}[{chunk.left_out} bytes were left out here]\n".encode()
+            yield chunk.text.encode()
+            is_line_open = not chunk.text.endswith("\n")
+        after = rows[-1].seq
+
+
+def _chunk_of(row: Any) -> LogChunk:
+    text, left_out = unpack(row.data)
+    return LogChunk(row.seq, row.first_line, row.lines, text, left_out, row.at)
+
+
+def _run_of(row: Any) -> RunView:
+    facts: dict[str, Any] = json.loads(row.facts)
+    for ours in ("files", "log_limit"):  # where they are is nobody's business
+        facts.pop(ours, None)
+    return RunView(
+        claim_id=row.claim_id, generation=row.generation, step=row.step, member_id=row.member_id, member=row.member, place=row.place,
+        started_at=row.started_at, ended_at=row.ended_at, outcome=row.outcome, code=row.code, reason=row.reason, exit_code=row.exit_code,
+        facts=facts, log_next=row.log_next, log_bytes=row.log_bytes, log_lines=row.log_lines, log_left_out=row.log_left_out,
+    )  # fmt: skip

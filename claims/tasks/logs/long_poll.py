@@ -1,0 +1,24 @@
+"""Logs that somebody follows (`?wait=`): one query for all of them, several times a second, while anybody does."""
+
+from collections.abc import Iterable
+
+from claims.tasks.logs.logs import LOGS
+from project.kernel.http.long_poll import Connection, Watches
+
+POLL = 0.25  # seconds: pieces of a log write no hints
+Followed = tuple[int, int, int]  # claim, generation, the piece that is next
+
+
+async def look(connection: Connection, waiting: Iterable[Followed]) -> Iterable[Followed]:
+    """Those that have grown or are over."""
+    known = list(waiting)
+    values = {"claims": [f[0] for f in known], "generations": [f[1] for f in known], "nexts": [f[2] for f in known]}
+    cursor = await connection.execute(LOGS.texts["grown"], values, prepare=True)  # type: ignore[arg-type]
+    return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
+
+
+watches = Watches("logs", look, POLL)
+
+
+async def wait_for_more(claim_id: int, generation: int, following: int, seconds: float) -> None:
+    await watches.here().wait_for((claim_id, generation, following), seconds)

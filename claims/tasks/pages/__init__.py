@@ -1,0 +1,1 @@
+"""Pages and dialogs about tasks, plans and approvals."""

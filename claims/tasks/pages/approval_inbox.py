@@ -1,0 +1,257 @@
+"""Approvals: every plan that waits for a person, the soonest to expire first; what it holds up; one of them beside the list."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from django.http import HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.selectors import view_claims
+from claims.lifecycle.dashboard_queries import count_waiting, in_pools
+from claims.lifecycle.pages.claim_page import find_claim, scope_of
+from claims.models import Plan
+from claims.tasks.pages.plan_page import Entry, entries_of, tree_of
+from claims.tasks.pages.task_page import must_read, source_words, why_not_approve
+from claims.tasks.plans.plan_changes import NotAPlan
+from claims.tasks.plans.selectors import Pending, count_pending, list_pending
+from claims.tasks.run_spec import DISCARD
+from pools.access.permissions import Identity
+from pools.pages.base import page, signed_in
+from project.kernel.db.guards import reporting
+from project.kernel.db.sql import run
+from project.kernel.errors import NotFound, Unavailable
+from project.kernel.live.regions import Opened, region
+
+PEEKED = 8  # resources beside the list
+MOST = 300  # plans on the page: those that expire first
+SECTIONS = (("Expires within 3 h", timedelta(hours=3)), ("Expires within 12 h", timedelta(hours=12)), ("Later", timedelta.max))
+
+LATELY = """
+SELECT count(*)::int AS n, extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY at - made_at))::float8 AS median FROM (
+  SELECT max(a.at) AS at, p.made_at FROM claims_approval a JOIN claims_plan p ON p.id = a.plan_id JOIN claims_claim c ON c.id = p.claim_id
+  WHERE a.at > now() - interval '7 days' AND c.state NOT IN ('reserved', 'parked') AND {tests} GROUP BY p.id) decided"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A plan that waits."""
+
+    pending: Pending
+    claim: ClaimView
+    why: str  # why this reader can't say yes
+    left: int  # per cent of its time
+    waiting: int  # claims in its pool
+    held_since: datetime | None = None  # its slot
+
+    @property
+    def name(self) -> str:
+        return self.claim.workspace or self.claim.owner or str(self.claim.id)
+
+    @property
+    def counts(self) -> Any:
+        return self.pending.plan.summary
+
+    @property
+    def brief(self) -> str:
+        """What it would do, in signs: only what is not nothing."""
+        signs = (("add", "+"), ("change", "~"), ("destroy", "-"), ("replace", "-/+"))
+        return " ".join(f"{sign}{self.counts[name]:,}" for name, sign in signs if self.counts.get(name)) or "nothing"
+
+    @property
+    def place(self) -> str:
+        slot = self.claim.slots[0] if self.claim.slots else None
+        return f"{slot.member} · {slot.lane} {slot.number}" if slot else ""
+
+    @property
+    def must_read(self) -> str:
+        return must_read(self.pending.plan)
+
+    @property
+    def can(self) -> str:
+        found = [] if self.why or self.pending.destroys else ["approve"]
+        return " ".join([*found, *(["reject", "extend"] if self.why != "This needs the role approver." else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of them."""
+
+    show: str = "all"  # all | mine | destroys
+    pool: str = ""
+
+    def fits(self, row: Row) -> bool:
+        if self.pool and row.claim.pool != self.pool:
+            return False
+        return self.show == "all" or (not row.why if self.show == "mine" else row.pending.destroys)
+
+    def with_(self, **changed: str) -> str:
+        told = {"show": self.show, "pool": self.pool} | changed
+        return urlencode({key: value for key, value in told.items() if value and value != "all"})
+
+
+def read_wanted(told: str) -> Wanted:
+    asked = {key: values[0] for key, values in parse_qs(told).items()}
+    show = asked.get("show", "all")
+    return Wanted(show if show in ("mine", "destroys") else "all", asked.get("pool", "")[:63])
+
+
+def list_rows(identity: Identity) -> list[Row]:
+    """All that this identity may see, the soonest to expire first."""
+    found = list_pending(identity.visible_pools(), limit=MOST)
+    claims = {claim.id: claim for claim in view_claims([pending.claim_id for pending in found])}
+    queues, now = count_waiting(), timezone.now()
+    rows = []
+    for pending in found:
+        claim = claims.get(pending.claim_id)
+        if claim is None or claim.state not in ("reserved", "parked"):
+            continue
+        waiting = queues[claim.pool].count if claim.pool in queues else 0
+        since = None if pending.held_for is None else now - timedelta(seconds=pending.held_for)
+        rows.append(Row(pending, claim, why_not_approve(identity, claim, pending.plan), percent_left(pending, now), waiting, since))
+    return rows
+
+
+def percent_left(pending: Pending, now: datetime) -> int:
+    since = pending.reserved_since or pending.plan.made_at
+    whole = (pending.expires_at - since).total_seconds()
+    return max(0, min(100, round(100 * (pending.expires_at - now).total_seconds() / whole))) if whole > 0 else 0
+
+
+def sections_of(rows: Sequence[Row], now: datetime) -> list[tuple[str, list[Row]]]:
+    found: list[tuple[str, list[Row]]] = [(word, []) for word, _ in SECTIONS]
+    for row in rows:
+        place = next(n for n, (_, within) in enumerate(SECTIONS) if row.pending.expires_at - now < within)
+        found[place][1].append(row)
+    return [(word, listed) for word, listed in found if listed]
+
+
+@signed_in
+def show_approvals(request: Any) -> HttpResponse:
+    wanted = read_wanted(request.META.get("QUERY_STRING", ""))
+    rows = [row for row in list_rows(request.identity) if wanted.fits(row)]
+    told = request.GET.get("claim", "")
+    chosen = next((row.claim for row in rows if str(row.claim.id) == told), rows[0].claim if rows else None)
+    return page(request, "pages/approvals.html", "approvals", argument=wanted.with_(), chosen=chosen)
+
+
+@signed_in
+def show_peek(request: Any, claim_id: int) -> HttpResponse:
+    """One of them, for the page that is open already."""
+    claim = find_claim(request.identity, str(claim_id))
+    if claim is None:
+        raise NotFound(f"There is no claim {claim_id}.", way_out="Load the page again.")
+    if request.headers.get("Sec-Fetch-Dest") == "document":  # somebody opened the address by itself
+        return HttpResponseRedirect(f"/claims/{claim_id}/#decide")
+    return page(request, "parts/peek.html", chosen=claim)
+
+
+def opened(name: str, identity: Identity, argument: str, render: Any, every: float) -> Opened:
+    subjects, scope = scope_of(identity)
+    full = f"{name}:{argument}" if argument else name
+    return Opened(full, f"{full}|{scope}", subjects, render, every)
+
+
+@region("approvals")
+def open_list(identity: Identity, argument: str) -> Opened | None:
+    wanted = read_wanted(argument)
+
+    def render() -> str:
+        now = timezone.now()
+        rows = [row for row in list_rows(identity) if wanted.fits(row)]
+        total = count_pending(identity.visible_pools())
+        context = {"sections": sections_of(rows, now), "now": now, "is_all": not wanted.with_(), "more": max(0, total - MOST)}
+        return render_to_string("regions/approvals.html", context)
+
+    return opened("approvals", identity, argument, render, 0.5)
+
+
+@region("approvals.head")
+def open_head(identity: Identity, argument: str) -> Opened | None:
+    wanted = read_wanted(argument)
+
+    def render() -> str:
+        rows = list_rows(identity)
+        tests, values = in_pools(identity.visible_pools())
+        with reporting():
+            lately = run(LATELY.format(tests=tests), values, prepare=False)[0]
+        pools = sorted({row.claim.pool for row in rows if row.claim.pool})
+        mine, destroying = sum(not row.why for row in rows), sum(row.pending.destroys for row in rows)
+        return render_to_string(
+            "regions/approvals_head.html",
+            {
+                "count": max(len(rows), count_pending(identity.visible_pools())) if len(rows) >= MOST else len(rows),
+                "mine": mine,
+                "holding": sum(len(row.claim.slots) for row in rows),
+                "waiting": sum({row.claim.pool: row.waiting for row in rows if row.claim.slots}.values()),
+                "lately": lately,
+                "chips": [
+                    ("All", len(rows), wanted.with_(show=""), wanted.show == "all"),
+                    ("I can decide", mine, wanted.with_(show="mine"), wanted.show == "mine"),
+                    ("Destroys", destroying, wanted.with_(show="destroys"), wanted.show == "destroys"),
+                ],
+                "pools": [
+                    (
+                        name,
+                        sum(row.claim.pool == name for row in rows),
+                        wanted.with_(pool="" if wanted.pool == name else name),
+                        wanted.pool == name,
+                    )
+                    for name in pools
+                ]
+                if len(pools) > 1 or wanted.pool
+                else [],
+            },
+        )
+
+    return opened("approvals.head", identity, argument, render, 1.0)
+
+
+@region("approvals.count")
+def open_count(identity: Identity, argument: str) -> Opened | None:
+    """In the navigation of every page."""
+
+    def render() -> str:
+        count = count_pending(identity.visible_pools())
+        return f"<b>{count:,}</b>" if count else ""
+
+    return opened("approvals.count", identity, "", render, 1.0)
+
+
+@region("approval")
+def open_peek(identity: Identity, argument: str) -> Opened | None:
+    claim = find_claim(identity, argument)
+    if claim is None:
+        return None
+    _, scope = scope_of(identity)
+    claim_id = claim.id
+
+    def render() -> str:
+        fresh = view_claims([claim_id])[0]
+        plan = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-pk").first()
+        context = {"claim": fresh, "plan": plan, "now": timezone.now(), "is_pending": fresh.state in ("reserved", "parked")}
+        if plan is not None:
+            context |= peeked(plan)
+        return render_to_string("regions/approval.html", context)
+
+    return Opened(f"approval:{claim_id}", f"approval:{claim_id}|{scope}", frozenset({("claim", claim_id)}), render)
+
+
+def peeked(plan: Plan) -> dict[str, Any]:
+    """The riskiest of it."""
+    found: dict[str, Any] = {"counts": plan.summary, "commit": str(plan.facts.get("commit") or "")}
+    work = getattr(plan.claim, "work", None)
+    found["source"] = source_words(work) if work else ""
+    found["discards_state"] = work is not None and work.body.get("state") == DISCARD
+    if not plan.json_file:
+        return found
+    try:
+        changes = tree_of(plan).changes
+    except (NotAPlan, NotFound, Unavailable):
+        return found
+    entries: list[Entry] = entries_of(plan, changes[:PEEKED], embedded=PEEKED, opened=1 if changes and changes[0].is_risky else 0)
+    return found | {"entries": entries, "rest": len(changes) - len(entries)}

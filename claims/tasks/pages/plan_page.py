@@ -1,0 +1,229 @@
+"""A plan on its claim's page: what it would do, the riskiest first; attributes are read when somebody opens them, long lists by pages."""
+
+import json
+import threading
+from collections import Counter, OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from claims.allocation.api.permissions import may_see, no_such_claim
+from claims.allocation.selectors import view_claim
+from claims.models import Plan
+from claims.tasks.files.sealed_files import iterate_file, read_file, storage
+from claims.tasks.plans.outlines import read_outline_of
+from claims.tasks.plans.plan_changes import Change, Group, NotAPlan, PlanTree, groups_of, in_group, lines_of, matching, read_outline
+from claims.tasks.plans.value_diff import Line
+from pools.access.permissions import Identity
+from pools.pages.base import signed_in
+from project.kernel.errors import NotFound, Unavailable
+from project.kernel.ui import formatting
+
+PAGE = 100  # resources or groups that are sent at once
+FLAT = 60  # beside those at risk; more of them stand in groups
+EMBEDDED = 25  # whose attributes come with the page
+OPENED = 5  # of those at risk
+JSON = "application/json; charset=utf-8"
+FATES = {  # of what is at risk: one of it, and what becomes of it
+    "delete": ("destruction", "destroyed"),
+    "replace": ("replacement", "destroyed and made anew"),
+    "forget": ("resource to forget", "forgotten"),
+}
+KEPT = 48 << 20  # bytes of memory that outlines of plans may take
+PRETTY = 2 << 20
+MOST_EMBEDDED = 500_000  # bytes of attributes, and of what is written of them, in one answer
+
+
+class _Plans:
+    """Outlines of plans that were read lately."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: OrderedDict[str, PlanTree | str] = OrderedDict()
+
+    def get(self, plan: Plan) -> PlanTree:
+        key = str(plan.json_file)
+        with self._lock:
+            found = self._read.pop(key, None)
+        if found is None:
+            try:
+                found = read_outline(read_outline_of(plan))
+            except NotAPlan as error:
+                found = error.detail
+        with self._lock:
+            self._read[key] = found
+            while len(self._read) > 1 and sum(tree.memory for tree in self._read.values() if isinstance(tree, PlanTree)) > KEPT:
+                self._read.popitem(last=False)
+        if isinstance(found, str):
+            raise NotAPlan(found)
+        return found
+
+
+_plans = _Plans()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A resource as it stands in the list."""
+
+    change: Change
+    href: str
+    lines: list[Line] | None = None
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    group: Group
+    href: str
+
+    @property
+    def sign(self) -> tuple[str, str]:
+        """Where all of them have the same lot."""
+        counts = self.group.counts
+        if counts.add == self.group.size:
+            return "+", "add"
+        return ("~", "chg") if counts.change == self.group.size else ("·", "z")
+
+
+def tree_of(plan: Plan) -> PlanTree:
+    return _plans.get(plan)
+
+
+def plan_context(plan: Plan) -> dict[str, Any]:
+    """The parts that a page shows at once."""
+    try:
+        tree = tree_of(plan)
+    except NotAPlan as error:
+        return {"problem": f"{error} Its log says what it would do."}
+    except (NotFound, Unavailable) as error:
+        return {"problem": f"{error.detail} {error.way_out}"}
+    risky, others = tree.risky, tree.others
+    is_small = len(tree.changes) <= EMBEDDED
+    context: dict[str, Any] = {
+        "tree": tree,
+        "total": len(tree.changes),
+        "is_long": len(tree.changes) > EMBEDDED,
+        "search": reverse("claim-plan-changes", args=[plan.claim_id, plan.pk]),
+        "risky": page_of(plan, risky, {"show": "risky"}, opened=OPENED),
+        "outputs": entries_of(plan, tree.outputs[:PAGE], embedded=EMBEDDED if len(tree.outputs) <= EMBEDDED else 0),
+        "drift": page_of(plan, tree.drift, {"show": "drift"}),
+        "warning": warning_of(risky),
+    }
+    if len(others) <= FLAT:
+        return context | {"others": page_of(plan, others, {"show": "others"}, embedded=EMBEDDED if is_small else 0)}
+    return context | {"groups": groups_page(plan, groups_of(others))}
+
+
+def warning_of(risky: list[Change]) -> tuple[str, list[str], int, str] | None:
+    """How many, which (three of them), how many more, and what becomes of them."""
+    if not risky:
+        return None
+    counts = Counter(change.action for change in risky)
+    named = [(counts[action], *texts) for action, texts in FATES.items() if counts[action]]
+    said = formatting.sentence([formatting.plural(number, word) for number, word, _ in named])
+    then = formatting.sentence([fate for _, _, fate in named], "or")
+    return said, [change.address for change in risky[:3]], max(0, len(risky) - 3), then
+
+
+def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0, opened: int = 0, embedded: int = OPENED) -> dict[str, Any]:
+    """A piece of a list, and where the rest is."""
+    shown = changes[offset : offset + PAGE]
+    left = max(0, len(changes) - offset - len(shown))
+    more = f"{reverse('claim-plan-changes', args=[plan.claim_id, plan.pk])}?{urlencode(query | {'from': offset + PAGE})}" if left else ""
+    found = entries_of(plan, shown, embedded=max(opened, embedded), opened=opened)
+    return {"entries": found, "more": more, "left": left}
+
+
+def groups_page(plan: Plan, groups: list[Group], offset: int = 0) -> dict[str, Any]:
+    address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
+    shown = groups[offset : offset + PAGE]
+    left = max(0, len(groups) - offset - len(shown))
+    return {
+        "groups": [GroupEntry(group, f"{address}?{urlencode({'group': group.key})}") for group in shown],
+        "more": f"{address}?{urlencode({'show': 'groups', 'from': offset + PAGE})}" if left else "",
+        "left": left,
+    }
+
+
+def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> list[Entry]:
+    """The first `embedded` of them with their attributes, as long as these are not too many for one answer; the others load them."""
+    found = []
+    left = MOST_EMBEDDED
+    for place, change in enumerate(changes):
+        lines = lines_of(change) if place < embedded and change.size <= left else None
+        if lines is not None:
+            left -= change.size + sum(len(line.text) for line in lines)
+        href = reverse("claim-plan-change", args=[plan.claim_id, plan.pk, change.number])
+        found.append(Entry(change, href, lines, lines is not None and place < opened))
+    return found
+
+
+# -- what is asked for later --------------------------------------------------------------------------------------------------------------
+
+
+def plan_for(identity: Identity, claim_id: int, plan_id: int) -> Plan:
+    claim = view_claim(claim_id)
+    if not may_see(identity, claim):
+        raise no_such_claim(claim_id)
+    plan = Plan.objects.filter(pk=plan_id, claim_id=claim_id).first()
+    if plan is None or not plan.json_file:
+        raise NotFound("There is no such plan.", way_out="Look at the page of its claim.")
+    return plan
+
+
+def read_tree(plan: Plan) -> PlanTree:
+    try:
+        return tree_of(plan)
+    except NotAPlan as error:
+        raise NotFound(str(error), way_out="Its log says what it would do.") from None
+
+
+@signed_in
+def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
+    """A piece of the list: of a group, of what a search finds, from some place on."""
+    plan = plan_for(request.identity, claim_id, plan_id)
+    tree = read_tree(plan)
+    told = request.GET.get("from", "")
+    offset = int(told) if told.isdecimal() and len(told) < 9 else 0
+    show, group, text = request.GET.get("show", ""), request.GET.get("group", ""), request.GET.get("q", "").strip()[:200]
+    if show == "groups":
+        return render(request, "parts/plan_groups.html", groups_page(plan, groups_of(tree.others), offset))
+    if group:
+        found, query = in_group(tree.others, group), {"group": group}
+    elif text:
+        found, query = matching(tree.changes, text), {"q": text}
+    else:
+        lists = {"risky": tree.risky, "others": tree.others, "drift": list(tree.drift)}
+        found, query = lists.get(show, list(tree.changes)), {"show": show}
+    return render(request, "parts/plan_changes.html", page_of(plan, found, query, offset=offset, embedded=0) | {"searched": text})
+
+
+@signed_in
+def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpResponse:
+    change = read_tree(plan_for(request.identity, claim_id, plan_id)).find(number)
+    if change is None:
+        raise NotFound("There is no such resource in this plan.", way_out="Load the page again.")
+    return render(request, "parts/plan_lines.html", {"lines": lines_of(change)})
+
+
+@signed_in
+def show_raw(request: Any, claim_id: int, plan_id: int) -> HttpResponseBase:
+    """As it was kept: redacted before it came."""
+    plan = plan_for(request.identity, claim_id, plan_id)
+    name = str(plan.json_file)
+    if storage().exists(name) and storage().size(name) < PRETTY:
+        data = read_file(name)
+        with suppress(ValueError, RecursionError):  # as it came, then
+            data = json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
+        answer: HttpResponseBase = HttpResponse(data, content_type=JSON)
+    else:
+        answer = StreamingHttpResponse(iterate_file(name), content_type=JSON)
+    answer["Content-Disposition"] = f'inline; filename="plan-{claim_id}-{plan.generation}.json"'
+    answer["X-Content-Type-Options"] = "nosniff"
+    return answer

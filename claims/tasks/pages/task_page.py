@@ -1,0 +1,410 @@
+"""The page of a claim that does a task: what has become of it, its plan, its log, who decides, what it holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Q
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.selectors import view_claim
+from claims.display import claim_class, claim_word
+from claims.lifecycle.claim_steps import Decided, Ran, steps_of_task
+from claims.lifecycle.drain import drains_of
+from claims.lifecycle.pages.claim_list import may_touch, probably, wanted_words
+from claims.lifecycle.pages.claim_page import find_claim, left_percent, scope_of
+from claims.models import Approval, Claim, Plan, Run, Task
+from claims.tasks.failure_hints import way_out
+from claims.tasks.pages.plan_page import plan_context
+from claims.tasks.plans.selectors import PENDING, PlanView, view_plan
+from claims.tasks.states.views import rescued_of_claim
+from claims.tasks.task_result import is_cut_off
+from claims.timeline.queries import Filter, list_lines
+from pools.access.permissions import ADMIN, APPROVER, Identity
+from pools.models import Grant, Member, Pool
+from project.kernel.live.regions import Opened, Subject, region
+from project.kernel.ui import formatting
+from slots.models import Slot
+
+LINES = 12
+CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
+SETTLED = {"applied": "it was applied", "not_applied": "nothing of it was applied", "unknown": "part of it may be there"}
+NAMED = 4  # people who could say yes
+ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as a tab of the log."""
+
+    generation: int
+    word: str
+    step: str
+    place: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str
+    code: str
+    reason: str
+    exit_code: int | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended_at is not None or bool(self.outcome)
+
+    @property
+    def is_bad(self) -> bool:
+        return self.outcome in ("failed", "lost", "cancelled")
+
+    @property
+    def way_out(self) -> str:
+        return way_out(self.code)
+
+    @property
+    def css(self) -> str:
+        if not self.is_over:
+            return "applying" if self.step == "apply" else "running"
+        return self.outcome if self.is_bad else "done"
+
+    @property
+    def took(self) -> str:
+        return formatting.duration((self.ended_at - self.started_at).total_seconds()) if self.ended_at else "ended"
+
+
+def list_run_rows(claim_id: int) -> list[RunRow]:
+    runs = list(Run.objects.filter(claim_id=claim_id).order_by("generation"))
+    many = {step: sum(run.step == step for run in runs) for step in ("plan", "apply")}
+    seen = {"plan": 0, "apply": 0}
+    rows = []
+    for run in runs:
+        seen[run.step] = seen.get(run.step, 0) + 1
+        word = f"{run.step} {seen[run.step]}" if many.get(run.step, 0) > 1 else run.step
+        place = f"{run.member} · {run.place.replace('-', ' ')}" if run.place else run.member
+        rows.append(
+            RunRow(run.generation, word, run.step, place, run.started_at, run.ended_at, run.outcome, run.code, run.reason, run.exit_code)
+        )
+    return rows
+
+
+# -- regions ------------------------------------------------------------------------------------------------------------------------------
+
+
+def of_task(name: str, template: str, context: Callable[[Identity, ClaimView], dict[str, Any]], every: float = 0.5) -> None:
+    """A region of one claim, for who may see it."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        claim = find_claim(identity, argument)
+        if claim is None:
+            return None
+        _, scope = scope_of(identity)
+        subjects: set[Subject] = {("claim", claim.id)}
+        if claim.pool_id is not None and claim.state in ("waiting", "blocked", "parked"):
+            subjects.add(("pool", claim.pool_id))  # why it waits changes with its pool
+        claim_id = claim.id
+
+        def render() -> str:
+            fresh = view_claim(claim_id, explain=True)
+            return render_to_string(
+                template, {"claim": fresh, "now": timezone.now(), "identity": identity, **context(identity, fresh)}
+            ).strip()
+
+        return Opened(f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every)
+
+    region(name)(opener)
+
+
+def behind(identity: Identity, claim: ClaimView) -> list[int]:
+    """Who waits for the same workspace."""
+    if not claim.workspace:
+        return []
+    visible = identity.visible_pools()
+    found = Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+    return list(found.exclude(pk=claim.id).order_by("rank", "id").values_list("pk", flat=True)[:5])
+
+
+def decided(claim: ClaimView) -> list[Decided]:
+    """Every plan it had, and who said yes to it."""
+    plans = list(Plan.objects.filter(claim_id=claim.id).order_by("pk"))
+    approved = Claim.objects.filter(pk=claim.id).values_list("approved_plan_id", flat=True).first()
+    yes: dict[int, list[tuple[str, datetime]]] = {}
+    for approval in Approval.objects.filter(plan__claim_id=claim.id, is_yes=True).order_by("at"):
+        yes.setdefault(approval.plan_id, []).append((approval.by_user, approval.at))
+    found = []
+    for plan in plans:
+        given = yes.get(plan.pk, [])
+        is_approved = plan.pk == approved
+        found.append(Decided(plan.made_at, not plan.is_stale, tuple(given), len(given) if is_approved and given else len(given) + 1))
+    return found
+
+
+def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    now, rows = timezone.now(), list_run_rows(claim.id)
+    runs = [Ran(row.step, row.place, row.started_at, row.ended_at, row.outcome) for row in rows]
+    plan = Plan.objects.filter(claim_id=claim.id).order_by("-pk").first()
+    return {
+        "title": claim.workspace or claim.owner or claim.requested_by or "task",
+        "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
+        "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
+        "what": wanted_words(claim) or claim.kind,
+        "has_work": True,
+        "says_owner": bool(claim.owner) and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
+        "commit": str(plan.facts.get("commit") or "") if plan else "",
+        "steps": steps_of_task(claim, runs, decided(claim), now, behind(identity, claim)),
+        "actions": task_actions(identity, claim),
+    }
+
+
+def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    """What has to be said before the plan: why it waits, or why it ended."""
+    last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
+    apply = last if last is not None and last.step == "apply" else None
+    lost = apply is not None and claim.outcome in CUT_SHORT and apply.outcome not in ("applied", "failed")
+    cut_off = apply is not None and claim.outcome == "failed" and is_cut_off(apply.outcome, apply.code, apply.exit_code)
+    facts = last.facts if last and isinstance(last.facts, dict) else {}
+    told, report = facts.get("settled"), facts.get("report")
+    settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
+    why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
+    return {
+        "probably": probably(claim),
+        "last": last,
+        "why": why,
+        "way_out": way,
+        "lost_apply": lost,
+        "cut_off": cut_off,
+        "interrupt": interrupt_of(last, facts.get("interrupt")),
+        "report": str(report.get("reason") or "") if isinstance(report, dict) else "",
+        "settled": settled,
+        "rescued": rescued_of_claim(identity, claim.id),
+    }
+
+
+def interrupt_of(run: Run | None, told: Any) -> dict[str, Any] | None:
+    """While an interrupted program may still finish what it began: its run goes on, or its slot drains."""
+    if run is None or not isinstance(told, dict):
+        return None
+    slots = Slot.objects.filter(member_id=run.member_id, generation=run.generation, state="draining")
+    if run.ended_at is not None and not slots.exists():
+        return None
+    until = parse_datetime(str(told.get("until") or ""))
+    return {"why": told.get("why"), "until": until, "waits_for": told.get("waits_for") or [], "more": told.get("more")}
+
+
+def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    found = Plan.objects.filter(claim_id=claim.id).order_by("is_stale", "-pk").first()
+    if found is None:
+        return {"plan": None, "is_planning": claim.state != "ended"}
+    shown = {"counts": found.summary if isinstance(found.summary, dict) else {}}
+    return {"plan": found, **shown, **(plan_context(found) if found.json_file else {})}
+
+
+def runs(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    rows = list_run_rows(claim.id)
+    bad = [row for row in rows if row.is_bad][-1:]
+    return {"runs": rows, "bad": [] if claim.state == "ended" and bad == rows[-1:] else bad}  # why it ended stands above
+
+
+def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    now = timezone.now()
+    lines, more = list_lines(Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester), limit=4 * LINES)
+    task = Task.objects.filter(claim_id=claim.id).select_related("source").first()
+    member = Member.objects.filter(pk=claim.slots[0].member_id).first() if claim.slots else None
+    return {
+        "member": member,
+        "member_css": "draining"
+        if member and (member.is_leaving or member.drain_until)
+        else "cordoned"
+        if member and member.is_cordoned
+        else "",
+        "held": formatting.duration((now - claim.bound_at).total_seconds()) if claim.bound_at and claim.holds else "",
+        "lines": lines[:LINES],
+        "more": more is not None or len(lines) > LINES,
+        "behind": [] if claim.state == "ended" else behind(identity, claim),
+        "waiting": waiting_behind(claim),
+        "task": task,
+        "source": source_words(task) if task else "",
+        "left": left_percent(claim, now),
+    }
+
+
+def waiting_behind(claim: ClaimView) -> int:
+    """Who would take its slot at once."""
+    if not claim.holds or claim.pool_id is None:
+        return 0
+    return Claim.objects.filter(pool_id=claim.pool_id, state="waiting").count()
+
+
+def source_words(task: Task) -> str:
+    source = task.body.get("source") if isinstance(task.body, dict) else None
+    source = source if isinstance(source, dict) else {}
+    git = source.get("git") if isinstance(source.get("git"), dict) else source if source.get("url") else None
+    if git:
+        return f"{git.get('url', '')} at {git.get('ref') or 'HEAD'}{', ' + git['path'] if git.get('path') else ''}"
+    if task.source is not None:
+        return f"{formatting.plural(task.source.files, 'file')}, {task.source.size:,} bytes"
+    return ""
+
+
+# -- who decides --------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A button of the decide panel: on, or why not."""
+
+    why: str = ""
+
+
+def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+    found = view_plan(claim.id)
+    if found is None or (claim.state not in PENDING and not found.approvals):
+        return {"plan": None}
+    is_pending = claim.state in PENDING
+    given = [a for a in found.approvals if a.is_yes]
+    left = None
+    now = timezone.now()
+    if is_pending and claim.expires_at:
+        whole = (claim.expires_at - found.made_at).total_seconds()
+        left = max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole))) if whole > 0 else 0
+    return {
+        "plan": found,
+        "is_pending": is_pending,
+        "given": given,
+        "rejected": next((a for a in found.approvals if not a.is_yes), None),
+        "left": left,
+        "is_soon": left is not None and left < 15,
+        "destroys": found.destroys,
+        "must_read": must_read(found),
+        "missing": max(0, found.needed - found.given),
+        "whom": approvers(claim, found, identity),
+        "approve_why": why_not_approve(identity, claim, found),
+        "reject_why": "" if identity.may("decide", claim.pool_id) else "This needs the role approver.",
+        "what": what_happens(claim, found),
+        "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "",
+    }
+
+
+def number(told: Any) -> int:
+    return told if isinstance(told, int) else 0
+
+
+def must_read(found: PlanView) -> str:
+    """What a person ticks before a yes to something that can't be taken back."""
+    counts = [(number(found.summary.get(name)), word) for name, word in (("replace", "replacement"), ("destroy", "destruction"))]
+    return " and ".join(word if n == 1 else f"{n:,} {word}s" for n, word in counts if n)
+
+
+def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
+    if not identity.may("decide", claim.pool_id):
+        return "This needs the role approver."
+    if found.given < found.needed and any(a.counts and a.user_id == identity.user_id for a in found.approvals):
+        return "You have approved it already."
+    if found.mismatch:
+        return "Its counts contradict its list of changes: plan it again."
+    if claim.requested_by == identity.requester and not found.may_own:
+        return "It is yours: somebody else has to decide."
+    if claim.expires_at is not None and claim.expires_at <= timezone.now():
+        return "Its time is up."
+    return ""
+
+
+def what_happens(claim: ClaimView, found: PlanView) -> str:
+    """Said before the click."""
+    nth = found.given + 1
+    if nth < found.needed:
+        left = found.needed - nth
+        return f"Yours would be approval {nth} of {found.needed}: {formatting.plural(left, 'more is', 'more are')} needed after it."
+    which = f"Yours would be the {ORDINALS[nth]} approval: " if 1 < nth < len(ORDINALS) else ""
+    pool = Pool.objects.filter(pk=claim.pool_id or 0, frozen_until__isnull=False).first()
+    if pool is not None:
+        text = f"the pool is frozen; it goes first in line, and the apply starts when the freeze ends, {pool.frozen_until:%d %b %H:%M} UTC"
+    elif claim.state == "parked":
+        text = "it goes first in line, and the apply starts in the next slot that is free"
+    else:
+        place = f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "its slot"
+        text = f"the apply starts at once on {place}"
+    drains = drain_words(claim)
+    return f"{which}{text if which else text[:1].upper() + text[1:]}.{' ' if drains else ''}{drains}"
+
+
+def drain_words(claim: ClaimView) -> str:
+    """R9: what the drain of its member means for a decision."""
+    found = drains_of([claim.id]).get(claim.id) if claim.state == "reserved" else None
+    if found is None:
+        return ""
+    if found.is_over:
+        return f"{found.name} is being emptied: its slot goes at this moment, its plan stays."
+    until = f"{found.drain_until:%d %b %H:%M} UTC"
+    then = "Not decided by then it keeps its plan, not its slot; an apply that still runs is lost."
+    return f"{found.name} drains: it may be applied there until {until}. {then}"
+
+
+def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
+    """Who else could say yes, by name: the reader first."""
+    here = Grant.objects.filter(Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER)
+    names = set(here.filter(user__is_active=True).values_list("user__username", flat=True)[:50])
+    names |= set(here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[:50])
+    names -= {a.by_user for a in found.approvals if a.counts}
+    if not found.may_own:
+        names.discard(claim.requested_by)
+    listed = (["you"] if identity.username in names else []) + sorted(names - {identity.username})
+    if not listed:
+        return ""
+    more = len(listed) - NAMED
+    return formatting.sentence(listed[:NAMED], "or") if more <= 0 else f"{', '.join(listed[:NAMED])} or {more} more"
+
+
+# -- what can be done ---------------------------------------------------------------------------------------------------------------------
+
+
+def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
+    """All of them stand there; what does not fit says why."""
+    ended = f"It has ended: {claim.outcome}." if claim.state == "ended" else ""
+    role = "" if identity.may("claim_any", claim.pool_id) else "This needs the role operator."
+    own = "" if may_touch(identity, claim) else "This needs the role operator: it is somebody else’s."
+    deciding = "" if identity.may("decide", claim.pool_id) or identity.may("claim_any", claim.pool_id) else "This needs the role approver."
+    pending = claim.state in PENDING
+    runs_now = claim.state == "bound"
+    not_pending = (
+        "" if pending else "A task runs: it moves once its plan waits for a decision." if runs_now else "No plan waits for a decision."
+    )
+    no_plan = "" if pending else "No plan waits for a decision."
+    is_apply = runs_now and claim.step == "apply"
+    made = [
+        ("Plan again…", "plan-again", ended or no_plan or role, False),
+        ("Extend…", "extend", ended or no_plan or deciding, False),
+        ("Move…", "move", ended or not_pending or role, False),
+        ("Cancel…", "cancel", ended or own, True),
+        ("Release…", "release", ended or release_why(claim, is_apply) or own, False),
+        ("Force release…", "force-release", ended or ("It holds nothing." if not claim.holds else "") or role, True),
+    ]
+    if claim.is_waiting:
+        made.insert(0, ("Prioritise…", "prioritise", own, False))
+    if ended:
+        query = urlencode({"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task})
+        anew = {"word": "Run anew", "href": f"/claims/run/?{query}", "why": own, "is_dangerous": False, "is_page": True}
+        return [anew]
+    return [
+        {"word": word, "href": f"/claims/{claim.id}/{action}/", "why": why, "is_dangerous": danger, "is_page": False}
+        for word, action, why, danger in made
+    ]
+
+
+def release_why(claim: ClaimView, is_apply: bool) -> str:
+    if claim.is_waiting or claim.state == "parked":
+        return "It holds no slot: cancel it."
+    if claim.state == "reserved":
+        return "The slot is kept for the apply: reject the plan, or let its time pass."
+    return "An apply runs: cancelling stops it." if is_apply else "A plan runs: cancelling stops it."
+
+
+of_task("task.head", "regions/task_head.html", head)
+of_task("task.state", "regions/task_state.html", state, 1.0)
+of_task("task.plan", "regions/task_plan.html", plan)
+of_task("task.runs", "regions/task_runs.html", runs)
+of_task("task.decide", "regions/task_decide.html", decide)
+of_task("task.side", "regions/task_side.html", side, 1.0)

@@ -1,0 +1,1 @@
+"""Plans: outlines, changes as people read them, and queries."""

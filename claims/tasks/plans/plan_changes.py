@@ -1,0 +1,226 @@
+"""A plan as people read it, from its outline: changes, groups and lines.
+
+Values that the plan calls sensitive are never shown and never compared, whatever stands in their place.
+"""
+
+import json
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from claims.tasks.plans.plan_outline import ACTION_NAMES, LEFT_OUT, PARTS, NotAPlan, answer_outline, is_path, natural, read_parts
+from claims.tasks.plans.value_diff import Line, diff_values
+
+__all__ = ["NotAPlan"]  # its readers raise it
+
+# What happens to a resource: its sign, its class, in words.
+ACTIONS: Mapping[str, tuple[str, str, str]] = {
+    "delete": ("-", "del", "destroy"),
+    "replace": ("-/+", "rep", "replace"),
+    "forget": (".", "chg", "forget, it stays outside"),
+    "update": ("~", "chg", "update in place"),
+    "create": ("+", "add", "create"),
+    "read": ("<=", "z", "read during apply"),
+}
+assert tuple(ACTIONS) == ACTION_NAMES
+RISKY = ("delete", "replace", "forget")
+ROW_BYTES = 700  # of memory that a change takes
+
+
+class Bodies:
+    """The attributes of a plan's changes, in deflated blocks. The block that was read last is kept."""
+
+    def __init__(self, data: bytes, sizes: Sequence[int]) -> None:
+        self._data, self._sizes = data, sizes
+        self._last: tuple[int, bytes] = (LEFT_OUT, b"")
+        self._lock = threading.Lock()
+
+    def read(self, block: int, start: int, end: int) -> bytes:
+        with self._lock:
+            if self._last[0] != block:
+                at = sum(self._sizes[:block])
+                self._last = block, zlib.decompress(self._data[at : at + self._sizes[block]])
+            return self._last[1][start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to one resource or output. Its attributes are read when somebody opens it."""
+
+    number: int  # its place in the plan: the same at every reading
+    address: str
+    module: str  # "": the root
+    type: str
+    action: str
+    why: str
+    previous: str  # its address before it was moved
+    is_imported: bool
+    counted: str  # add, change, destroy or replace, as agents count; empty: as none
+    block: int
+    start: int
+    end: int
+    bodies: Bodies = field(repr=False)
+
+    @property
+    def body(self) -> bytes | None:
+        """None: it is too large to be shown."""
+        return None if self.block == LEFT_OUT else self.bodies.read(self.block, self.start, self.end)
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
+    def sign(self) -> str:
+        return ACTIONS[self.action][0]
+
+    @property
+    def css(self) -> str:
+        return ACTIONS[self.action][1]
+
+    @property
+    def is_risky(self) -> bool:
+        return self.action in RISKY
+
+    @property
+    def local(self) -> str:
+        """Its address inside its module."""
+        return self.address[len(self.module) + 1 :] if self.module and self.address.startswith(f"{self.module}.") else self.address
+
+    @property
+    def said(self) -> str:
+        parts = [ACTIONS[self.action][2] + (f", {self.why}" if self.why else "")]
+        if self.previous:
+            parts.append(f"moved from {self.previous}")
+        if self.is_imported:
+            parts.append("imported")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """As agents count (`slots.agent.executors.plan_summary`). A replacement counts once, as one."""
+
+    add: int = 0
+    change: int = 0
+    destroy: int = 0
+    replace: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.add or self.change or self.destroy or self.replace)
+
+    @property
+    def destroys(self) -> bool:
+        return bool(self.destroy or self.replace)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Resources of one type in one module."""
+
+    module: str
+    type: str
+    counts: Counts
+    size: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.module}|{self.type}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.type}" if self.module else self.type
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTree:
+    changes: tuple[Change, ...]  # the riskiest first, then by address
+    drift: tuple[Change, ...]
+    outputs: tuple[Change, ...]
+    version: str = ""
+    size: int = 0  # bytes of the JSON
+    memory: int = 0  # bytes that this takes, about
+
+    @property
+    def counts(self) -> Counts:
+        return count_changes(self.changes)
+
+    @property
+    def risky(self) -> list[Change]:
+        return [change for change in self.changes if change.is_risky]
+
+    @property
+    def others(self) -> list[Change]:
+        return [change for change in self.changes if not change.is_risky]
+
+    def find(self, number: int) -> Change | None:
+        return next((c for c in (*self.changes, *self.drift, *self.outputs) if c.number == number), None)
+
+
+def read_plan(data: bytes) -> PlanTree:
+    """From its JSON, in this process."""
+    return read_outline(answer_outline(data))
+
+
+def read_outline(outline: bytes) -> PlanTree:
+    first, packed, blocks = read_parts(outline)
+    head, index = json.loads(first), json.loads(zlib.decompress(packed))
+    shared, bodies = index["shared"], Bodies(blocks, index["blocks"])
+    changes, drift, outputs = (tuple(_change_of(row, shared, bodies) for row in index["rows"][part]) for part in PARTS)
+    memory = len(outline) + ROW_BYTES * (len(changes) + len(drift) + len(outputs))
+    return PlanTree(changes, drift, outputs, head["version"], head["size"], memory)
+
+
+def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> Change:
+    number, address, module, kind, action, why, previous, is_imported, counted, block, start, end = row
+    return Change(
+        number, address, shared[module], shared[kind], action, shared[why], previous, bool(is_imported), counted, block, start, end, bodies
+    )
+
+
+def count_changes(changes: Iterable[Change]) -> Counts:
+    found = Counter(change.counted for change in changes)
+    return Counts(found["add"], found["change"], found["destroy"], found["replace"])
+
+
+def groups_of(changes: Sequence[Change]) -> list[Group]:
+    """By module and type, in that order."""
+    found: dict[tuple[str, str], list[Change]] = {}
+    for change in changes:
+        found.setdefault((change.module, change.type), []).append(change)
+    keys = sorted(found, key=lambda key: (natural(key[0]), key[1]))
+    return [Group(module, kind, count_changes(found[module, kind]), len(found[module, kind])) for module, kind in keys]
+
+
+def in_group(changes: Sequence[Change], key: str) -> list[Change]:
+    return [change for change in changes if f"{change.module}|{change.type}" == key]
+
+
+def matching(changes: Sequence[Change], text: str) -> list[Change]:
+    """Each word stands somewhere in the address or the action."""
+    words = text.lower().split()
+    return [change for change in changes if all(word in f"{change.address.lower()} {change.action} {change.sign}" for word in words)]
+
+
+def lines_of(change: Change) -> list[Line]:
+    """Its attributes: what is there, what changes, what forces a replacement."""
+    body = change.body
+    if body is None:
+        return [Line(" ", 0, f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan")]
+    try:
+        told = json.loads(body)
+        paths = told.get("replace_paths")
+        return diff_values(
+            told.get("before"),
+            told.get("after"),
+            unknown=told.get("after_unknown"),
+            hidden_before=told.get("before_sensitive"),
+            hidden_after=told.get("after_sensitive"),
+            forces=[tuple(path) for path in paths if is_path(path)] if isinstance(paths, list) else (),
+        )
+    except RecursionError:
+        return [Line(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]

@@ -1,0 +1,272 @@
+"""Reads about plans and what people have said of them: for the page of a claim, for the inbox of approvals, for the API."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models import Q
+
+from claims.models import Approval, Claim, Plan, Task
+from claims.tasks.run_spec import DISCARD
+from claims.tasks.valid_approvals import find_faults
+from pools.config.approval_spec import DEFAULT
+from pools.lifecycle.selectors import spec_of
+from pools.models import Member
+from project.kernel.db.guards import reporting
+from project.kernel.ui.formatting import rfc3339
+
+PENDING = ("reserved", "parked")
+UNDECIDED = (*PENDING, "waiting", "blocked")  # approvals are counted again before the apply starts
+MOST_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    user_id: int | None
+    by_user: str
+    is_yes: bool
+    comment: str
+    via: str
+    at: datetime
+    why_not: str = ""  # why it does not count at this moment
+
+    @property
+    def counts(self) -> bool:
+        return self.is_yes and not self.why_not
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "by": self.by_user,
+            "is_yes": self.is_yes,
+            "counts": self.counts,
+            "why_not": self.why_not,
+            "comment": self.comment,
+            "via": self.via,
+            "at": rfc3339(self.at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    id: int
+    claim_id: int
+    digest: str
+    generation: int
+    made_at: datetime
+    is_stale: bool  # it can't be applied any more
+    member: str  # on which it was made
+    summary: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    size: int  # bytes of the saved plan
+    has_json: bool
+    needed: int  # how many must say yes
+    given: int  # how many approvals count at this moment
+    may_own: bool  # the yes of whoever asked for the claim counts
+    approvals: list[ApprovalView] = field(default_factory=list)
+    discards_state: bool = False  # nothing of the state is kept: the next run makes everything again
+    file: str = ""
+    json_file: str = ""
+    mismatch: str = ""  # how its list of changes contradicts what its agent counts; it cannot be approved then
+
+    @property
+    def destroys(self) -> bool:
+        return is_destroying(self.summary)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "claim": self.claim_id,
+            "digest": self.digest,
+            "generation": self.generation,
+            "made_at": rfc3339(self.made_at),
+            "is_stale": self.is_stale,
+            "member": self.member,
+            "summary": dict(self.summary),
+            "facts": dict(self.facts),
+            "size": self.size,
+            "has_file": bool(self.file),
+            "has_json": self.has_json,
+            "destroys": self.destroys,
+            "discards_state": self.discards_state,
+            "mismatch": self.mismatch,
+            "needed": self.needed,
+            "given": self.given,
+            "may_own": self.may_own,
+            "approvals": [approval.as_dict() for approval in self.approvals],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A plan that waits for a person."""
+
+    claim_id: int
+    pool: str
+    workspace: str | None
+    requested_by: str
+    plan: PlanView
+    reserved_since: datetime | None
+    expires_at: datetime
+    member: str  # on which its slot waits; empty: none does
+    is_parked: bool
+    held_for: float | None  # seconds its slot has waited; None: none does
+    destroys: bool
+    owner: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "claim": self.claim_id,
+            "pool": self.pool,
+            "workspace": self.workspace,
+            "owner": self.owner,
+            "requested_by": self.requested_by,
+            "reserved_since": None if self.reserved_since is None else rfc3339(self.reserved_since),
+            "expires_at": rfc3339(self.expires_at),
+            "member": self.member,
+            "is_parked": self.is_parked,
+            "held_for_s": None if self.held_for is None else round(self.held_for, 1),
+            "destroys": self.destroys,
+            "plan": self.plan.as_dict(),
+        }
+
+
+class Place(NamedTuple):
+    """Where a page of the inbox ends."""
+
+    expires_at: datetime
+    claim_id: int
+
+
+def is_destroying(summary: Mapping[str, Any]) -> bool:
+    return any(isinstance(n := summary.get(name), int) and n > 0 for name in ("destroy", "replace"))
+
+
+def view_plan(claim_id: int) -> PlanView | None:
+    """The one that people decide about, or have; None: it has not planned."""
+    found = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-id").first()
+    return None if found is None else view_plans([found])[0]
+
+
+def list_plans(claim_id: int) -> list[PlanView]:
+    """All of a claim, the newest first."""
+    return view_plans(Plan.objects.filter(claim_id=claim_id).order_by("-id"))
+
+
+def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
+    plans = list(rows)
+    said: dict[int, list[Approval]] = defaultdict(list)
+    for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by("at", "id"):
+        said[row.plan_id].append(row)
+    members = dict(Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list("id", "name"))
+    claims = {claim.pk: claim for claim in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
+    discarding = set(Task.objects.filter(claim_id__in=claims, body__state=DISCARD).values_list("claim_id", flat=True))
+    views = [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id]) for plan in plans]
+    return [replace(view, discards_state=True) if view.claim_id in discarding else view for view in views]
+
+
+def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:
+    rule = DEFAULT if claim.pool is None else spec_of(claim.pool).approval
+    faults = [""] * len(rows)  # once the apply has started, it has been decided
+    if rows and claim.state in UNDECIDED:
+        faults = find_faults(rows, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
+    said = [
+        ApprovalView(row.user_id, row.by_user, row.is_yes, row.comment, row.via, row.at, fault if row.is_yes else "")
+        for row, fault in zip(rows, faults, strict=True)
+    ]
+    return PlanView(
+        id=plan.pk,
+        claim_id=plan.claim_id,
+        digest=bytes(plan.digest).hex(),
+        generation=plan.generation,
+        made_at=plan.made_at,
+        is_stale=plan.is_stale,
+        member=member,
+        summary=plan.summary if isinstance(plan.summary, dict) else {},
+        facts=plan.facts if isinstance(plan.facts, dict) else {},
+        size=plan.size,
+        has_json=bool(plan.json_file),
+        needed=rule.needed,
+        given=sum(approval.counts for approval in said),
+        may_own=rule.own,
+        approvals=said,
+        file=plan.file.name or "",
+        json_file=plan.json_file.name or "",
+        mismatch=plan.mismatch,
+    )
+
+
+def list_pending(
+    visible: Collection[int] | None,
+    *,
+    pool_id: int | None = None,
+    workspace: str | None = None,
+    after: Place | None = None,
+    limit: int = MOST_LISTED,
+) -> list[Pending]:
+    """The soonest to expire first. `visible`: ids of pools; None: all."""
+    found = Claim.objects.select_related("pool", "workspace", "shape").filter(_is_pending(visible, pool_id, workspace))
+    if after is not None:
+        found = found.filter(Q(expires_at__gt=after.expires_at) | Q(expires_at=after.expires_at, pk__gt=after.claim_id))
+    with reporting():
+        claims = list(found.order_by("expires_at", "pk")[: min(limit, MOST_LISTED)])
+        current = Plan.objects.filter(claim_id__in=[claim.pk for claim in claims], is_stale=False)
+        plans = {plan.claim_id: plan for plan in view_plans(current)}
+        members = _members_of([claim.pk for claim in claims])
+    return [_pending(claim, plans[claim.pk], members.get(claim.pk)) for claim in claims if claim.pk in plans]
+
+
+def count_pending(visible: Collection[int] | None) -> int:
+    with reporting():
+        return Claim.objects.filter(_is_pending(visible, None, None)).count()
+
+
+def deadlines_of(pool_id: int) -> dict[int, datetime]:
+    """Until when the plans of a pool that keep a slot wait."""
+    found = Claim.objects.filter(pool_id=pool_id, state="reserved", expires_at__isnull=False)
+    return {claim: at for claim, at in found.values_list("pk", "expires_at") if at is not None}
+
+
+def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace: str | None) -> Q:
+    q = Q(state__in=PENDING)
+    if visible is not None:
+        q &= Q(pool_id__in=list(visible))
+    if pool_id is not None:
+        q &= Q(pool_id=pool_id)
+    if workspace is not None:
+        q &= Q(workspace__name=workspace)
+    return q
+
+
+# A slot changes for other reasons, too: its member comes and goes.
+HELD_ON = """
+SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(c.reserved_at, (
+  SELECT max(e.at) FROM kernel_event e WHERE e.claim_id = c.id AND e.verb = 'reserve_again')))::float8
+FROM unnest(%s::bigint[]) AS t(id) JOIN slots_slot s ON s.claim_id = t.id AND s.ordinal = 0
+JOIN pools_member m ON m.id = s.member_id JOIN claims_claim c ON c.id = t.id"""
+
+
+def _members_of(claim_ids: Sequence[int]) -> dict[int, tuple[str, float]]:
+    with connection.cursor() as cursor:
+        cursor.execute(HELD_ON, [list(claim_ids)])
+        return {claim: (name, seconds) for claim, name, seconds in cursor.fetchall()}
+
+
+def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> Pending:
+    assert claim.expires_at is not None  # a rule of the database
+    return Pending(
+        claim_id=claim.pk,
+        pool=claim.pool.name if claim.pool else claim.shape.pools[0],
+        workspace=claim.workspace.name if claim.workspace else None,
+        requested_by=claim.requested_by,
+        plan=plan,
+        reserved_since=claim.reserved_at,
+        expires_at=claim.expires_at,
+        member=held[0] if held else "",
+        is_parked=claim.state == "parked",
+        held_for=held[1] if held else None,
+        destroys=plan.destroys,
+        owner=claim.owner,
+    )

@@ -1,0 +1,1 @@
+"""Runs of tasks: orders to agents, work orders, start, results, interruption."""

@@ -1,0 +1,162 @@
+"""What an agent needs to know to do a task: read when it is about to begin, for the claim that it holds at this moment."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from claims.tasks.logs.logs import CHUNK_BYTES
+from claims.tasks.runs.orders import AGENTS, place_of
+from claims.tasks.task_body import open_body
+from pools.config.spec import PoolSpec
+from pools.lifecycle.selectors import spec_of as spec_of_pool
+from pools.models import Pool
+from pools.secrets.services import read_secrets
+from project.kernel.errors import Conflict, NotFound, StaleGeneration
+from slots.members.tokens import AgentIdentity, note_refused
+
+MB = 10**6
+BEAT = 15.0  # seconds between two calls of an agent that has nothing to say
+GRACE = 20.0  # seconds from TERM to KILL
+MOST_TAIL = 100 * MB
+MOST_JSON = 64 * MB  # of a plan as JSON: what the child process that reads it has memory for
+SOURCE_BYTES = 32 * MB
+MOST_KNOWN = 500
+
+_specs: OrderedDict[tuple[int, int], PoolSpec] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A claim that is bound on a slot of the member that asks, under the generation that it names."""
+
+    row: Any
+    body: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        return place_of(self.row)
+
+
+def spec_of(agent: AgentIdentity) -> PoolSpec:
+    """The configuration of its pool, read once for each revision of it."""
+    key = (agent.pool_id, agent.revision)
+    found = _specs.get(key)
+    if found is None:
+        pool = Pool.objects.only("name", "spec").get(pk=agent.pool_id)
+        found = _specs[key] = spec_of_pool(pool)
+        if len(_specs) > MOST_KNOWN:
+            _specs.popitem(last=False)
+    return found
+
+
+def beat_of(spec: PoolSpec) -> float:
+    """Several times within what the pool takes for silence."""
+    return BEAT if spec.liveness is None else max(0.5, min(BEAT, spec.liveness.heartbeat / 4))
+
+
+def limits_of(spec: PoolSpec) -> dict[str, int]:
+    tail = min(spec.task.log // 4, MOST_TAIL)
+    return {
+        "chunk_bytes": CHUNK_BYTES,
+        "log_head_bytes": spec.task.log - tail,
+        "log_tail_bytes": tail,
+        "plan_bytes": spec.task.plan,
+        "json_bytes": most_json(spec),
+        "source_bytes": SOURCE_BYTES,
+    }
+
+
+def most_json(spec: PoolSpec) -> int:
+    return min(spec.task.plan, MOST_JSON)
+
+
+def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:
+    """Raises for a claim that this member does not hold: as late, if it ever did, else as none of its business."""
+    row = AGENTS.one("hold", claim=claim_id, generation=generation, member=agent.member_id)
+    if row is None:
+        raise refuse(agent, claim_id, generation)
+    return Hold(row, open_body(json.loads(row.body), row.sealed))
+
+
+def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
+    """Why this member has nothing to say about this generation of the claim."""
+    if was_here(agent, claim_id, generation):
+        text = f"Generation {generation} of claim {claim_id} is over."
+        return StaleGeneration(text, way_out="Stop what runs under it, and ask for orders again.")
+    if not AGENTS.value("is_there", claim=claim_id):
+        return NotFound(f"There is no claim {claim_id}.", way_out="Ask for orders again.")
+    note_refused("names a claim that is not on its member", pool_id=agent.pool_id, member_id=agent.member_id, claim_id=claim_id)
+    text = f"Claim {claim_id} was never handed to this member under generation {generation}."
+    return Conflict(text, code="not_yours", way_out="Stop, and ask for orders again.")
+
+
+def was_here(agent: AgentIdentity, claim_id: int, generation: int) -> bool:
+    """Whether this generation was ever handed to the member."""
+    return bool(AGENTS.value("was_here", claim=claim_id, generation=generation, member=agent.member_id))
+
+
+def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
+    """WORK of the protocol. The only place where secrets are told."""
+    row, body, spec = hold.row, hold.body, spec_of(agent)
+    asked = body.get("timeout")
+    limits: dict[str, Any] = {k: v for k, v in limits_of(spec).items() if k in ("log_head_bytes", "log_tail_bytes", "plan_bytes")}
+    if spec.task.cpu is not None:
+        limits["cpu_s"] = max(1, round(spec.task.cpu))
+    if spec.task.memory is not None:
+        limits["memory_bytes"] = spec.task.memory
+    return {
+        "claim": row.id,
+        "generation": row.generation,
+        "step": row.step,
+        "task": row.task or "plan",
+        "executor": row.executor,
+        "workspace": row.workspace or "",
+        "requested_by": row.requested_by,
+        "source": source_of(hold),
+        "commands": body.get("commands") or {},
+        "binary": body.get("binary") or spec.task.binary,
+        "variables": body.get("variables") or {},
+        "env": {**spec.task.env, **(body.get("env") or {})},
+        "secrets": read_secrets(agent.pool_id, body.get("secrets") or ()),
+        "timeout_s": spec.task.timeout if asked is None else min(asked, spec.task.timeout),
+        "stop_timeout_s": spec.task.stop_timeout,
+        "limits": limits,
+        "git_hosts": list(spec.task.git_hosts),
+        "state": body.get("state") or "",
+        "plan": plan_of(hold),
+    }
+
+
+def source_of(hold: Hold) -> dict[str, Any]:
+    source: Mapping[str, Any] = hold.body.get("source") or {}
+    path = {"path": source["path"]} if source.get("path") else {}
+    if hold.row.source_id is not None:
+        return {"kind": "archive", "digest": bytes(hold.row.source_digest).hex(), **path}
+    if source.get("kind") == "git":
+        return {"kind": "git", "url": source["url"], "ref": source.get("ref") or "", **path}
+    return {"kind": "none"}
+
+
+def plan_of(hold: Hold) -> dict[str, Any] | None:
+    """The plan that is to be applied."""
+    if hold.row.step != "apply":
+        return None
+    plan = saved_plan(hold)
+    return {
+        "digest": bytes(plan.digest).hex(),
+        "size": plan.size,
+        "facts": json.loads(plan.facts),
+        "summary": json.loads(plan.summary),
+        "has_file": bool(plan.file),
+        "member_id": plan.member_id,
+        "generation": plan.generation,
+    }
+
+
+def saved_plan(hold: Hold) -> Any:
+    plan = AGENTS.one("plan_for", claim=hold.row.id, plan=hold.row.approved_plan_id)
+    if plan is None:
+        raise NotFound(f"Claim {hold.row.id} has no plan.", code="no_plan", way_out="Ask for orders again.")
+    return plan

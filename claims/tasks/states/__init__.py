@@ -1,0 +1,1 @@
+"""Rescued Terraform states: stored, listed, downloaded, discarded."""

@@ -1,0 +1,75 @@
+"""Rescued Terraform states: downloaded by approvers, given up by people who may settle the workspace."""
+
+from django.http import HttpResponse
+
+from claims.allocation.api.claims import TAG
+from claims.allocation.api.schemas import NEEDED_REASON_BODY, as_json
+from claims.lifecycle.api.actions import Body
+from claims.tasks import run_schemas as shapes
+from claims.tasks.states.selectors import RescuedView, find_rescued
+from claims.tasks.states.services import discard_state, read_state
+from pools.access.permissions import require
+from pools.http.endpoint import describe
+from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.lifecycle.selectors import get_pool_by_id
+from pools.models import Pool
+from project.kernel.errors import NotFound
+from project.kernel.validation import LONGEST_REASON
+
+RAW = "application/octet-stream"
+
+
+class RunState(LeanEndpoint):
+    @describe("Download a rescued state", {(200, RAW): {"type": "string", "format": "binary"}}, name="get_rescued_state", tag=TAG)
+    def get(self, call: Call, claim_id: int, generation: int) -> HttpResponse:
+        """The Terraform state that the backend of this apply did not take. It holds secrets: it takes the role approver, and who downloads
+        it is recorded. Kept until the workspace is settled, or a person discards it."""
+        view = get_state(claim_id, generation)
+        require(call.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
+        return state_file(view)
+
+
+class RunStateDiscard(LeanEndpoint):
+    @describe(
+        "Discard a rescued state",
+        {200: shapes.RescuedAnswer},
+        body=as_json(NEEDED_REASON_BODY),
+        name="discard_rescued_state",
+        tag=TAG,
+    )
+    def post(self, call: Call, claim_id: int, generation: int) -> HttpResponse:
+        """It is deleted, here and on its agent. Settling the workspace does the same. It takes the role operator or approver."""
+        view = get_state(claim_id, generation)
+        if not call.identity.may("decide", view.pool_id):
+            require(call.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation))
+        body = Body(call, "reason", required=("reason",))
+        reason = body.text("reason", LONGEST_REASON)
+        body.check()
+        discard_state(claim_id=claim_id, generation=generation, reason=reason)
+        return answer(get_state(claim_id, generation).as_dict())
+
+
+def pool_of(view: RescuedView) -> Pool | None:
+    """The claim may be deleted by now: its pool stands with the state."""
+    return None if view.pool_id is None else get_pool_by_id(view.pool_id)
+
+
+def get_state(claim_id: int, generation: int) -> RescuedView:
+    view = find_rescued(claim_id, generation)
+    if view is None:
+        raise no_such_state(claim_id, generation)
+    return view
+
+
+def no_such_state(claim_id: int, generation: int) -> NotFound:
+    text = f"There is no rescued state of claim {claim_id}, generation {generation}."
+    return NotFound(text, code="no_state", way_out="List the runs of the claim.")
+
+
+def state_file(view: RescuedView) -> HttpResponse:
+    """Never shown by a browser, never kept by a cache."""
+    response = HttpResponse(read_state(claim_id=view.claim_id, generation=view.generation), content_type=RAW)
+    response["Content-Disposition"] = f'attachment; filename="claim-{view.claim_id}-{view.generation}.tfstate"'
+    response["Cache-Control"] = "no-store"
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

@@ -1,0 +1,78 @@
+"""Reads about rescued Terraform states: for the pages of a claim and of a workspace, and for the API."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from claims.tasks.states.services import RESCUED
+from project.kernel.ui.formatting import rfc3339
+
+KEPT, ON_AGENT, LOST, SETTLED = "kept", "on_agent", "lost", "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class RescuedView:
+    claim_id: int
+    generation: int
+    pool_id: int | None
+    workspace: str
+    member_id: int
+    member: str
+    size: int
+    digest: str
+    status: str  # kept: by the server | on_agent: only there | lost: with its agent | settled: given up, deleted
+    noted_at: datetime
+    kept_at: datetime | None
+
+    @property
+    def href(self) -> str:
+        return f"/claims/{self.claim_id}/state/{self.generation}/"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "claim": self.claim_id,
+            "generation": self.generation,
+            "member": self.member,
+            "status": self.status,
+            "size": self.size,
+            "digest": self.digest,
+            "noted_at": rfc3339(self.noted_at),
+            "kept_at": None if self.kept_at is None else rfc3339(self.kept_at),
+        }
+
+
+def list_rescued(claim_id: int) -> list[RescuedView]:
+    """Of a claim; those that are settled included."""
+    return [_view(row) for row in RESCUED.rows("of_claim", claim=claim_id)]
+
+
+def list_rescued_in(workspaces: Sequence[int]) -> dict[int, list[RescuedView]]:
+    """By workspace, those that nobody has settled."""
+    found: dict[int, list[RescuedView]] = defaultdict(list)
+    for row in RESCUED.rows("of_workspaces", workspaces=list(workspaces)) if workspaces else ():
+        found[row.workspace_id].append(_view(row))
+    return found
+
+
+def list_unsettled(limit: int) -> list[RescuedView]:
+    return [_view(row) for row in RESCUED.rows("unsettled", limit)]
+
+
+def find_rescued(claim_id: int, generation: int) -> RescuedView | None:
+    return next((view for view in list_rescued(claim_id) if view.generation == generation), None)
+
+
+def _view(row: Any) -> RescuedView:
+    if row.settled_at is not None:
+        status = SETTLED
+    elif row.file:
+        status = KEPT
+    else:
+        status = ON_AGENT if row.is_on_agent else LOST
+    digest = "" if row.digest is None else bytes(row.digest).hex()
+    return RescuedView(
+        row.claim_id, row.generation, row.pool_id, row.workspace or "", row.member_id, row.member, row.size, digest, status, row.noted_at,
+        row.kept_at,
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""What an agent says of a task that has ended: read from the body of its call. Pure.
+
+Texts are cut rather than refused: what has run has run, and a long reason is no cause to forget it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pools.config.parsing import Faults, at, kind_of, read_choice, read_integer, shown
+
+OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
+OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
+OF_APPLY = frozenset({"applied", "failed", "cancelled", "plan_again"})
+COUNTS = ("add", "change", "destroy", "replace")
+FACTS = ("binary", "version", "platform", "lock_digest", "source_digest", "commit", "backend")
+CODE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+LONGEST_REASON = 2000
+LONGEST_FACT = 300
+MOST = 2**31 - 1
+# An apply that ended so did not come to its own end, or could not write down what it did: nobody knows how far it came.
+CUT_OFF = ("killed", "timeout", "out_of_memory", "disk_full", "provider_crash", "state_not_saved")
+BY_SIGNAL = (134, 135, 137, 139, 143)  # what a shell says of a command that ABRT, BUS, KILL, SEGV or TERM ended
+MOST_BYTES = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class LogTotals:
+    """How much log there is in all, so that whoever has less knows it."""
+
+    next: int = 0
+    bytes: int = 0
+    lines: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    outcome: str
+    exit_code: int | None = None
+    code: str = ""  # why, typed
+    reason: str = ""
+    digest: bytes | None = None  # sha256 of the saved plan
+    summary: Mapping[str, Any] = field(default_factory=dict)  # add, change, destroy, replace; drift
+    facts: Mapping[str, str] = field(default_factory=dict)
+    log: LogTotals = LogTotals()
+    left_running: int = 0  # processes that not even KILL ends
+    rescued_bytes: int | None = None  # of a state that only the agent has; None: there is none, or the server has it
+
+    @property
+    def is_cut_off(self) -> bool:
+        return is_cut_off(self.outcome, self.code, self.exit_code)
+
+    @property
+    def words(self) -> str:
+        """Why it ended so, for events."""
+        said = f"{self.code}: {self.reason}" if self.code and self.reason else self.code or self.reason
+        if not self.left_running:
+            return said
+        left = f"{self.left_running} of its processes cannot be ended, its slot waits until they are gone"
+        return f"{said}; {left}" if said else left
+
+
+def is_cut_off(outcome: str, code: str, exit_code: int | None) -> bool:
+    """Whether an apply that ended so may have been applied in part."""
+    return outcome == "cancelled" or code in CUT_OFF or (outcome == "failed" and exit_code in BY_SIGNAL)
+
+
+def parse_result(body: Any) -> TaskResult:
+    """Every fault at once; fields that this version does not know are left aside."""
+    faults = Faults()
+    if not isinstance(body, Mapping):
+        faults.add("", f"This is {kind_of(body)}; a result has fields.", "Send an object with its outcome.")
+        faults.raise_if_any()
+    outcome = read_choice(body, "", "outcome", faults, OUTCOMES, "")
+    if body.get("outcome") is None:
+        faults.add("outcome", "It is not said how it ended.", f"Known: {', '.join(OUTCOMES)}.")
+    digest = _read_digest(body.get("digest"), faults)
+    if outcome == "planned" and digest is None and not faults.found:
+        faults.add("digest", "A plan is decided on by its digest, and there is none.", "Send the sha256 of the saved plan.")
+    result = TaskResult(
+        outcome=outcome,
+        exit_code=read_integer(body, "", "exit_code", faults, -(2**31), MOST),
+        code=_read_code(body.get("code"), faults),
+        reason=_cut(body.get("reason"), LONGEST_REASON),
+        digest=digest,
+        summary=_read_summary(body.get("summary"), faults),
+        facts=_read_facts(body.get("facts"), faults),
+        log=_read_log(body.get("log"), faults),
+        left_running=read_integer(body, "", "left_running", faults, 0, MOST, 0),
+        rescued_bytes=_read_state(body.get("state"), faults),
+    )
+    faults.raise_if_any()
+    return result
+
+
+def describe_mismatch(told: Mapping[str, Any], listed: Mapping[str, int] | None) -> str:
+    """How the counts of the agent (`told`) contradict the list of changes that it sent. Empty: they agree, or there is no list."""
+    if listed is None or all(told.get(name, 0) == listed.get(name, 0) for name in COUNTS):
+        return ""
+    return f"The agent counts {describe_counts(told)}, but the plan that it sent lists {describe_counts(listed)}."
+
+
+def describe_counts(counts: Mapping[str, Any]) -> str:
+    parts = [f"{number:,} to {name}" for name in COUNTS if (number := counts.get(name, 0))]
+    return ", ".join(parts) or "no changes"
+
+
+def _read_digest(value: Any, faults: Faults) -> bytes | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not DIGEST.fullmatch(value):
+        faults.add("digest", f"{shown(value)} is not a digest.", "Send 64 small hexadecimal digits.")
+        return None
+    return bytes.fromhex(value)
+
+
+def _read_code(value: Any, faults: Faults) -> str:
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str) or not CODE.fullmatch(value):
+        faults.add("code", f"{shown(value)} is not a code.", "Up to 40 small letters, digits and underscores.")
+        return ""
+    return value
+
+
+def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
+    if value is None:
+        return {}  # then the list of changes is counted
+    given = _mapping(value, "summary", faults)
+    found: dict[str, Any] = {name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS}
+    drift = given.get("drift")
+    if isinstance(drift, bool):
+        found["drift"] = drift
+    elif drift is not None:
+        found["drift"] = read_integer(given, "summary", "drift", faults, 0, MOST, 0)
+    return found
+
+
+def _read_facts(value: Any, faults: Faults) -> dict[str, str]:
+    given = _mapping(value, "facts", faults)
+    found = {}
+    for name in FACTS:
+        text = given.get(name)
+        if text is not None and not isinstance(text, str):
+            faults.add(at("facts", name), f"This is {kind_of(text)}, not text.")
+        elif text:
+            found[name] = _cut(text, LONGEST_FACT)
+    return found
+
+
+def _read_log(value: Any, faults: Faults) -> LogTotals:
+    given = _mapping(value, "log", faults)
+    return LogTotals(
+        next=read_integer(given, "log", "next", faults, 0, MOST, 0),
+        bytes=read_integer(given, "log", "bytes", faults, 0, MOST_BYTES, 0),
+        lines=read_integer(given, "log", "lines", faults, 0, MOST, 0),
+        left_out=read_integer(given, "log", "left_out", faults, 0, MOST_BYTES, 0),
+    )
+
+
+def _read_state(value: Any, faults: Faults) -> int | None:
+    if value is None:
+        return None
+    return read_integer(_mapping(value, "state", faults), "state", "size", faults, 0, MOST_BYTES, 0)
+
+
+def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        faults.add(where, f"This is {kind_of(value)}, not an object with fields.")
+        return {}
+    return value
+
+
+def _cut(value: Any, longest: int) -> str:
+    if not isinstance(value, str):
+        return ""
+    text = value.replace("\x00", "").strip().encode("utf-8", "replace").decode()  # half of a surrogate pair can't be stored
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,35 @@
+"""Which approvals of a plan count: those of people who may decide in its pool at this moment."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pools.access.permissions import Identity, load_identities
+from pools.config.approval_spec import Approval
+
+
+class Given(Protocol):
+    """An approval as a row of any statement has it."""
+
+    @property
+    def user_id(self) -> Any: ...
+    @property
+    def by_user(self) -> Any: ...
+
+
+def find_faults(given: Sequence[Given], *, pool_id: int | None, requested_by: str, rule: Approval) -> list[str]:
+    """For each approval why it does not count; empty: it counts."""
+    users = load_identities(one.user_id for one in given if one.user_id is not None)
+    return [_fault(one, users, pool_id, requested_by, rule) for one in given]
+
+
+def _fault(one: Given, users: dict[int, Identity | None], pool_id: int | None, requested_by: str, rule: Approval) -> str:
+    if one.user_id not in users:
+        return f"{one.by_user} no longer exists."
+    user = users[one.user_id]
+    if user is None:
+        return f"{one.by_user} is deactivated."
+    if not user.may("decide", pool_id):
+        return f"{one.by_user} no longer has the role approver in this pool."
+    if not rule.own and user.requester == requested_by:
+        return f"{one.by_user} requested the claim, and this pool does not count the requester’s approval."
+    return ""

@@ -1,0 +1,197 @@
+"""How it was: the slots of each pool at a moment, who held one then, and how much happened when. All of it from the log."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from claims.timeline.messages import CONTROLLERS, Names
+from claims.timeline.queries import Filter, find_names, where_of
+from project.kernel.db.guards import reporting
+from project.kernel.db.sql import run
+from project.kernel.events.log import first_id_at
+from slots.pages.display import TASK_LANES, Part, bar_parts
+
+MOST_SLOTS = 20_000  # looked up for one picture
+MOST_EVENTS = 200_000  # counted one by one; beyond that the log is probed
+PROBES = 720
+HOLDING = ("bound", "held")
+
+# The last thing the log says of each slot before an id, by its index on slots.
+POOLS_AT = """
+SELECT member.pool_id, slot.lane, coalesce(e.after, 'idle') AS after, count(*)::int AS n
+FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
+LEFT JOIN LATERAL (SELECT after FROM kernel_event WHERE slot_id = slot.id AND id < %(before)s ORDER BY id DESC LIMIT 1) e ON true
+WHERE member.pool_id = ANY (%(pools)s::bigint[]) AND member.created_at <= %(at)s AND (member.state <> 'gone' OR member.changed_at > %(at)s)
+GROUP BY 1, 2, 3"""
+COUNT_SLOTS = "SELECT count(*)::int FROM slots_slot WHERE pool_id = ANY (%(pools)s::bigint[])"
+FIND_SLOT = """
+SELECT slot.id, slot.lane, slot.number, member.name, member.id AS member_id, member.pool_id
+FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
+WHERE lower(member.name) = lower(%(member)s) AND slot.number = %(number)s AND (%(lane)s = '' OR slot.lane = %(lane)s)
+ORDER BY member.id DESC, slot.lane LIMIT 20"""
+HANDS = """
+SELECT id, at, verb, claim_id, generation, after, actor, reason FROM kernel_event
+WHERE slot_id = %(slot)s AND id {sign} %(id)s ORDER BY id {order} LIMIT {limit}"""
+
+
+COUNT_EVENTS = """
+SELECT floor(extract(epoch FROM at - %(since)s) / %(step)s)::int AS b, count(*)::int AS n,
+  bool_or(split_part(actor, '/', 1) <> ALL (%(controllers)s::text[]) AND claim_id IS NULL) AS people
+FROM kernel_event WHERE id >= %(first)s AND id < %(last)s AND {tests} GROUP BY 1"""
+PROBE = """
+SELECT e.at FROM generate_series(%(first)s::bigint, %(last)s::bigint, %(step)s::bigint) AS n,
+LATERAL (SELECT at FROM kernel_event WHERE id >= n ORDER BY id LIMIT 1) e"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAt:
+    pool_id: int
+    parts: list[Part]
+    held: int
+    total: int
+
+
+def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
+    """None: too many slots for one picture."""
+    ids = list(pool_ids)
+    with reporting():
+        if run(COUNT_SLOTS, {"pools": ids})[0][0] > MOST_SLOTS:
+            return None
+        rows = run(POOLS_AT, {"pools": ids, "at": at, "before": first_id_at(at)})
+    counts: dict[int, dict[str, int]] = {pool: {} for pool in ids}
+    for row in rows:
+        name = ("running" if row.lane in TASK_LANES else "bound") if row.after in HOLDING else row.after
+        name = name if name in ("running", "bound", "reserved", "draining") else "" if name == "retired" else "idle"
+        if name:
+            counts[row.pool_id][name] = counts[row.pool_id].get(name, 0) + row.n
+    found = []
+    for pool, by_name in counts.items():
+        held = sum(n for name, n in by_name.items() if name in ("running", "bound", "reserved"))
+        found.append(PoolAt(pool, bar_parts(by_name), held, sum(by_name.values())))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One hold of a slot, as the log tells it."""
+
+    claim_id: int | None
+    owner: str
+    generation: int | None
+    actor: str
+    since: datetime | None
+    until: datetime | None
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Who held a slot at a moment, who before and who after."""
+
+    slot_id: int
+    place: str
+    pool_id: int
+    then: Hand | None
+    earlier: Hand | None
+    later: Hand | None
+
+
+def read_place(text: str) -> tuple[str, str, int] | None:
+    """'env-eu-1 slot 2', 'env-eu-1 · slot 2', 'gateway-1 tcp 30004', 'env-eu-1/2'."""
+    words = text.replace("·", " ").replace("/", " ").replace(":", " ").split()
+    if len(words) < 2 or not words[-1].isdecimal() or len(words[-1]) > 9:
+        return None
+    return words[0], words[1] if len(words) > 2 else "", int(words[-1])
+
+
+def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> Answer | str:
+    """The answer, or why there is none."""
+    place = read_place(text)
+    if place is None:
+        return "Name a member and a slot, like env-eu-1 slot 2."
+    member, lane, number = place
+    found = run(FIND_SLOT, {"member": member, "lane": lane, "number": number})
+    if not found and lane:
+        found = run(FIND_SLOT, {"member": member, "lane": "", "number": number})
+    visible = None if pools is None else set(pools)
+    row = next((r for r in found if visible is None or r.pool_id in visible), None)
+    if row is None:
+        return f"There is no slot {number} on a member {member}."
+    return answer(row, at)
+
+
+def answer(row: Any, at: datetime) -> Answer:
+    """From the events of the slot around that moment: a hand-over begins a hold, the next event that ends it ends it."""
+    limit = first_id_at(at)
+    before = run(HANDS.format(sign="<", order="DESC", limit=60), {"slot": row.id, "id": limit})
+    after = run(HANDS.format(sign=">=", order="ASC", limit=60), {"slot": row.id, "id": limit})
+    story = [*reversed(before), *after]
+    names = find_names(set(), set(), set(), {event.claim_id for event in story if event.claim_id})
+    holds = read_holds(story, names)
+    then = next((h for h in holds if h.since and h.since <= at and (h.until is None or h.until > at)), None)
+    earlier = next((h for h in reversed(holds) if h.until and h.until <= at), None)
+    later = next((h for h in holds if h.since and h.since > at), None)
+    return Answer(row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later)
+
+
+def read_holds(story: Iterable[Any], names: Names) -> list[Hand]:
+    holds: list[Hand] = []
+    now: Any = None
+    for event in story:
+        is_held = event.after in (*HOLDING, "reserved")
+        if now is not None and (not is_held or event.claim_id != now.claim_id):
+            holds.append(_hand(now, event.at, names))
+            now = None
+        if is_held and now is None:
+            now = event
+    if now is not None:
+        holds.append(_hand(now, None, names))
+    return holds
+
+
+def _hand(event: Any, until: datetime | None, names: Names) -> Hand:
+    return Hand(event.claim_id, names.owners.get(event.claim_id or 0, ""), event.generation, event.actor, event.at, until, event.verb)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Bars as two outlines: one element each, however many bars."""
+
+    bars: str
+    people: str  # where people acted
+
+
+def draw(counts: Sequence[float], people: Sequence[bool]) -> Picture:
+    highest = max(counts, default=0) or 1
+    width = 1000 / max(1, len(counts))
+    outlines = {False: "", True: ""}
+    for i, n in enumerate(counts):
+        if n:
+            top = 100 - 96 * (n / highest) ** 0.5
+            outlines[people[i]] += f"M{width * i:.1f} 100V{top:.1f}h{width * 0.8:.1f}V100z"
+    return Picture(outlines[False], outlines[True])
+
+
+def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Picture:
+    """How much happened when. Where the log is long it is probed at even ids: their times are its density."""
+    first, last = first_id_at(since), first_id_at(until)
+    step = (until - since).total_seconds() / buckets
+    counts, people = [0.0] * buckets, [False] * buckets
+
+    def place(at: datetime) -> int:
+        return min(buckets - 1, max(0, int((at - since).total_seconds() / step)))
+
+    if last - first <= MOST_EVENTS:
+        tests, values = where_of(wanted)
+        values |= {"since": since, "step": step, "first": first, "last": last, "controllers": sorted(CONTROLLERS)}
+        with reporting():
+            for row in run(COUNT_EVENTS.format(tests=tests), values, prepare=False):
+                if 0 <= row.b < buckets:
+                    counts[row.b] += row.n
+                    people[row.b] = people[row.b] or row.people
+    else:
+        share = max(1, (last - first) // PROBES)
+        for row in run(PROBE, {"first": first, "last": last, "step": share}, prepare=False):
+            counts[place(row.at)] += share
+    return draw(counts, people)

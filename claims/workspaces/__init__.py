@@ -1,0 +1,1 @@
+"""Workspaces: locks, one serial claim at a time, and the pools that share one."""

@@ -1,0 +1,74 @@
+"""Another pool uses a workspace: allowed by an operator of both pools, and withdrawn by an operator of either."""
+
+from typing import Any
+
+from django.db import transaction
+
+from claims.statements import CLAIMS, repeat
+from claims.workspaces.services import lock_workspace_row
+from project.kernel.actor import current_actor
+from project.kernel.errors import Conflict, NotFound
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from project.kernel.validation import require_reason
+
+
+def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
+    """From now on the workspace's name means this workspace in that pool, too: one apply at a time in both together."""
+    note = require_reason(reason)
+
+    def share() -> None:
+        with transaction.atomic():
+            pool = _hold_pool(pool_id)  # whoever makes a claim there waits, and then finds this workspace
+            row = lock_workspace_row(workspace_id)
+            if row.pool_id == pool_id:
+                raise Conflict(f"Workspace {row.name} belongs to pool {pool}.", code="own_workspace", way_out="Nothing is to be done.")
+            _refuse_if_named(row, pool_id, pool)
+            values: dict[str, Any] = {"workspace": row.id, "pool": pool_id, "by": current_actor(), "reason": note}
+            if not CLAIMS.rows("add_share", **values):
+                text = f"Pool {pool} may use workspace {row.name} already."
+                raise Conflict(text, code="shared_already", way_out="Nothing is to be done.")
+            _tell("share", row, pool_id, pool, note)
+
+    repeat(share)
+
+
+def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
+    """Claims that the pool has there go on to their end. For new ones the name means a workspace of the pool's own."""
+    note = require_reason(reason)
+
+    def unshare() -> None:
+        with transaction.atomic():
+            pool = _hold_pool(pool_id)
+            row = lock_workspace_row(workspace_id)
+            if not CLAIMS.rows("drop_share", workspace=row.id, pool=pool_id):
+                raise NotFound(f"Pool {pool} does not use workspace {row.name}.", way_out="Look at the workspace.")
+            _tell("unshare", row, pool_id, pool, note)
+
+    repeat(unshare)
+
+
+def _hold_pool(pool_id: int) -> str:
+    if not CLAIMS.rows("hold_pool", pool=pool_id):
+        raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
+    return str(CLAIMS.value("pool_name", pool=pool_id))
+
+
+def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
+    """Within a pool a name means one workspace. One of its own that was never used and is not locked gives way."""
+    CLAIMS.rows("drop_unused_workspace", pool=pool_id, name=row.name)
+    other = CLAIMS.one("find_workspace", pool=pool_id, name=row.name)
+    if other is None:
+        shared = CLAIMS.one("find_shared_workspace", pool=pool_id, name=row.name)
+        other = None if shared is None or shared.id == row.id else shared
+    if other is not None:
+        text = f"In pool {pool} the name {row.name} means another workspace already."
+        raise Conflict(text, code="name_taken", way_out="Use the workspaces under different names.")
+
+
+def _tell(verb: str, row: Any, pool_id: int, pool: str, note: str) -> None:
+    """In the log of both pools."""
+    data = {"workspace": row.name, "pool": pool, "pool_id": pool_id}
+    for each in {row.pool_id, pool_id}:
+        record(verb, pool_id=each, reason=note, data=data)
+    hint("claims", "events")

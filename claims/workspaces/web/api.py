@@ -1,0 +1,206 @@
+"""Workspaces: what runs in them, their locks, and which pools use them. A workspace belongs to a pool, and roles there decide.
+
+An address names the pool, then the workspace: `workspaces/tf/net/prod/`. One without the pool works while it means one workspace.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpResponse
+
+from claims.allocation.api import schemas
+from claims.allocation.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
+from claims.lifecycle.api.actions import Body
+from claims.tasks.api import approval_schemas as decided
+from claims.tasks.approvals.lost_apply import settle_lost_apply
+from claims.tasks.states.selectors import RescuedView, list_rescued_in
+from claims.workspaces.services import add_workspace, lock_workspace, unlock_workspace
+from claims.workspaces.sharing import share_workspace, unshare_workspace
+from claims.workspaces.web.permissions import (
+    no_such_workspace,
+    pool_in,
+    pool_to_share,
+    pool_to_unshare,
+    require_on_workspace,
+    require_settle,
+    workspace_at,
+    workspace_to_change,
+)
+from pools.access.permissions import Identity, require
+from pools.http.endpoint import NEEDED_REASON, PAGES, describe, in_query, page_of, read_page, read_text
+from pools.http.fast_view import Call, LeanEndpoint, answer
+from project.kernel.validation import LONGEST_REASON
+
+TAG = "workspaces"
+MOST = 500
+
+
+class WorkspaceList(LeanEndpoint):
+    @describe(
+        "Workspaces",
+        {200: schemas.WorkspacePage},
+        query=[in_query("q", "Part of its name."), in_query("pool", "Of this pool.")],
+        name="list_workspaces",
+        tag=TAG,
+    )
+    def get(self, call: Call) -> HttpResponse:
+        """By name, up to 500: of the pools that you see, and those that these pools use."""
+        found = list_workspaces(
+            text=read_text(call, "q"), pool=call.query_params.get("pool"), visible=call.identity.visible_pools(), limit=MOST
+        )
+        states = list_rescued_in([view.id for view in found])
+        return answer({"results": [show_workspace(call.identity, view, states[view.id]) for view in found], "next": None})
+
+
+class WorkspaceDetail(LeanEndpoint):
+    @describe("A workspace", {200: schemas.WorkspaceAnswer}, name="get_workspace", tag=TAG)
+    def get(self, call: Call, workspace: str) -> HttpResponse:
+        """An address without the pool is answered while it means one workspace; else 409 lists the choices."""
+        return answer(show_workspace(call.identity, workspace_at(call.identity, workspace)))
+
+
+class WorkspaceLock(LeanEndpoint):
+    @describe(
+        "Lock",
+        {200: schemas.WorkspaceAnswer},
+        body=schemas.as_json(schemas.NEEDED_REASON_BODY),
+        problems=(409,),
+        name="lock_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have had a claim yet."""
+        view = workspace_to_change(call.identity, workspace)
+        pool = pool_in(call.identity, workspace)
+        if view is None and pool is not None:
+            require(call.identity, "lock_workspace", pool)
+        elif view is not None:
+            require_on_workspace(call.identity, "lock_workspace", view)
+        body = Body(call, "reason", required=("reason",))
+        reason = body.text("reason")
+        body.check()
+        if view is not None:
+            found = view.id
+        else:
+            assert pool is not None
+            found = add_workspace(pool_id=pool.pk, name=workspace.partition("/")[2])
+        lock_workspace(workspace_id=found, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(found)))
+
+
+class WorkspaceUnlock(LeanEndpoint):
+    @describe(
+        "Unlock",
+        {200: schemas.WorkspaceAnswer},
+        body=schemas.as_json(schemas.REASON_BODY),
+        problems=(409,),
+        name="unlock_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """What waited for it stands in line again."""
+        view = existing(call, workspace)
+        require_on_workspace(call.identity, "lock_workspace", view)
+        body = Body(call, "reason")
+        reason = body.text("reason")
+        body.check()
+        unlock_workspace(workspace_id=view.id, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+class WorkspaceSettle(LeanEndpoint):
+    @describe(
+        "Settle a lost apply",
+        {200: schemas.WorkspaceAnswer},
+        body=schemas.as_json(decided.SETTLE_BODY),
+        problems=(409,),
+        name="settle_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver
+        in the workspace's pool."""
+        view = existing(call, workspace)
+        require_settle(call.identity, view)
+        body = Body(call, "what", "reason", "claim", required=("what", "reason"))
+        what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
+        claim = body.number("claim") if "claim" in body.given else None
+        body.check()
+        settle_lost_apply(workspace_id=view.id, what=what, reason=reason, claim=claim)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+class WorkspaceRuns(LeanEndpoint):
+    @describe("What ran in it", {200: decided.WorkspaceHistory}, query=PAGES, name="list_workspace_runs", tag=TAG)
+    def get(self, call: Call, workspace: str) -> HttpResponse:
+        """Runs of its claims as far as you see their pools, the newest claim first; `limit` counts claims."""
+        view = workspace_at(call.identity, workspace)
+        limit, before = read_page(call)
+        runs, last = list_runs_in(view.id, before=before, limit=limit)
+        return answer(page_of(call, [run for run in runs if call.identity.may("read", run.pop("pool_id"))], last))
+
+
+class WorkspaceShares(LeanEndpoint):
+    @describe(
+        "Let another pool use it",
+        {200: schemas.WorkspaceAnswer},
+        body=schemas.as_json(schemas.SHARE_BODY),
+        problems=(409,),
+        name="share_workspace",
+        tag=TAG,
+    )
+    def post(self, call: Call, workspace: str) -> HttpResponse:
+        """Claims of that pool that name this workspace use this one. It takes the role operator in both pools."""
+        view = existing(call, workspace)
+        require_on_workspace(call.identity, "share_workspace", view)
+        body = Body(call, "pool", "reason", required=("pool", "reason"))
+        name, reason = body.text("pool", 63), body.text("reason")
+        body.check()
+        pool = pool_to_share(call.identity, view, name)
+        share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=reason)
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+class WorkspaceShare(LeanEndpoint):
+    @describe("End another pool's use", {200: schemas.WorkspaceAnswer}, query=[NEEDED_REASON], name="unshare_workspace", tag=TAG)
+    def delete(self, call: Call, workspace: str, pool_name: str) -> HttpResponse:
+        """Its claims there go on to their end; new ones get a workspace of their own pool. It takes the role operator in either pool."""
+        view = existing(call, workspace)
+        pool_id = pool_to_unshare(call.identity, view, pool_name)
+        unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=read_text(call, "reason"))
+        return answer(show_workspace(call.identity, get_workspace(view.id)))
+
+
+def existing(call: Call, path: str) -> WorkspaceView:
+    view = workspace_to_change(call.identity, path)
+    if view is None:
+        raise no_such_workspace(path)
+    return view
+
+
+def show_workspace(identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None) -> dict[str, Any]:
+    states = list_rescued_in([view.id])[view.id] if states is None else states
+    return {
+        "name": view.name,
+        "pool": view.pool,
+        "shared_with": [
+            {
+                "pool": share.pool,
+                "is_allowed": share.is_allowed,
+                "allowed_at": share.allowed_at,
+                "allowed_by": share.allowed_by,
+                "reason": share.reason,
+            }
+            for share in view.shares
+            if identity.may("read", share.pool_id)
+        ],
+        "is_locked": view.locked_at is not None,
+        "locked_at": view.locked_at,
+        "locked_by": view.locked_by,
+        "lock_reason": view.lock_reason,
+        "running": view.running,
+        "live": view.live,
+        "blocked": view.blocked,
+        "lost_claim": view.lost_claim,
+        "rescued_states": [state.as_dict() for state in states if identity.may("read", state.pool_id)],
+    }

@@ -1,0 +1,1 @@
+"""Identity, permissions, tokens, authentication of callers and rate limits."""

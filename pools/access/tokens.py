@@ -1,0 +1,202 @@
+"""What programs sign in with. The secret is shown once, when it is made; only its hash is kept."""
+
+import hashlib
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from pools.access.permissions import INCLUDES, ROLES, SQL, Identity, Scope, read_identity
+from pools.models import Pool, Token
+from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
+from project.kernel.events.log import record
+
+PREFIX = "berth_"
+SHOWN = len(PREFIX) + 8  # of the secret, so that people can tell tokens apart; the rest has 208 bits
+LONGEST_SECRET = 200
+LONGEST_NAME = 40  # it stands in the actor of events, behind its user's name
+
+
+class BadToken(BerthError):
+    """No such token, or not any more."""
+
+    code = "bad_token"
+    is_unknown = False
+
+
+class UnknownToken(BadToken):
+    """The database was asked, and knows of none."""
+
+    is_unknown = True
+
+
+def hash_secret(secret: str) -> str:
+    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow hash would protect."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the database told of a token: whoever acts on it without asking again lets the statement that acts compare (token_told)."""
+
+    hash: str
+    told: str
+
+
+_seen: OrderedDict[str, tuple[str, Identity, float]] = OrderedDict()  # by hash: what the database told, what it meant, and when
+MOST_SEEN = 1000
+REMEMBERED = 30.0  # seconds; then it is asked again in any case, which notes that the token is used
+
+
+def identify_token(secret: str) -> Identity:
+    """Who calls with this secret and what they may. One prepared statement each time, and one write a minute. Raises BadToken."""
+    if not secret.startswith(PREFIX) or len(secret) > LONGEST_SECRET:
+        raise BadToken("There is no such token.", way_out=f"Tokens begin with {PREFIX}. Make one on the page Tokens.")
+    hashed = hash_secret(secret)
+    row = _ask(hashed)
+    if row is None:
+        raise UnknownToken("There is no such token.", way_out="Make one on the page Tokens.")
+    seen = _seen.get(hashed)
+    # Nothing of it has changed: the same conclusion.
+    identity = seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
+    _seen[hashed] = (row.told, identity, time.monotonic())
+    if len(_seen) > MOST_SEEN:
+        _seen.popitem(last=False)
+    if row.note_use_of:
+        SQL.rows("note_use", token=row.note_use_of)
+    return identity
+
+
+def recall_token(secret: str) -> tuple[Identity, Proof] | None:
+    """Who it was a moment ago. It may have been revoked since: good only for a statement that holds the proof against the present."""
+    hashed = hash_secret(secret)
+    seen = _seen.get(hashed)
+    if seen is None or time.monotonic() - seen[2] > REMEMBERED:
+        return None
+    return seen[1], Proof(hashed, seen[0])
+
+
+def _ask(hashed: str) -> Any:
+    """The first statement of a request, so the one that meets a connection which died while it was idle."""
+    try:
+        return SQL.one("token_identity", hash=hashed)
+    except (OperationalError, InterfaceError):
+        if connection.in_atomic_block or connection.is_usable():
+            raise
+        connection.close()
+        return SQL.one("token_identity", hash=hashed)
+
+
+def _conclude(told: dict[str, Any]) -> Identity:
+    if told["is_revoked"] or told["is_expired"] or not told["is_active"]:
+        what = (
+            "was revoked"
+            if told["is_revoked"]
+            else "has expired"
+            if told["is_expired"]
+            else "belongs to somebody who is not active any more"
+        )
+        raise BadToken(f"This token {what}.", way_out="Make a new one on the page Tokens.")
+    return read_identity(told)
+
+
+def create_token(
+    *,
+    user: User,
+    name: str,
+    roles: Iterable[str] | None = None,
+    pools: Iterable[Pool] | None = None,
+    expires_at: datetime | None = None,
+    within: Identity | None = None,
+) -> tuple[Token, str]:
+    """The row and its secret, which cannot be read again. `within`: the token that asks, which cannot make one that may more."""
+    scopes: dict[str, Any] = {
+        "roles": None if roles is None else sorted(set(roles)),
+        "pools": None if pools is None else sorted({pool.pk for pool in pools}),
+    }
+    if faults := list_faults(name, scopes, expires_at):
+        raise Invalid(fields=faults)
+    if within is not None:
+        refuse_wider(within, scopes, expires_at)
+    secret = PREFIX + secrets.token_urlsafe(32)
+    try:
+        with transaction.atomic():
+            token = Token.objects.create(
+                user=user, name=name, prefix=secret[:SHOWN], hash=hash_secret(secret), scopes=scopes, expires_at=expires_at
+            )
+            record("create_token", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
+    except IntegrityError:
+        raise Conflict(f"There is a token named {name} already.", way_out="Choose another name, or revoke that one first.")
+    token.refresh_from_db()
+    return token, secret
+
+
+def revoke_token(token_id: int, *, reason: str = "") -> Token:
+    """From now on it opens nothing; revoking it again changes nothing. Sockets that it opened hear of it by the event."""
+    with transaction.atomic():
+        token = Token.objects.select_for_update(no_key=True).select_related("user").filter(pk=token_id).first()
+        if token is None:
+            raise NotFound("There is no such token.")
+        if token.revoked_at is None:
+            token.revoked_at = Now()
+            token.save(update_fields=["revoked_at"])
+            token.refresh_from_db(fields=["revoked_at"])
+            record("revoke_token", reason=reason, data=about(token))
+    return token
+
+
+def list_tokens(user_id: int | None = None, *, is_live: bool | None = None) -> list[Token]:
+    """The newest first. Of one user, or of all."""
+    found = Token.objects.select_related("user").order_by("-id")
+    if user_id is not None:
+        found = found.filter(user_id=user_id)
+    if is_live is not None:
+        found = found.filter(revoked_at__isnull=is_live)
+    return list(found)
+
+
+def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) -> list[FieldError]:
+    faults = []
+    if not name.strip() or not name.isprintable() or "/" in name or name != name.strip():
+        faults.append(FieldError("name", "A name is printable, not empty, and has no slash or space at its ends.", "For example: ci"))
+    if len(name) > LONGEST_NAME:
+        faults.append(FieldError("name", f"{len(name)} characters are too many.", f"Use {LONGEST_NAME} at most."))
+    if unknown := [role for role in scopes["roles"] or [] if role not in ROLES]:
+        faults.append(FieldError("roles", f"There is no role {', '.join(unknown)}.", f"Choose from {', '.join(ROLES)}."))
+    for field in ("roles", "pools"):
+        if scopes[field] == []:
+            faults.append(FieldError(field, f"A token without any {field[:-1]} may do nothing.", "Name one, or leave the field out."))
+    if expires_at is not None and expires_at <= timezone.now():
+        faults.append(FieldError("expires_at", "This moment has passed.", "Choose one in the future, or leave it out."))
+    return faults
+
+
+def refuse_wider(within: Identity, scopes: dict[str, Any], expires_at: datetime | None) -> None:
+    """A token that was lost must not live on in another one that may more or lasts longer."""
+    if within.token_id is None:
+        return
+    maker: Scope = within.scope
+    faults = []
+    asked = frozenset().union(*(INCLUDES[role] for role in scopes["roles"])) if scopes["roles"] is not None else None
+    if maker.roles is not None and (asked is None or asked - maker.roles):
+        faults.append(FieldError("roles", "The new token would have roles that the asking token does not have.", "Ask for fewer roles."))
+    if maker.pools is not None and (scopes["pools"] is None or set(scopes["pools"]) - set(maker.pools)):
+        faults.append(FieldError("pools", "The new token would reach pools that the asking token does not reach.", "Name fewer pools."))
+    end = Token.objects.filter(pk=within.token_id).values_list("expires_at", flat=True).first()
+    if end is not None and (expires_at is None or expires_at > end):
+        faults.append(FieldError("expires_at", "The new token would outlive the asking one.", f"Choose {end.isoformat()} at the latest."))
+    if faults:
+        raise Invalid(fields=faults)
+
+
+def about(token: Token) -> dict[str, Any]:
+    return {"token_id": token.pk, "token": token.name, "user_id": token.user_id, "user": token.user.get_username()}

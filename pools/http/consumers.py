@@ -1,0 +1,88 @@
+"""The socket of live pages: who opens it, and whether they may still be there.
+
+A person comes with a session, and then only from our own pages (Origin); a program comes with a token in the Authorization header,
+which no browser can send, so it needs no Origin. Nothing secret is ever in the address.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.http.request import split_domain_port, validate_host
+from django.urls import path
+
+from pools.access.authentication import Unauthenticated, identify_header
+from pools.access.permissions import ACCESS_EVENTS, Identity, load_identity
+from pools.access.rate_limit import count_request
+from pools.access.tokens import BadToken, identify_token
+from project.kernel.live.hub import ACCESS_VERBS
+from project.kernel.live.socket import LiveSocket
+from project.kernel.security.sessions import is_over
+
+ACCESS_VERBS |= ACCESS_EVENTS
+SCHEME = b"bearer "
+
+
+class SessionAccess:
+    def __init__(self, key: str | None) -> None:
+        self.key = key
+
+    def identify(self) -> Identity | None:
+        if not self.key:
+            return None
+        session = import_module(settings.SESSION_ENGINE).SessionStore(self.key)
+        request: Any = SimpleNamespace(session=session)
+        user = get_user(request)
+        if not user.is_authenticated or is_over(session, time.time()):
+            return None
+        return load_identity(user.pk)
+
+
+class TokenAccess:
+    """The first look counts as a call of the API, and as an unknown token where it is one. Later looks count nothing."""
+
+    def __init__(self, secret: str, first: Callable[[], Identity]) -> None:
+        self.secret = secret
+        self.first: Callable[[], Identity] | None = first
+
+    def identify(self) -> Identity | None:
+        first, self.first = self.first, None
+        try:
+            return identify_token(self.secret) if first is None else first()
+        except (BadToken, Unauthenticated):
+            return None
+
+
+def is_from_here(origin: str, host: str) -> bool:
+    """The page that opens the socket is ours: same host and port as it talks to, or named in the settings (behind a proxy). The host
+    is one we answer for: a page whose name was pointed at us for a moment has an origin equal to its host, too."""
+    at = urlsplit(origin)
+    if at.scheme not in ("http", "https") or not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):
+        return False
+    return at.netloc == host or origin in settings.CSRF_TRUSTED_ORIGINS
+
+
+async def live(scope: Any, receive: Any, send: Any) -> None:
+    headers = dict(scope["headers"])
+    authorization = headers.get(b"authorization", b"")
+    access: SessionAccess | TokenAccess
+    if authorization[: len(SCHEME)].lower() == SCHEME:
+        header = authorization.decode("latin-1")
+        address = (scope.get("client") or ("",))[0]
+        access = TokenAccess(header[len(SCHEME) :].strip(), partial(identify_header, header, address, count_request))
+    elif is_from_here(headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")):
+        access = SessionAccess(scope.get("cookies", {}).get(settings.SESSION_COOKIE_NAME))
+    else:
+        await receive()
+        await send({"type": "websocket.close", "code": 4403})  # before it was accepted: the client sees 403
+        return
+    await LiveSocket(access, send).run(receive)
+
+
+sockets = [path("ws/live/", live)]  # type: ignore[arg-type]  # an ASGI application, for URLRouter

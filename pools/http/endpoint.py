@@ -1,0 +1,277 @@
+"""What every REST resource shares: who calls, a query that is read whole, pages, and a schema that names each answer it may give."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Protocol, TypeVar
+
+from django.http import QueryDict
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotAuthenticated
+from rest_framework.request import Request as DRFRequest
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from pools.access.authentication import PersonAuthentication, TokenAuthentication
+from pools.access.permissions import Identity
+from project.kernel.actor import acting_as
+from project.kernel.errors import FieldError, Invalid
+from project.kernel.events.log import Position
+from project.kernel.http.api_base import BIGINT
+from project.kernel.http.problems import CONTENT_TYPE
+from project.kernel.http.schema import Problem, ProblemSchema
+from project.kernel.validation import parse_moment
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class Request(Protocol):
+    """What readers of a query need: DRF's request, or a lean Call."""
+
+    @property
+    def query_params(self) -> QueryDict: ...
+    @property
+    def path(self) -> str: ...
+    def build_absolute_uri(self, location: str) -> str: ...
+
+
+ALWAYS = (400, 401, 403, 429, 503)
+WITH_BODY = (408, 413, 415, 507)
+LIMIT, MOST = 50, 500
+
+
+class EndpointSchema(ProblemSchema):
+    """Each refusal by its status: a default would let every answer pass for documented."""
+
+    def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
+        bodies = super()._get_response_bodies(direction)
+        bodies.pop("default", None)
+        for status in list_problems(self.view, self.method, self.path):
+            bodies[str(status)] = self.describe_problem(status)
+        return dict(sorted(bodies.items()))
+
+    def describe_problem(self, status: int) -> dict[str, Any]:
+        schema = self.resolve_serializer(Problem, "response").ref
+        body: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": {CONTENT_TYPE: {"schema": schema}}}
+        if status in (429, 503):
+            body["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string", "pattern": r"^\d+$"}}}
+        return body
+
+
+def list_problems(view: Any, method: str, path: str) -> list[int]:
+    handler = getattr(view, method.lower())
+    found = {*ALWAYS, *getattr(handler, "problems", ())}
+    if method in ("POST", "PUT", "PATCH"):
+        found |= set(WITH_BODY)
+    if "{" in path:
+        found.add(404)
+    return sorted(found)
+
+
+def describe(
+    summary: str,
+    answers: Mapping[int, Any] | Mapping[tuple[int, str], Any],  # by status, or by status and media type
+    *,
+    body: Any = None,
+    query: Sequence[OpenApiParameter] = (),
+    headers: Sequence[OpenApiParameter] = (),
+    problems: Iterable[int] = (),
+    name: str = "",
+    tag: str = "",
+    examples: Sequence[OpenApiExample] = (),
+) -> Callable[[Handler], Handler]:
+    """One declaration for the schema and for what is read: a query parameter that is not named here is refused."""
+
+    def decorate(handler: Handler) -> Handler:
+        handler.known_query = frozenset(p.name for p in query)  # type: ignore[attr-defined]
+        handler.problems = tuple(problems)  # type: ignore[attr-defined]
+        return extend_schema(
+            summary=summary,
+            description=handler.__doc__ or "",
+            operation_id=name or None,
+            request=body,
+            responses={key: OpenApiResponse(what, description=phrase_of(key)) for key, what in answers.items()},
+            parameters=[*query, *headers],
+            tags=[tag] if tag else None,
+            examples=list(examples),
+        )(handler)
+
+    return decorate
+
+
+def phrase_of(key: int | tuple[int, str]) -> str:
+    return HTTPStatus(key[0] if isinstance(key, tuple) else key).phrase
+
+
+class Endpoint(APIView):
+    authentication_classes = (TokenAuthentication, PersonAuthentication)
+    permission_classes = ()
+    schema = EndpointSchema()  # type: ignore[assignment]
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as self.request_context:
+            return super().dispatch(request, *args, **kwargs)
+
+    def initial(self, request: DRFRequest, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.auth is None:
+            raise NotAuthenticated
+        self.request_context.enter_context(acting_as(self.identity.actor))
+        handler = getattr(self, (request.method or "").lower(), None)
+        if handler is not None:  # else it is the method that is refused
+            refuse_unknown_query(request, getattr(handler, "known_query", frozenset()))
+
+    @property
+    def identity(self) -> Identity:
+        return self.request.auth  # type: ignore[return-value]
+
+
+def refuse_unknown_query(request: Request, known: frozenset[str]) -> None:
+    """A misspelt filter would show everything, and of two values one would be ignored."""
+    names = ", ".join(sorted(known))
+    way_out = f"Known: {names}." if names else "Leave it out."
+    faults = [FieldError(name[:80], "This parameter is not known.", way_out) for name in request.query_params if name not in known]
+    faults += [FieldError(name, "This text holds a NUL character.") for name in known if "\x00" in request.query_params.get(name, "")]
+    for name, values in request.query_params.lists():
+        if name in known and len(values) > 1:
+            faults.append(
+                FieldError(
+                    name, f"This parameter is given {len(values)} times.", "Give it once; most take several values with commas between."
+                )
+            )
+    if faults:
+        raise Invalid(fields=faults)
+
+
+def read_body(request: DRFRequest, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+    """What the body says, checked; every fault at once."""
+    if not isinstance(request.data, Mapping):
+        raise Invalid("The body is not an object.", way_out='Send JSON like {"reason": "..."}.')
+    given = kind(data=request.data)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)
+
+
+# Query parameters ---------------------------------------------------------------------------------------------------------------------
+
+
+def in_query(name: str, description: str, kind: Any = str, *, choices: Sequence[str] | None = None, many: bool = False) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description, enum=choices, many=many, explode=False)
+
+
+PAGES = (
+    in_query("limit", f"How many at a time, up to {MOST}.", {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}),
+    in_query("cursor", "Where to go on, as `next` says it.", str),
+)
+NEEDED_REASON = OpenApiParameter(
+    "reason",
+    {"type": "string", "minLength": 1, "maxLength": 500},
+    OpenApiParameter.QUERY,
+    required=True,
+    description="Why. It stands in the events.",
+)
+REASON = in_query("reason", "Why. It stands in the events.", {"type": "string", "maxLength": 500})
+
+
+def read_integer(request: Request, name: str, *, low: int = 1, high: int = BIGINT - 1) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise Invalid(fields=[FieldError(name, f"This is not a whole number from {low} to {high}.")])
+    return int(text)
+
+
+def read_flag(request: Request, name: str) -> bool | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if text not in ("true", "false"):
+        raise Invalid(fields=[FieldError(name, "This is neither true nor false.")])
+    return text == "true"
+
+
+def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """One or several, with commas between."""
+    text = request.query_params.get(name)
+    if text is None:
+        return ()
+    known = tuple(known)
+    found = tuple(dict.fromkeys(text.split(",")))
+    if unknown := [word for word in found if word not in known]:
+        raise Invalid(
+            fields=[FieldError(name, f"{', '.join(unknown)[:60] or 'Nothing'} is not known here.", f"Known: {', '.join(known)}.")]
+        )
+    return found
+
+
+def read_text(request: Request, name: str, longest: int = 200) -> str:
+    text: str = request.query_params.get(name, "")
+    if len(text) > longest:
+        raise Invalid(fields=[FieldError(name, f"{len(text)} characters are too many.", f"Use {longest} at most.")])
+    return text
+
+
+def read_moment(request: Request, name: str) -> datetime | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    way_out = "Write 2026-03-29T14:00:00+01:00 (with + as %2B), or end it with Z."
+    moment = parse_moment(text)
+    if moment is None:
+        raise Invalid(fields=[FieldError(name, "This is not a moment in ISO 8601.", way_out)])
+    if moment.tzinfo is None:
+        raise Invalid(fields=[FieldError(name, "This time has no offset.", way_out)])
+    if not 1970 < moment.year < 9999:
+        raise Invalid(fields=[FieldError(name, "This moment is out of reach.", way_out)])
+    return moment
+
+
+def read_position(request: Request, name: str) -> Position | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        return Position.parse(text)
+    except ValueError:
+        raise Invalid(fields=[FieldError(name, "This position is not one that was given out.", "Take it from an answer, or leave it out.")])
+
+
+# Pages --------------------------------------------------------------------------------------------------------------------------------
+
+
+def read_page(request: Request) -> tuple[int, int | None]:
+    """How many, and the id after (or before) which the page begins."""
+    return read_integer(request, "limit", high=MOST) or LIMIT, read_integer(request, "cursor", low=0)
+
+
+def page(request: Request, results: Sequence[Any], cursor: int | str | None) -> Response:
+    return Response(page_of(request, results, cursor))
+
+
+def page_of(request: Request, results: Sequence[Any], cursor: int | str | None) -> dict[str, Any]:
+    return {"results": results, "next": next_url(request, cursor)}
+
+
+def next_url(request: Request, cursor: int | str | None, name: str = "cursor") -> str | None:
+    if cursor is None:
+        return None
+    query = request.query_params.copy()
+    query[name] = str(cursor)
+    return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
+
+
+def cut(rows: Sequence[Any], limit: int) -> tuple[Sequence[Any], int | None]:
+    """From one row more than the page takes: the page, and where the next one begins."""
+    return rows[:limit], rows[limit - 1].pk if len(rows) > limit else None
+
+
+def pages_of(item: type[serializers.Serializer[Any]], name: str = "") -> type[serializers.Serializer[Any]]:
+    """The schema of a page."""
+    fields = {
+        "results": item(many=True),
+        "next": serializers.CharField(allow_null=True, help_text="The next page; null: this is the last."),
+    }
+    return type(f"{name or item.__name__}Page", (serializers.Serializer,), fields)

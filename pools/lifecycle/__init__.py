@@ -1,0 +1,1 @@
+"""Pools created, configured, read, checked against their provider, and exported as files."""

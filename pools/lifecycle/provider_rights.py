@@ -1,0 +1,58 @@
+"""Which changes of a pool's provider an admin of that pool alone may make.
+
+The kind of a provider and most of its options decide what code runs and where: on Berth's own machine, or in which namespace of which
+cluster and as which service account. Changing them takes the role that making a pool takes, `configure` in all pools.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pools.access.permissions import ACTIONS, Identity, PoolRef, refusal
+from pools.config.spec import PoolSpec, read_pool
+from pools.lifecycle.policy import diff_values
+from pools.lifecycle.selectors import spec_of
+from pools.providers.base import known_providers, option_readers
+from project.kernel.errors import FieldError, Forbidden
+
+MOST_NAMED = 20  # fields in one refusal
+
+
+def require_provider(identity: Identity, pool: Any, config: Any) -> None:
+    """Refuse a new configuration that changes more of the provider than this identity may. Faults of the configuration are the
+    services' business: what cannot be read changes nothing. The caller has locked the pool, or asks again once it has."""
+    spec, _ = read_pool(config, option_readers())
+    if spec is None or identity.may("configure", None):
+        return
+    if fields := list_deciding(spec_of(pool), spec):
+        raise _refuse(identity, pool, fields)
+
+
+def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
+    """Changed fields of the provider that decide what code runs, or where."""
+    if before.provider != after.provider:
+        return ["provider.kind"]
+    provider = known_providers().get(after.provider)
+    free = provider.free_options if provider is not None else ()
+    changed = (change.field for change in diff_values(_flat(before.options), _flat(after.options)))
+    return [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
+
+
+def _flat(options: Any, where: str = "") -> dict[str, Any]:
+    """Each value by its whole path, so that a mapping that comes or goes as a whole is compared value by value."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        path = f"{where}.{name}" if where else name
+        found |= _flat(value, path) if isinstance(value, dict) and value else {path: value}
+    return found
+
+
+def _is_one_of(field: str, free: Iterable[str]) -> bool:
+    return any(field == option or field.startswith(f"{option}.") for option in free)
+
+
+def _refuse(identity: Identity, pool: PoolRef, fields: list[str]) -> Forbidden:
+    error = refusal(identity, ACTIONS["configure"], None, "")
+    message = f"This decides what code runs, or where. Changing it needs the role {error.role} in all pools."
+    way_out = f"Leave it as it is in {pool.name}, or ask an admin of all pools to change it."
+    named = [FieldError(field, message, way_out) for field in fields[:MOST_NAMED]]
+    return Forbidden(f"{fields[0]}: {message}", role=error.role, way_out=error.way_out, fields=named)

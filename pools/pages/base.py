@@ -1,0 +1,107 @@
+"""What every page of ours begins with: who is there, what they may, and the position of the log that the page is rendered at."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from pools.access.permissions import ACTIONS, Identity, load_identity, require
+from pools.lifecycle.selectors import LIVE
+from pools.models import Pool
+from project.kernel.actor import acting_as
+from project.kernel.errors import BerthError, NotFound
+from project.kernel.events.log import now_position
+from project.kernel.http.problems import status_of
+from project.kernel.version import __version__
+
+NAV = (
+    ("overview", "Overview", "/"),
+    ("claims", "Claims", "/claims/"),
+    ("approvals", "Approvals", "/approvals/"),
+    ("scaling", "Scaling", "/scaling/"),
+    ("events", "Events", "/events/"),
+)
+
+
+class PageRequest(HttpRequest):
+    """A request whose caller has signed in."""
+
+    identity: Identity
+    at: str
+
+
+def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Knows who calls, acts in their name, and answers refusals with a page that says why."""
+
+    @wraps(view)
+    def inner(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        identity = load_identity(request.user.pk) if request.user.is_authenticated else None
+        if identity is None:
+            return to_sign_in(request)
+        request.identity, request.at = identity, str(now_position())
+        with acting_as(identity.actor):
+            try:
+                return view(request, *args, **kwargs)
+            except BerthError as error:
+                return refused(request, error)
+
+    return inner
+
+
+def to_sign_in(request: HttpRequest) -> HttpResponse:
+    address = f"{reverse(settings.LOGIN_URL)}?next={quote(request.get_full_path() if request.method == 'GET' else '/')}"
+    if request.headers.get("HX-Request"):
+        answer = HttpResponse(status=204)
+        answer["HX-Redirect"] = address
+        return answer
+    return HttpResponseRedirect(address)
+
+
+def page(request: Any, template: str, here: str = "", status: int = 200, **context: Any) -> HttpResponse:
+    """The whole page. `here` is the part of the navigation it belongs to."""
+    return render(request, template, frame(request, here) | context, status=status)
+
+
+def frame(request: Any, here: str) -> dict[str, Any]:
+    return {
+        "identity": request.identity,
+        "at": request.at,
+        "build": __version__,
+        "nav": [{"key": key, "word": word, "href": href} for key, word, href in NAV],
+        "here": here,
+        "is_live": True,
+        "now": timezone.now(),
+    }
+
+
+def refused(request: Any, error: BerthError) -> HttpResponse:
+    status = status_of(error)
+    if request.headers.get("HX-Request") or request.headers.get("X-Part"):
+        return render(request, "parts/refused.html", {"error": error}, status=200 if request.headers.get("HX-Request") else status)
+    return page(request, "pages/error.html", status=status, code=status, error=error)
+
+
+def visible_pool(identity: Identity, name: str) -> Pool:
+    """A pool that this identity may see. One that it may not see is not there."""
+    pool = Pool.objects.filter(LIVE, name=name).first()
+    if pool is None or not identity.may("read", pool.pk):
+        raise NotFound(f"There is no pool {name}.", way_out="It may have been deleted, or you have no role in it: ask one of its admins.")
+    return pool
+
+
+def pool_for(identity: Identity, name: str, action: str) -> Pool:
+    """A pool in which this identity may do that."""
+    pool = visible_pool(identity, name)
+    require(identity, action, pool)
+    return pool
+
+
+def why_not(identity: Identity, action: str, pool_id: int | None) -> str:
+    """Why a button is off for this identity. Empty: it may."""
+    return "" if identity.may(action, pool_id) else f"This needs the role {ACTIONS[action]}."

@@ -1,0 +1,229 @@
+"""Pages of a pool's configuration, and the tokens programs sign in with."""
+
+from datetime import timedelta
+from typing import Any
+
+import yaml
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from pools.access.permissions import ROLES, require
+from pools.access.tokens import create_token, list_tokens, revoke_token
+from pools.lifecycle.preflight import refuse_outside
+from pools.lifecycle.provider_rights import require_provider
+from pools.lifecycle.selectors import LIVE, config_of, list_pools, lock_pool, spec_of
+from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Member, Pool
+from pools.pages import forms
+from pools.pages.base import frame, page, pool_for, signed_in
+from pools.providers.base import list_allowed
+from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
+from project.kernel.ui.confirm import Done, Field, Given, Question, ask
+from project.kernel.yaml_text import load_yaml
+
+SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
+LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
+
+
+@signed_in
+def new_pool(request: Any) -> HttpResponse:
+    require(request.identity, "configure", None)
+    values = forms.values_of({"name": request.GET.get("name", ""), "members": {"min": 0, "max": 10}, "placement": "pack", "slots": 4})
+    return edit(request, None, values)
+
+
+@signed_in
+def edit_pool(request: Any, name: str) -> HttpResponse:
+    pool = pool_for(request.identity, name, "configure")
+    return edit(request, pool, forms.values_of(config_of(pool, with_members=False), spec_of(pool).layout))
+
+
+def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpResponse:
+    errors: list[FieldError] = []
+    status = 200
+    if request.method == "POST":
+        values = {key: value for key, value in request.POST.items() if isinstance(value, str)}
+        try:
+            saved = save(request, pool, values)
+            return HttpResponseRedirect(reverse("pool", args=[saved.name]))
+        except BerthError as error:
+            errors = list(error.fields) or [FieldError("", error.detail, error.way_out)]
+            status = 409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 422
+    return page(request, "pages/pool_form.html", "overview", status, **form_context(pool, values, errors))
+
+
+def form_context(pool: Pool | None, values: dict[str, str], errors: list[FieldError]) -> dict[str, Any]:
+    members = Member.objects.filter(LIVE, pool_id=pool.pk).count() if pool else 0
+    form = values.get("form", "plain")
+    is_file = values.get("mode") == "file"
+    fixed = (
+        f"Fixed while {members} member{'s are' if members > 1 else ' is'} there: another layout would move existing claims."
+        if members
+        else ""
+    )
+    return {
+        "pool": pool,
+        "values": values,
+        "forms": forms.FORMS,
+        "form": form,
+        "is_file": is_file,
+        "file": values.get("file", "") or (as_file(pool) if pool else EXAMPLE),
+        "sections": forms.sections(values, errors, is_new=pool is None, allowed=list_allowed()),
+        "slots": forms.slot_fields(values, errors),
+        "fixed": fixed,
+        "problems": errors if is_file else [e for e in errors if not forms.field_for(e, form) or (fixed and e.field.startswith("slots"))],
+        "count": len(errors),
+    }
+
+
+def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
+    reason = values.get("reason", "").strip()
+    if values.get("mode") == "file":
+        config = read_file(values.get("file", ""))
+    else:
+        config = forms.read_form(values, with_members=pool is None)
+        if pool is not None:
+            before = config_of(pool, with_members=False)
+            config = forms.keep_unshown(config, before) | {"name": pool.name, "provider": before.get("provider", "static")}
+            if pool.provider == forms.PODS:
+                config["provider"] = forms.read_pods(values, before["provider"])
+            if "form" not in values:  # its fields are off while members are there
+                config["slots"] = before["slots"]
+    if pool is not None:
+        require_provider(request.identity, pool, config)
+    refuse_outside(config)
+    if pool is None:
+        made = create_pool(config, reason=reason)
+        messages.success(request, f"{made.name} is made.")
+        return made
+    revision = values.get("revision", "")
+    with transaction.atomic():
+        require_provider(request.identity, lock_pool(pool.pk), config)
+        changed = update_pool(pool.name, config, revision=int(revision) if revision.isdecimal() else None, reason=reason)
+    said = f"{pool.name} is changed, revision {changed.revision}." if changed.revision != pool.revision else f"{pool.name} is as it was."
+    messages.success(request, said)
+    return changed
+
+
+EXAMPLE = """kind: Pool
+name: env-test
+slots: 4
+members:
+  max: 10
+  list:
+    - {name: env-1, labels: {zone: eu-1}}
+"""
+
+
+def as_file(pool: Pool) -> str:
+    return yaml.safe_dump(config_of(pool), sort_keys=False, allow_unicode=True, width=90, default_flow_style=None)
+
+
+def read_file(text: str) -> dict[str, Any]:
+    try:
+        config = load_yaml(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "", f"This is not YAML{where}: {getattr(error, 'problem', '') or 'it can’t be read'}.", "Mend it, then save again."
+                )
+            ]
+        )
+    if not isinstance(config, dict):
+        raise Invalid(fields=[FieldError("", "A pool is a mapping.", "Begin with kind: Pool and name: …")])
+    return config
+
+
+# -- tokens -------------------------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+@sensitive_variables("secret")
+def tokens(request: Any) -> HttpResponse:
+    identity = request.identity
+    secret, errors, given = "", list[FieldError](), dict[str, str]()
+    made = None
+    if request.method == "POST":
+        given = {name: request.POST.get(name, "") for name in ("name", "role", "pool", "lasts")}
+        try:
+            made, secret = make_token(request, given)
+            given = {}
+        except BerthError as error:
+            errors = list(error.fields) or [FieldError("name", error.detail, error.way_out)]
+    pools = list(list_pools(identity.visible_pools()))
+
+    def make(name: str, label: str, kind: str, options: Any = (), help: str = "", default: str = "") -> Field:
+        faults = tuple(e for e in errors if {"roles": "role", "pools": "pool", "expires_at": "lasts"}.get(e.field, e.field) == name)
+        return Field(name, label, kind, given.get(name, default), help, options, errors=faults)
+
+    fields = [
+        make("name", "Name", "text", help="Stands in events behind yours: ana/ci"),
+        make("role", "It may", "select", SCOPES, "Never more than you may, at each moment", "claimant"),
+        make("pool", "In", "select", [("", "All pools"), *((str(p.pk), p.name) for p in pools)]),
+        make("lasts", "For", "select", LASTS, default="90"),
+    ]
+    names = {p.pk: p.name for p in pools}
+    rows = [(token, scope_words(token.scopes, names)) for token in list_tokens(identity.user_id)]
+    return page(
+        request,
+        "pages/tokens.html",
+        "tokens",
+        422 if errors else 200,
+        fields=fields,
+        rows=rows,
+        secret=secret,
+        made=made,
+        host=request.build_absolute_uri("/").rstrip("/"),
+    )
+
+
+def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
+    pool = None
+    if given["pool"]:  # one that is gone by now must not become all of them
+        pool = next((p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]), None)
+        if pool is None:
+            raise Invalid(fields=[FieldError("pools", "This pool is not there any more.", "Choose another one.")])
+    return create_token(
+        user=request.user,
+        name=given["name"].strip(),
+        roles=[given["role"]] if given["role"] else None,
+        pools=[pool] if pool else None,
+        expires_at=timezone.now() + timedelta(days=int(given["lasts"])) if given["lasts"].isdecimal() else None,
+    )
+
+
+def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
+    roles, pools = scopes.get("roles"), scopes.get("pools")
+    what = "all that you may" if roles is None else ", ".join(roles)
+    where = "in all pools" if pools is None else "in " + ", ".join(names.get(int(p), "a pool that is gone") for p in pools)
+    return f"{what}, {where}"
+
+
+@signed_in
+def revoke(request: Any, token_id: int) -> HttpResponse:
+    token = next((t for t in list_tokens(request.identity.user_id) if t.pk == token_id), None)
+    if token is None:
+        raise NotFound("There is no such token of yours.")
+    question = Question(
+        title=f"Revoke {token.name}",
+        verb="Revoke",
+        href=request.path,
+        intro="From now on it opens nothing. What it holds stays held until it is released or its time is up.",
+        reason="optional",
+        is_dangerous=True,
+        note="Can’t be undone; make a new one instead.",
+        nothing="It is revoked already." if token.revoked_at else "",
+    )
+
+    def perform(given: Given) -> Done:
+        revoke_token(token.pk, reason=given.reason)
+        return Done(f"{token.name} is revoked.", reverse("tokens"))
+
+    return ask(request, question, perform, frame(request, "tokens"))

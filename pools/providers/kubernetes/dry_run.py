@@ -1,0 +1,64 @@
+"""A pool's configuration, asked of its cluster before it is taken: which rights are missing, and what a dry run of its pod and Secret says.
+
+What says nothing about the configuration (nobody answers, a quota is used up just now) is no fault of it."""
+
+from typing import Any
+
+from pools.config.parsing import at
+from pools.providers.base import MemberSnapshot, PoolSnapshot
+from pools.providers.kubernetes.field_errors import fields_of
+from pools.providers.kubernetes.manifests import pod_manifest, secret_manifest
+from project.kernel.errors import FieldError
+from project.kernel.kubernetes.client import Api, api_for
+from project.kernel.kubernetes.errors import ROLE, AlreadyThere, NamespaceGone
+from project.kernel.outbox.operations import Misconfigured, ProviderError, Unauthorised
+
+WHERE = "provider"
+RIGHTS = {
+    "pods": ("get", "list", "watch", "create", "delete"),
+    "secrets": ("get", "create", "patch", "delete"),
+}
+# Nobody: it is never made, and its name is in no one's way.
+EXAMPLE = MemberSnapshot(0, "dry-run", "creating", token="berthm_0_dry-run")  # noqa: S106
+
+
+def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
+    try:
+        api = api_for(pool.options)
+    except Misconfigured as error:
+        return [FieldError(at(WHERE, "context"), str(error))]
+    try:
+        api.check_namespace()
+        if missing := _find_missing(api):
+            what = f"Our account may not {', '.join(missing)} in {api.place}."
+            return [FieldError(_where(pool), what, f"Give it the role in {ROLE}.")]
+        api.create_secret(secret_manifest(pool, EXAMPLE, api.namespace), is_dry=True)
+        api.create_pod(pod_manifest(pool, EXAMPLE, api.namespace, url), is_dry=True)
+    except AlreadyThere:
+        return []
+    except NamespaceGone as error:
+        return [FieldError(at(WHERE, "namespace"), str(error))]
+    except Unauthorised as error:
+        return [FieldError(_where(pool), str(error))]
+    except Misconfigured as error:
+        return _explain(error, pool)
+    except ProviderError:
+        return []
+    return []
+
+
+def _find_missing(api: Api) -> list[str]:
+    return [f"{verb} {resource}" for resource, verbs in RIGHTS.items() for verb in verbs if api.may(verb, resource) is False]
+
+
+def _explain(error: Misconfigured, pool: PoolSnapshot) -> list[FieldError]:
+    body: Any = error.body
+    if not body:
+        return [FieldError(_where(pool), str(error))]
+    if "being terminated" in str(body.get("message")):
+        return [FieldError(at(WHERE, "namespace"), str(error))]
+    return fields_of(body, at(WHERE, "template"))
+
+
+def _where(pool: PoolSnapshot) -> str:
+    return at(WHERE, "context" if pool.options.get("context") else "namespace")

@@ -1,0 +1,53 @@
+"""A full look: every pod of a pool in one list. All of it or an error."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
+from pools.providers.kubernetes.cluster_identity import Located, find_place
+from pools.providers.kubernetes.names import MEMBER, number_in, select_pool
+from pools.providers.kubernetes.pod_status import Mine, judge, sort_pods, wait_for_agent
+from pools.providers.kubernetes.unlisted_pods import complete, list_strays
+from project.kernel.kubernetes.objects import Object
+
+
+class Lister(Located, Protocol):
+    def list_pods(self, selector: str) -> list[Object]: ...
+    def get_pod(self, name: str) -> Object | None: ...
+
+
+def look_at(api: Lister, pool: PoolSnapshot) -> Look:
+    listed = api.list_pods(select_pool(pool))
+    pods: dict[int, list[Object]] = defaultdict(list)
+    for pod in listed:
+        pods[number_in(pod, MEMBER)].append(pod)
+    strays = frozenset(number_in(pod, MEMBER) for pod in list_strays(listed, pool))
+    if not pods:
+        api.check_namespace()  # the list of a namespace that is not there is empty, too
+    place = find_place(api, pool, listed)
+    now = datetime.now(UTC)
+    found = [
+        see(complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member), pool, member, now) for member in pool.members
+    ]
+    return Look(tuple(seen for seen in found if seen is not None), strays=strays, place=place)
+
+
+def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
+    """None: it is to go, and nothing of it is left."""
+    if member.state == "deleting" and mine.current is None and not mine.older:
+        return None
+    found = judge(mine, pool, member, now)
+    if member.state == "deleting":
+        return Seen(member.id, is_ready=False, external_id=found.external_id, why=found.why)
+    return Seen(
+        member.id,
+        # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from its first word on.
+        is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
+        external_id=found.external_id,
+        why=found.why or mine.odd or wait_for_agent(found, member),
+        is_down=found.is_down,
+        is_planned=found.is_planned,
+        is_lost=found.is_down,
+        is_ending=found.kind == "ending",
+    )

@@ -1,0 +1,194 @@
+"""What a pod's status means for its member, in words for people. Pure: the moment is an argument.
+
+Gone is what the API server does not know any more. A pod on a node that does not answer is there until the cluster says otherwise.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pools.providers.base import MemberSnapshot, PoolSnapshot
+from pools.providers.kubernetes.manifests import CONTAINER
+from pools.providers.kubernetes.names import INCARNATION, external_id_of, is_ours, number_in, pod_name
+from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
+
+Kind = Literal["none", "pending", "running", "silent", "ending", "ended", "gone"]
+OVERDUE = timedelta(seconds=60)  # a node that works confirms well before
+LONGEST = 300
+# Ended from outside, whatever its agent would have liked.
+DISRUPTED = {
+    "Evicted", "Preempting", "Preempted", "Terminated", "Shutdown", "NodeShutdown", "NodeLost", "NodeAffinity", "TerminationByKubelet",
+    "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC", "PreemptionByScheduler",
+}  # fmt: skip
+EXITS = {
+    2: "it could not start with its options",
+    3: "its token was refused",
+    4: "another agent has its folder",
+    126: "its command can't be run",
+    127: "its command was not found",
+    137: "it was killed",
+    139: "it crashed",
+    143: "it was ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    kind: Kind
+    why: str = ""
+    external_id: str = ""
+    is_planned: bool = False  # it ended, and that is no sign of trouble
+
+    @property
+    def is_down(self) -> bool:
+        """Nothing of it runs, and nothing will."""
+        return self.kind in ("ended", "gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Pods of a member: the one that is to be there, and older ones that are to go."""
+
+    current: Object | None = None
+    older: tuple[Object, ...] = ()
+    foreign: tuple[Object, ...] = ()  # with our labels in the place of one that we made: somebody replaced it
+    odd: str = ""  # what is unusual about the current one
+
+
+def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
+    """By the uid that was written down. One that was never written down, because its answer was lost, is known by its labels."""
+    name, uid = recorded(member)
+    wanted = pod_name(pool, member)
+    is_recorded = name == wanted
+    current, older, foreign = None, list[Object](), list[Object]()
+    for pod in pods:
+        if not is_ours(pod, pool, member):
+            continue
+        if name_of(pod) == name and uid and uid_of(pod) != uid:
+            foreign.append(pod)
+        elif name_of(pod) == wanted and (is_recorded or number_in(pod, INCARNATION) == member.incarnation):
+            current = pod
+        elif is_recorded and not is_ending(pod):
+            foreign.append(pod)  # ours had all begun to go before this incarnation was made
+        else:
+            older.append(pod)
+    return Mine(current, tuple(older), tuple(foreign))
+
+
+def recorded(member: MemberSnapshot) -> tuple[str, str]:
+    """Name and uid of the pod that was made last."""
+    name, _, uid = member.external_id.partition("/")
+    return name, uid
+
+
+def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Condition:
+    if mine.current is not None:
+        return judge_pod(mine.current, now, was_ready=member.state != "creating")
+    name, _ = recorded(member)
+    if member.state == "creating" and name != pod_name(pool, member):
+        return Condition("none")
+    if mine.foreign:
+        what = f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid {uid_of(mine.foreign[0])})"
+        return Condition("gone", f"{what}: it is not ours and left alone", member.external_id)
+    return Condition("gone", f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node", member.external_id)
+
+
+def wait_for_agent(found: Condition, member: MemberSnapshot) -> str:
+    """Its pod runs, and that is all that the cluster knows."""
+    return "its agent has not come yet" if found.kind == "running" and member.state == "creating" else ""
+
+
+def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> Condition:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    phase, outside = str(status.get("phase") or "Pending"), external_id_of(pod)
+    ended = _ended(status)
+    if phase in ("Failed", "Succeeded") or ended:
+        is_planned = was_ready and (_is_disrupted(pod) or phase == "Succeeded" or (ended or {}).get("exitCode") == 0)
+        return Condition("ended", _clip(_why_ended(pod, phase, ended)), outside, is_planned)
+    if is_ending(pod):
+        return Condition("ending", _clip(_why_ending(pod, now)), outside)
+    if phase == "Running":
+        return Condition("running", "", outside)
+    if phase == "Pending":
+        return Condition("pending", _clip(_why_pending(pod)), outside)
+    return Condition("silent", _clip(f"its node {_node(pod)} does not answer"), outside)
+
+
+def _why_pending(pod: Object) -> str:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _said(each.get("reason") or "Unschedulable", each.get("message"))
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
+            return _said(waiting["reason"], waiting.get("message"))
+    if status.get("reason") or status.get("message"):
+        return _said(status.get("reason") or "Pending", status.get("message"))
+    return "it is being started" if (pod.get("spec") or {}).get("nodeName") else "it waits for a node"
+
+
+def _why_ended(pod: Object, phase: str, ended: Mapping[str, Any] | None) -> str:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    what = f"Pod {name_of(pod)} "
+    if status.get("reason"):
+        return f"{what}ended: {_said(status['reason'], status.get('message'))}"
+    for each in status.get("conditions") or ():
+        if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
+            return f"{what}ended: {_said(each.get('reason') or 'disrupted', each.get('message'))}"
+    if ended is None:
+        return f"{what}{'has ended' if phase == 'Succeeded' else 'failed'}"
+    code = ended.get("exitCode")
+    if ended.get("reason") == "OOMKilled":
+        return f"{what}was ended: out of memory. Raise its memory limit"
+    words = EXITS.get(code) if isinstance(code, int) else None
+    more = str(ended.get("message") or "")
+    return f"{what}ended with {code}" + (f": {words}" if words else "") + (f" ({more})" if more else "")
+
+
+def _why_ending(pod: Object, now: datetime) -> str:
+    until = read_moment(pod["metadata"].get("deletionTimestamp"))
+    if until is not None and now - until > OVERDUE:
+        for_long = int((now - until).total_seconds() // 60)
+        return (
+            f"Pod {name_of(pod)} should have been gone for {for_long} min, and its node {_node(pod)} does not confirm it. "
+            "Bring the node back, or remove it from the cluster"
+        )
+    return f"Pod {name_of(pod)} is being ended"
+
+
+def read_moment(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+    except ValueError:
+        return None
+
+
+def _ended(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of our own container: one that somebody put beside it may run on."""
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == CONTAINER:
+            found: Mapping[str, Any] | None = (container.get("state") or {}).get("terminated")
+            return found
+    return None
+
+
+def _is_disrupted(pod: Object) -> bool:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    conditions = [
+        each for each in status.get("conditions") or () if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
+    ]
+    return is_ending(pod) or bool(conditions) or status.get("reason") in DISRUPTED
+
+
+def _node(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "(none)")
+
+
+def _said(reason: Any, message: Any) -> str:
+    return f"{reason}: {' '.join(str(message).split())}" if message else str(reason)
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,94 @@
+"""Pods as members: made from the pool's template in one namespace of a cluster, watched, and taken away again.
+
+Everything that is known of a pod is asked of the API server; what is ours is told by labels, which one by its uid. The client library is
+loaded where a cluster is asked and nowhere else: in a web process that reads options it would take 40 MB and a second for nothing.
+"""
+
+from collections.abc import Collection, Hashable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+from pools.config.parsing import Faults
+from pools.providers.base import Follower, Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Tell
+from pools.providers.kubernetes import options as reading
+from pools.providers.kubernetes.listing import look_at
+from pools.providers.kubernetes.names import installation_of
+from pools.providers.kubernetes.reconcile import needs_token, remove_strays, sync_member
+from pools.providers.local.provider import find_url
+from project.kernel.errors import FieldError
+from project.kernel.outbox.operations import Misconfigured, PermanentError
+
+
+class KubernetesProvider(Provider):
+    kind: ClassVar[str] = "kubernetes"
+    queue: ClassVar[str] = "kubernetes"
+    is_owner: ClassVar[bool] = True
+    has_agents: ClassVar[bool] = True
+    rotates: ClassVar[bool] = True
+    option_fields: ClassVar[tuple[str, ...]] = reading.FIELDS
+    rolled: ClassVar[tuple[str, ...]] = ("template", "url")
+    free_options: ClassVar[tuple[str, ...]] = ("template.resources", "template.grace")
+
+    @classmethod
+    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+        return reading.read_options(options, where, faults)
+
+    @classmethod
+    def place_of(cls, options: Mapping[str, Any]) -> str:
+        return f"kubernetes {options.get('context') or 'here'}"
+
+    @classmethod
+    def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
+        return "template.grace", (options.get("template") or {}).get("grace")
+
+    def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
+        return needs_token(api_for(pool), pool, member)
+
+    def check(self, pool: PoolSnapshot) -> list[FieldError]:
+        try:
+            url = url_of(pool)
+        except Misconfigured as error:
+            return [FieldError("provider.url", str(error))]
+        found: list[FieldError] = load_module("pools.providers.kubernetes.dry_run").check(pool, url)
+        return found
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        return sync_member(api_for(pool), pool, member, url_of(pool))
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        return look_at(api_for(pool), pool)
+
+    def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+        remove_strays(api_for(pool), pool, member_ids)
+
+    @classmethod
+    def follow_key(cls, options: Mapping[str, Any]) -> Hashable:
+        return options.get("context", ""), options.get("namespace", "")
+
+    def follow(self, pool: PoolSnapshot, tell: Tell) -> Follower:
+        where = {name: pool.options[name] for name in ("context", "namespace") if name in pool.options}
+        follower: Follower = load_module("pools.providers.kubernetes.pod_watch").PodFollower(where, installation_of(pool), tell)
+        return follower
+
+
+@cache
+def load_module(name: str) -> Any:
+    return import_module(name)
+
+
+def api_for(pool: PoolSnapshot) -> Any:
+    return load_module("project.kernel.kubernetes.client").api_for(pool.options)
+
+
+def url_of(pool: PoolSnapshot) -> str:
+    """Where its pods find Berth."""
+    told = pool.options.get("url")
+    if told:
+        return str(told)
+    try:
+        return find_url()
+    except PermanentError:
+        raise Misconfigured(
+            "Nobody says where pods find Berth. Set provider.url of the pool, or BERTH_AGENT_URL for the workers, like https://berth.example.com/."
+        ) from None

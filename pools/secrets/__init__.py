@@ -1,0 +1,1 @@
+"""Secrets of a pool: services, REST API and re-encryption."""

@@ -1,0 +1,299 @@
+"""The overview: what needs somebody, every pool as a quay with its queue outside, and what happens now."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+
+from claims.lifecycle.dashboard_queries import Queue, bound_lately, count_claims, count_waiting, in_pools
+from claims.scaling.decision_cards import Card
+from claims.scaling.overview import list_latest
+from claims.tasks.plans.selectors import Pending, count_pending, list_pending
+from claims.timeline.queries import Filter, list_lines
+from pools.access.permissions import ADMIN, Identity
+from pools.lifecycle.selectors import list_pools
+from pools.models import Pool
+from pools.pages.base import page, signed_in
+from project.dashboard.charts import Spark, list_sparks
+from project.dashboard.installation import installation, list_troubles
+from project.dashboard.pool_scaling import decided_words
+from project.dashboard.pool_scaling import is_shown as is_scaled
+from project.kernel.errors import NotFound
+from project.kernel.live.regions import ANY, Opened, Subject, region
+from project.kernel.ui import formatting
+from project.sample.services import is_sample_loaded
+from slots.pages.dashboard_queries import MemberCounts, SlotCounts, count_members, count_slots
+from slots.pages.display import bar_parts, pool_class
+
+LINES = 14
+MOST_PENDING = 200  # plans that are looked at for what they destroy
+QUIET = ("acknowledge",)  # every claim has one; they stand on the page of events
+
+
+@signed_in
+def show_overview(request: Any) -> HttpResponse:
+    identity: Identity = request.identity
+    if not list_pools().exists():
+        return page(
+            request,
+            "pages/empty.html",
+            "overview",
+            may_create=identity.may("configure", None),
+            is_admin=ADMIN in identity.everywhere,
+            host=request.build_absolute_uri("/").rstrip("/"),
+        )
+    is_admin = identity.may("configure", None)
+    return page(request, "pages/overview.html", "overview", may_create=is_admin, has_sample=is_admin and is_sample_loaded())
+
+
+@region("first")
+def open_first(identity: Identity, argument: str) -> Opened | None:
+    """What runs here, as long as there are no pools. The first one ends it, and the page is loaded anew."""
+
+    def render() -> str:
+        if list_pools().exists():
+            raise NotFound("There are pools now.")
+        return render_to_string("regions/first.html", {"installation": installation(), "now": timezone.now()})
+
+    return Opened("first", "first", frozenset({ANY}), render, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pool on the overview."""
+
+    pool: Pool
+    css: str
+    slots: SlotCounts
+    members: MemberCounts
+    queue: Queue
+    spark: Spark | None
+    longest: int  # of all queues: the bars outside compare
+    decided: Card | None = None  # last, by the scaler
+
+    @property
+    def width(self) -> int:
+        """Of the queue, in per cent of the longest; the square root keeps a short one visible beside a long one."""
+        return max(6, round(100 * (self.queue.count / self.longest) ** 0.5)) if self.longest else 0
+
+    @property
+    def next(self) -> tuple[str, str]:
+        """What stands out, in a few words, and where it leads."""
+        href = f"/pools/{self.pool.name}/"
+        if self.css in ("paused", "frozen"):
+            return f"{self.css} until", href
+        if self.css in ("deleting", "pending"):
+            return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[self.css], href
+        if not self.members.there:
+            return "has no members", href
+        troubles = [(self.members.offline, "offline"), (self.members.leaving, "leaving"), (self.members.cordoned, "cordoned")]
+        said = [f"{count} {word}" for count, word in troubles if count]
+        if said:
+            return ", ".join(said[:2]), href
+        if self.decided is not None:
+            return decided_words(self.decided), f"{href}?tab=scaling"
+        if self.queue.count and not self.slots.open:
+            return "full", f"{href}?tab=queue"
+        return ("takes claims", href) if self.slots.open else ("full", href)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of the five fixed places of what needs attention."""
+
+    count: int
+    css: str
+    word: str
+    text: str
+    lead: str = ""
+    href: str = ""
+    until: datetime | None = None
+    form: str = "day"  # of that
+
+
+def visible(identity: Identity) -> list[Pool]:
+    return list(list_pools(identity.visible_pools()))
+
+
+def open_for_visible(name: str, template: str, context: Any, every: float, *, by_reader: bool = False) -> Any:
+    """A region over all pools that the viewer may see. Viewers who see the same pools share it; `by_reader`: only with themselves."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        pools = identity.visible_pools()
+        subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        reader = identity.user_id if by_reader else None
+        told = (None if pools is None else sorted(pools), identity.may("configure", None), reader)
+        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return Opened(name, f"{name}|{scope}", subjects, lambda: render_to_string(template, context(identity)), every)
+
+    region(name)(opener)
+    return opener
+
+
+def facts(identity: Identity) -> dict[str, Any]:
+    pools = visible(identity)
+    ids = [pool.pk for pool in pools]
+    counts = count_slots(ids)
+    waiting = count_claims(*in_pools(identity.visible_pools())).get("waiting", 0)
+    return {
+        "pools": len(pools),
+        "total": sum(c.total for c in counts.values()),
+        "held": sum(c.held + c.reserved for c in counts.values()),
+        "waiting": waiting,
+        "lately": bound_lately(identity.visible_pools()),
+    }
+
+
+def attention(identity: Identity) -> dict[str, Any]:
+    now = timezone.now()
+    pools = visible(identity)
+    slots = count_slots(pool.pk for pool in pools)
+    queues = count_waiting()
+    return {
+        "places": [
+            _approvals(list_pending(identity.visible_pools(), limit=MOST_PENDING), count_pending(identity.visible_pools()), queues),
+            _lost(pools, slots),
+            _errors(identity.visible_pools()),
+            Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
+            _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
+        ]
+    }
+
+
+def _approvals(pending: list[Pending], count: int, queues: dict[str, Queue]) -> Place:
+    if not pending:
+        return Place(0, "apply_pending", "approvals waiting", "No claim waits for a person")
+    first = pending[0]
+    holding = sorted({p.pool for p in pending if p.member})
+    waiting = sum(queues.get(name, Queue()).count for name in holding)
+    destroying = sum(p.destroys for p in pending)
+    said = [f"{first.workspace or first.claim_id} in {first.pool}"]
+    if destroying and count <= MOST_PENDING:
+        said.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} something")
+    if waiting:
+        said.append(f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in {'its pool' if len(holding) == 1 else 'their pools'}")
+    word = "approval waiting" if len(pending) == 1 else "approvals waiting"
+    lead = "It expires in" if len(pending) == 1 else "The first expires in"
+    return Place(max(count, len(pending)), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left")
+
+
+def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
+    where = [(pool, slots[pool.pk].shown.get("lost", 0)) for pool in pools]
+    lost = [(pool, n) for pool, n in where if n]
+    if not lost:
+        return Place(0, "lost", "slots lost", "Every member that had claims is there")
+    said = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
+    more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
+    return Place(
+        sum(n for _, n in lost),
+        "lost",
+        "slots lost",
+        f"{said}{more}. Each claim there has ended or stands in line again",
+        href="/claims/?q=state:lost",
+    )
+
+
+def _errors(visible: set[int] | None) -> Place:
+    troubles = list_troubles(visible)
+    if not troubles:
+        return Place(0, "error", "errors", "Controllers turn, and nothing outside is refused")
+    return Place(
+        len(troubles),
+        "error",
+        "errors" if len(troubles) > 1 else "error",
+        troubles[0].text,
+        lead=troubles[0].lead,
+        href="/events/?by=errors",
+    )
+
+
+def closed_until(pool: Pool, now: datetime) -> datetime | None:
+    """A pause, or a freeze."""
+    return pool.paused_until if pool.paused_until and pool.paused_until > now else pool.frozen_until
+
+
+def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Place:
+    if not paused:
+        return Place(0, "frozen", "pools paused or frozen", "Every pool hands out what is free")
+    first = min(paused, key=lambda pool: closed_until(pool, now) or now)
+    is_paused = first.paused_until is not None and first.paused_until > now
+    kinds = {"paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused}
+    waiting = sum(queues.get(pool.name, Queue()).count for pool in paused)
+    more = f", and {len(paused) - 1} more" if len(paused) > 1 else ""
+    wait = (
+        f"{formatting.plural(waiting, 'claim waits', 'claims wait')} for {'it' if len(paused) == 1 else 'them'}"
+        if waiting
+        else "Nobody waits for it"
+    )
+    return Place(
+        len(paused),
+        "frozen",
+        f"{'pool' if len(paused) == 1 else 'pools'} {' or '.join(sorted(kinds, reverse=True))}",
+        f"{f'“{first.pause_reason}”' if is_paused else first.freeze_reason[:1].upper() + first.freeze_reason[1:]}{more}. {wait}",
+        lead=f"{first.name} until",
+        href=f"/pools/{first.name}/",
+        until=closed_until(first, now),
+    )
+
+
+def pool_rows(identity: Identity) -> dict[str, Any]:
+    now = timezone.now()
+    pools = visible(identity)
+    ids = [pool.pk for pool in pools]
+    slots, members, queues = count_slots(ids), count_members(ids), count_waiting()
+    sparks = list_sparks(ids, now - timedelta(hours=6))
+    decided = list_latest(pool.pk for pool in pools if is_scaled(pool))
+    longest = max([queue.count for queue in queues.values()], default=0)
+    groups: dict[str, list[Row]] = {}
+    for pool in pools:
+        css = pool_class(pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until)
+        queue = queues.get(pool.name, Queue())
+        row = Row(pool, css, slots[pool.pk], members[pool.pk], queue, sparks.get(pool.pk), longest, decided.get(pool.pk))
+        groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
+    missing = []
+    if identity.visible_pools() is None:
+        there = {pool.name for pool in pools}
+        missing = [(name, queue) for name, queue in sorted(queues.items()) if name not in there]
+    return {
+        "groups": [
+            (name or ("Other pools" if len(groups) > 1 else ""), rows)
+            for name, rows in sorted(groups.items(), key=lambda g: (g[0] == "", g[0]))
+        ],
+        "missing": missing,
+        "parts": legend_of({part.name for rows in groups.values() for row in rows for part in row.slots.parts}),
+        "may_create": identity.may("configure", None),
+        "now": now,
+        "has_sparks": bool(sparks),
+    }
+
+
+def legend_of(names: set[str]) -> list[tuple[str, str]]:
+    """Classes and words. Held is one colour, whether a task runs there or somebody only has it."""
+    both = {"running", "bound"} <= names
+    parts = bar_parts(dict.fromkeys(names - ({"bound"} if both else set()), 1))
+    return [(part.name, "running, bound" if both and part.name == "running" else part.word) for part in parts]
+
+
+def latest(identity: Identity) -> dict[str, Any]:
+    pools = identity.visible_pools()
+    wanted = Filter(
+        pools=None if pools is None else frozenset(pools),
+        reader=identity.requester,
+        is_admin=ADMIN in identity.everywhere,
+        without=QUIET,
+    )
+    lines, _ = list_lines(wanted, limit=LINES * 3)
+    return {"lines": lines[:LINES], "now": timezone.now()}
+
+
+open_for_visible("overview.facts", "regions/overview_facts.html", facts, 2.0)
+open_for_visible("overview.attention", "regions/overview_attention.html", attention, 2.0)
+open_for_visible("overview.pools", "regions/overview_pools.html", pool_rows, 0.5)
+# A viewer sees access events that are their own, and events of their own in pools that they do not see.
+open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5, by_reader=True)

@@ -1,0 +1,321 @@
+"""A pool: its quay, its members with their slots, who waits and why, its configuration, what happened."""
+
+import os.path
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from claims.allocation.selectors import count_live_claims
+from claims.lifecycle.dashboard_queries import Queue, count_waiting
+from claims.lifecycle.drain_report import Keeper, keepers_of
+from claims.scaling.overview import list_latest
+from claims.tasks.plans.selectors import deadlines_of
+from claims.timeline.queries import Filter, list_lines, owners_of
+from pools.access.claimants import list_claimants
+from pools.access.permissions import ADMIN, Identity
+from pools.config.layout import as_config
+from pools.lifecycle.provider_errors import find_trouble
+from pools.lifecycle.selectors import LIVE, config_of, spec_of
+from pools.models import Member, Pool
+from pools.pages.base import page, signed_in, visible_pool, why_not
+from pools.providers.base import has_agents, known_providers
+from pools.providers.local.protection import describe, find_protection
+from project.dashboard.actions import member_actions, pool_actions
+from project.dashboard.charts import draw_charts
+from project.dashboard.pool_scaling import decided_words, scaling_context
+from project.dashboard.pool_scaling import is_shown as is_scaled
+from project.dashboard.upcoming import upcoming
+from project.kernel.live.regions import Opened, region
+from slots.members.selectors import count_pools
+from slots.pages.dashboard_queries import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
+from slots.pages.display import Part, bar_parts, pool_class
+
+TABS = (("members", "Members"), ("queue", "Queue"), ("scaling", "Scaling"), ("policy", "Policy"), ("events", "Events"))
+LINES = 40
+MOST_DRAINS, MOST_KEEPERS = 50, 12  # on the tab of members
+LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
+
+
+@signed_in
+def show_pool(request: Any, name: str) -> HttpResponse:
+    identity: Identity = request.identity
+    pool = visible_pool(identity, name)
+    tab = request.GET.get("tab", "members")
+    tabs = [(key, word) for key, word in TABS if key != "scaling" or is_scaled(pool)]
+    tab = tab if tab in dict(tabs) else "members"
+    context: dict[str, Any] = {"pool": pool, "tab": tab, "tabs": tabs, "show": request.GET.get("show", "")}
+    if tab == "members":
+        boards = list_boards(pool.pk)
+        wanted = request.GET.get("member", "")
+        chosen = next((board for board in boards if board.name == wanted), boards[0] if boards else None)
+        context |= {"is_dense": is_dense(boards), "chosen": chosen}
+    if tab == "scaling":
+        context |= scaling_context(identity, pool, request.GET)
+    return page(request, "pages/pool.html", "overview", **context)
+
+
+@signed_in
+def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
+    """The side panel of a member, for the page that is open already."""
+    pool = visible_pool(request.identity, name)
+    return page(request, "parts/panel.html", chosen={"id": member_id}, pool=pool)
+
+
+# -- regions ------------------------------------------------------------------------------------------------------------------------------
+
+
+def of_pool(
+    name: str, template: str, context: Any, every: float = 0.5, *, by_role: bool = False, by_reader: bool = False, subject: str = "pool"
+) -> None:
+    """A region of one pool. `by_role`: what it shows depends on the roles; `by_reader`: and on who reads it."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        pool = Pool.objects.filter(LIVE, name=argument).first()
+        if pool is None or not identity.may("read", pool.pk):
+            return None
+        scope = ",".join(sorted(identity.roles_in(pool.pk))) if by_role or by_reader else ""
+        scope += f"|{identity.user_id}" if by_reader else ""
+        full = f"{name}:{argument}"
+        pool_id = pool.pk
+
+        def render() -> str:
+            fresh = Pool.objects.get(LIVE, pk=pool_id)
+            return render_to_string(template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)})
+
+        return Opened(full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every)  # a name may be used again
+
+    region(name)(opener)
+
+
+@region("cells")
+def open_cells(identity: Identity, argument: str) -> Opened | None:
+    """The classes of the pool's slots, without HTML: for thousands of them."""
+    pool = Pool.objects.filter(LIVE, name=argument).first()
+    if pool is None or not identity.may("read", pool.pk):
+        return None
+    return Opened(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
+
+
+def head(identity: Identity, pool: Pool) -> dict[str, Any]:
+    spec = spec_of(pool)
+    return {
+        "css": pool_class(pool.state, paused_until=pool.paused_until, now=timezone.now(), frozen_until=pool.frozen_until),
+        "group": spec.group or "Pools",
+        "spec": spec,
+        "layout": layout_words(pool),
+        "has_agents": has_agents(pool.provider),
+        "members": count_members([pool.pk])[pool.pk],
+        "actions": pool_actions(identity, pool),
+        "trouble": find_trouble(pool),
+        "protection": protection_of(pool),
+        "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
+        "claims_left": count_live_claims(pool.pk) if pool.state == "deleting" else 0,
+    }
+
+
+def protection_of(pool: Pool) -> dict[str, Any] | None:
+    """How tasks are kept from Berth's own passwords and keys; None: they do not run on Berth's own machine."""
+    provider = known_providers().get(pool.provider)
+    if provider is None or not provider.runs_here:
+        return None
+    protection = find_protection()
+    return {"is_there": protection.kind != "none", "words": describe(protection, list_claimants(pool.pk))}
+
+
+def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
+    queue = count_waiting().get(pool.name, Queue())
+    card = list_latest([pool.pk]).get(pool.pk) if is_scaled(pool) else None
+    return {
+        "slots": count_slots([pool.pk])[pool.pk],
+        "queue": queue,
+        "width": 100 if queue.count else 0,
+        "by_lane": open_lanes(pool),
+        "decided": decided_words(card) if card else "",
+        "because": card.reason if card else "",
+    }
+
+
+def open_lanes(pool: Pool) -> str:
+    """Which kinds of slot are open, if there is more than one kind."""
+    counts = count_pools([pool.pk])[pool.pk].slots
+    if len(pool.lanes) < 2 or not counts.open:
+        return ""
+    return ", ".join(f"{counts.by_lane[lane]['open']} {lane}" for lane in pool.lanes if counts.by_lane[lane]["open"])
+
+
+def shorten(name: str) -> str:
+    """Its end, which tells it apart; that something is left out is seen."""
+    return name if len(name) <= LONGEST_SHORT else f"…{name[1 - LONGEST_SHORT :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Members of the dense form that belong together."""
+
+    name: str
+    boards: list[Board]
+
+    @property
+    def rows(self) -> list[tuple[str, Board]]:
+        """Each with what tells it apart from its neighbours: what their names begin with is said once."""
+        names = [board.name for board in self.boards]
+        common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071  just that
+        while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
+            common -= 1  # numbers stay whole
+        return [(shorten(board.name[common:] or board.name), board) for board in self.boards]
+
+    @property
+    def width(self) -> int:
+        """Characters that its names take."""
+        return max((len(short) for short, _ in self.rows), default=0)
+
+    @property
+    def parts(self) -> list[Part]:
+        return bar_parts(Counter(cell.name for board in self.boards for cell in board.cells))
+
+    @property
+    def open(self) -> int:
+        return sum(board.open_count for board in self.boards)
+
+    @property
+    def troubled(self) -> list[Board]:
+        return [board for board in self.boards if board.css != "ready"]
+
+
+def members(identity: Identity, pool: Pool) -> dict[str, Any]:
+    boards = list_boards(pool.pk)
+    owners = owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id) if not is_dense(boards) else {}
+    return {
+        "boards": boards,
+        "is_dense": is_dense(boards),
+        "is_wide": is_wide(boards),
+        "zones": zones_of(boards) if is_dense(boards) else [],
+        "owners": owners,
+        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for board in boards for cell in board.cells) else {},
+        "parts": count_slots([pool.pk])[pool.pk].parts,
+        "layout": layout_words(pool),
+        "drains": list_drains(boards),
+        "other_agents": [board for board in boards if board.version_state and board.state in ("ready", "offline")],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A member that is to be empty, and what keeps it."""
+
+    board: Board
+    keepers: list[Keeper]
+
+    @property
+    def shown(self) -> list[Keeper]:
+        return self.keepers[:MOST_KEEPERS]
+
+    @property
+    def more(self) -> int:
+        return max(0, len(self.keepers) - MOST_KEEPERS)
+
+
+def list_drains(boards: list[Board]) -> list[Drain]:
+    """The first to be over comes first; those without a deadline last."""
+    draining = [board for board in boards if board.is_draining and board.state not in ("deleting", "gone")]
+    keepers = keepers_of([board.id for board in draining]) if draining else {}
+    draining.sort(key=lambda board: (board.drain_until is None, board.drain_until or board.created_at, board.name))
+    return [Drain(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
+
+
+def zones_of(boards: list[Board]) -> list[Zone]:
+    """By the label zone, where members carry one."""
+    found: dict[str, list[Board]] = {}
+    for board in boards:
+        found.setdefault(board.zone, []).append(board)
+    return [Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows) for name, rows in sorted(found.items())]
+
+
+def layout_words(pool: Pool) -> str:
+    spec = spec_of(pool)
+    ports = spec.layout.ports
+    if ports is not None:
+        protocols = "shared by all protocols" if spec.layout.classes[0].lane == "port" else " and ".join(pool.lanes)
+        return f"ports {ports.first}–{ports.last}, {protocols}"
+    config = as_config(spec.layout)
+    if isinstance(config, int):
+        return f"{config} slot{'s' if config > 1 else ''} each"
+    if isinstance(config, str):
+        return "the whole member"
+    if config and isinstance(config[0], dict):
+        return ", ".join(f"{c['count']} {c['class']}" for c in config)
+    return ", ".join(config)
+
+
+def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
+    slots, queue = count_slots([pool.pk])[pool.pk], count_waiting().get(pool.name, Queue())
+    return {"charts": draw_charts(pool.pk, timezone.now(), (slots.total, slots.held, slots.reserved, queue.count))}
+
+
+def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
+    config = config_of(pool)
+    return {
+        "spec": spec_of(pool),
+        "layout": layout_words(pool),
+        "has_agents": has_agents(pool.provider),
+        "task": spec_of(pool).task.as_config(),
+        "file": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None),
+        "why_not": why_not(identity, "configure", pool.pk),
+        "members": count_members([pool.pk])[pool.pk].there,
+    }
+
+
+def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
+    wanted = Filter(pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester)
+    lines, _ = list_lines(wanted, limit=2 * LINES)
+    return {"lines": lines[:LINES]}
+
+
+of_pool("pool.head", "regions/pool_head.html", head, by_role=True)
+of_pool("pool.now", "regions/pool_now.html", now_there)
+of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there}, 1.0)
+of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
+of_pool("pool.members", "regions/pool_members.html", members, 0.5)
+of_pool("pool.charts", "regions/pool_charts.html", charts, 5.0)
+of_pool("pool.upcoming", "regions/pool_upcoming.html", upcoming, 5.0)
+of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
+of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
+
+
+@region("member")
+def open_member(identity: Identity, argument: str) -> Opened | None:
+    member = Member.objects.filter(pk=int(argument)).select_related("pool").first() if argument.isdecimal() else None
+    if member is None or not identity.may("read", member.pool_id):
+        return None
+    roles = ",".join(sorted(identity.roles_in(member.pool_id)))
+    member_id, pool = member.pk, member.pool
+
+    def render() -> str:
+        return render_to_string("regions/member.html", panel(identity, pool, member_id))
+
+    full = f"member:{member_id}"
+    subjects = frozenset({("member", member_id)})
+    return Opened(full, f"{full}|{roles}", subjects, render)
+
+
+def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
+    board = get_board(pool.pk, member_id)
+    if board is None:
+        return {"board": None, "pool": pool}
+    owners = owners_of(cell.claim_id for cell in board.cells if cell.claim_id)
+    return {
+        "pool": pool,
+        "board": board,
+        "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
+        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for cell in board.cells) else {},
+        "actions": member_actions(identity, pool, board),
+        "now": timezone.now(),
+        "why_not_claim": why_not(identity, "claim_slot", pool.pk),
+        "liveness": spec_of(pool).liveness,
+        "keepers": keepers_of([board.id])[board.id] if board.is_draining else [],
+    }

@@ -1,0 +1,43 @@
+"""The sample, from the browser: loaded with one button, removed with one question."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_POST
+
+from pools.access.permissions import require
+from pools.pages.base import frame, signed_in
+from project.kernel.ui.confirm import Done, Given, Question, ask
+from project.sample.services import is_sample_loaded, list_pools_of_sample, load_sample, remove_sample
+
+
+@require_POST
+@signed_in
+def load(request: Any) -> HttpResponse:
+    require(request.identity, "configure", None)
+    load_sample()
+    messages.success(request, "The sample is loaded. Its driver begins to claim within a few seconds.")
+    return HttpResponseRedirect("/")
+
+
+@signed_in
+def remove(request: Any) -> HttpResponse:
+    require(request.identity, "configure", None)
+    names = ", ".join(pool.name for pool in list_pools_of_sample())
+    question = Question(
+        title="Remove the sample",
+        verb="Remove the sample",
+        href=request.path,
+        intro="Its driver stops, its claims are cancelled, and its pools go. Nothing else is touched.",
+        facts=[("Pools", names), ("Events", "stay")],
+        reason="none",
+        note="It can be loaded again.",
+        nothing="" if is_sample_loaded() else "There is no sample here.",
+    )
+
+    def perform(given: Given) -> Done:
+        remove_sample()
+        return Done("The sample is removed.", "/")
+
+    return ask(request, question, perform, frame(request, "overview"))

@@ -1,0 +1,266 @@
+"""Scaling over all pools: what each has and wants, what was decided last, who ordered what; and the calendar of freezes."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+
+from claims.models import Lift
+from claims.scaling.overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
+from pools.access.permissions import ACTIONS, Identity
+from pools.lifecycle.selectors import list_pools
+from pools.models import Pool
+from pools.pages.base import page, signed_in, why_not
+from pools.scaling import Occurrence
+from project.dashboard.actions import Action
+from project.kernel.live.regions import ANY, Opened, Subject, region
+
+VIEWS = {"pools": "Pools", "freezes": "Freezes"}
+WEEKS = 3  # that are shown at once
+FARTHEST = 52
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+SOUGHT = re.compile(r"[a-z0-9._-]{0,63}")
+SHOWN = 300  # lines; a search finds the others
+NEXT = 30
+MOMENT = "%a %-d %b %H:%M"
+
+
+@signed_in
+def show_scaling(request: Any) -> HttpResponse:
+    query: Mapping[str, str] = request.GET
+    view = query.get("view", "pools") if query.get("view") in VIEWS else "pools"
+    context: dict[str, Any] = {"view": view, "views": VIEWS.items()}
+    if view == "pools":
+        show = query.get("show", "all") if query.get("show") in FILTERS else "all"
+        sought = query.get("q", "").strip().lower()
+        sought = sought if SOUGHT.fullmatch(sought) else ""
+        context |= {"show": show, "q": sought, "which": f"{show},{sought}"}
+    else:
+        zones = zones_of(visible(request.identity))
+        zone = query.get("zone", "UTC") if query.get("zone") in zones else "UTC"
+        first = read_week(query.get("week", ""))
+        context |= {
+            "zone": zone,
+            "zones": zones,
+            "week": first,
+            "which": f"{first},{zone}",
+            "earlier": first - WEEKS,
+            "later": first + WEEKS,
+        }
+        context["is_far"] = first + WEEKS > FARTHEST
+    return page(request, "pages/scaling.html", "scaling", **context)
+
+
+def read_week(text: str) -> int:
+    """How many weeks from now."""
+    return min(FARTHEST, int(text)) if text.isdecimal() and text.isascii() and len(text) < 4 else 0
+
+
+def visible(identity: Identity) -> list[Pool]:
+    return list(list_pools(identity.visible_pools()))
+
+
+def of_all(name: str, template: str, context: Callable[[Identity, str], dict[str, Any] | None], every: float) -> None:
+    """A region over all pools that somebody may see; who sees and may scale the same pools shares it."""
+
+    def opener(identity: Identity, argument: str) -> Opened | None:
+        pools = identity.visible_pools()
+        subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        scaled = identity.pools_with(ACTIONS["scale"])
+        told = [None if ids is None else sorted(ids) for ids in (pools, scaled)]
+        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        full = f"{name}:{argument}" if argument else name
+        if context(identity, argument) is None:
+            return None
+        return Opened(full, f"{full}|{scope}", subjects, lambda: render_to_string(template, context(identity, argument)), every)
+
+    region(name)(opener)
+
+
+# -- pools --------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    line: PoolLine
+    actions: list[Action]
+
+
+def facts(identity: Identity, argument: str) -> dict[str, Any]:
+    lines = list_pool_lines(visible(identity), timezone.now())
+    return {
+        "pools": sum(bool(line.policy) for line in lines),
+        "grown": sum(line.grown for line in lines),
+        "shrunk": sum(line.shrunk for line in lines),
+        "counts": [(FILTERS[name], n) for name in FILTERS if name != "all" and (n := sum(line.fits(name) for line in lines))],
+    }
+
+
+def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
+    """Its argument: which are shown, then what their names have."""
+    show, _, sought = argument.partition(",")
+    if show not in FILTERS or not SOUGHT.fullmatch(sought):
+        return None
+    lines = list_pool_lines(visible(identity), timezone.now())
+    chips = [(name, word, sum(line.fits(name) for line in lines)) for name, word in FILTERS.items()]
+    found = [line for line in lines if line.fits(show) and sought in line.pool.name]
+    return {
+        "rows": [Row(line, quick(identity, line)) for line in found[:SHOWN]],
+        "more": max(0, len(found) - SHOWN),
+        "chips": chips,
+        "show": show,
+        "q": sought,
+        "now": timezone.now(),
+        "is_any": bool(lines),
+    }
+
+
+def quick(identity: Identity, line: PoolLine) -> list[Action]:
+    """What a person may order here. What is off says why."""
+
+    def at(name: str) -> str:
+        return reverse(f"scaling-{name}", args=[line.pool.name])
+
+    role = why_not(identity, "scale", line.pool.pk)
+    found: list[Action] = []
+    if line.policy:
+        frozen = "Frozen. Lift the freeze first." if line.is_frozen else ""
+        full = f"It has {line.members.there} of {line.high} members. Raise the maximum first." if line.members.there >= line.high else ""
+        found.append(Action("+1…", at("grow"), why=role or frozen or full))
+        found.append(Action("Unpin…", at("unpin"), why=role) if line.is_pinned else Action("Pin…", at("pin"), why=role))
+        is_paused = line.pool.scaling_paused_until is not None and line.pool.scaling_paused_until > line.now
+        found.append(Action("Resume…", at("resume"), why=role) if is_paused else Action("Pause…", at("pause"), why=role))
+    if line.is_frozen:
+        found.append(Action("Lift the freeze…", at("unfreeze"), why=role, is_dangerous=True))
+    if line.outdated or line.pool.surge_id is not None or line.pool.roll_stopped_at is not None:
+        found.append(Action("Roll now…", at("roll"), why=role))
+        found.append(
+            Action("Resume roll…", at("resume-roll"), why=role)
+            if line.is_roll_paused
+            else Action("Pause roll…", at("pause-roll"), why=role)
+        )
+    return found
+
+
+# -- freezes ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A window within a week, in per cent of it."""
+
+    occurrence: Occurrence
+    css: str  # frozen, limits
+    x: float
+    width: float
+    is_open: bool
+    is_lifted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarRow:
+    pool: Pool
+    bars: list[Bar]
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    title: str
+    days: list[date]
+    today: int | None
+    mark: float | None  # now, in per cent
+    rows: list[CalendarRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A freeze that is open or comes next."""
+
+    pool: Pool
+    occurrence: Occurrence
+    starts: str  # by the window's own clock
+    ends: str
+    is_open: bool
+    is_lifted: bool
+    lift: Lift | None  # who has lifted it, of one that was named
+    action: Action | None
+
+
+def freezes(identity: Identity, argument: str) -> dict[str, Any] | None:
+    """Its argument: how many weeks from now, then whose clock the columns follow."""
+    number, _, name = argument.partition(",")
+    found = visible(identity)
+    if not number.isdecimal() or int(number) > FARTHEST or name not in zones_of(found):
+        return None
+    zone, now = ZoneInfo(name), timezone.now()
+    today = now.astimezone(zone).date()
+    monday = today - timedelta(days=today.weekday()) + int(number) * WEEK
+    starts = [datetime.combine(monday + i * WEEK, time(), zone) for i in range(WEEKS + 1)]
+    windows = list_windows(found, starts[0], starts[-1])
+    weeks = [draw_week(start, end, zone, windows, now) for start, end in pairwise(starts)]
+    return {"weeks": weeks, "coming": list(list_coming(identity, windows, now))[:NEXT], "zone": name, "now": now}
+
+
+def draw_week(start: datetime, end: datetime, zone: ZoneInfo, windows: list[PoolWindows], now: datetime) -> Week:
+    """By the clock on the wall: every day is as wide as the others, also the one with an hour more."""
+
+    def place(moment: datetime) -> float:
+        wall = moment.astimezone(zone).replace(tzinfo=None) - start.replace(tzinfo=None)
+        return min(100.0, max(0.0, round(100 * (wall / WEEK), 3)))
+
+    rows = []
+    for each in windows:
+        bars = []
+        for css, occurrences in (("limits", each.limits), ("frozen", each.freezes)):
+            for occurrence in occurrences:
+                if occurrence.start < end and occurrence.end > start:
+                    x = place(occurrence.start)
+                    is_open = occurrence.start <= now < occurrence.end
+                    is_lifted = css == "frozen" and each.is_lifted(occurrence, now)
+                    bars.append(Bar(occurrence, css, x, round(place(occurrence.end) - x, 3), is_open, is_lifted))
+        rows.append(CalendarRow(each.pool, bars))
+    first = start.date()
+    days = [first + i * DAY for i in range(7)]
+    is_now = start <= now < end
+    title = f"{first:%-d %b} to {days[-1]:%-d %b %Y}"
+    return Week(title, days, now.astimezone(zone).weekday() if is_now else None, place(now) if is_now else None, rows)
+
+
+def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -> Iterator[Coming]:
+    found = [(each, occurrence) for each in windows for occurrence in each.freezes if occurrence.end > now]
+    for each, occurrence in sorted(found, key=lambda pair: (pair[1].start, pair[0].pool.name)):
+        pool, is_lifted = each.pool, each.is_lifted(occurrence, now)
+        own, is_open = ZoneInfo(occurrence.window.zone), occurrence.start <= now
+        is_frozen = is_open and pool.frozen_until is not None
+        named = "" if is_frozen and not is_lifted else "?" + urlencode({"starts": occurrence.start.isoformat()})
+        href = reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name]) + named
+        why = why_not(identity, "scale", pool.pk)
+        action: Action | None = Action("Take back…", href, why=why)
+        if not is_lifted:  # None: it is open, and the scaler has not come to it yet
+            is_to_act = not is_open or is_frozen or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
+            action = Action("Lift once…", href, why=why, is_dangerous=True) if is_to_act else None
+        yield Coming(
+            pool,
+            occurrence,
+            f"{occurrence.start.astimezone(own):{MOMENT}}",
+            f"{occurrence.end.astimezone(own):{MOMENT}}",
+            is_open,
+            is_lifted,
+            each.lifts.get(occurrence.start),
+            action,
+        )
+
+
+of_all("scaling.facts", "regions/scaling_facts.html", facts, 2.0)
+of_all("scaling.pools", "regions/scaling_pools.html", pools, 1.0)
+of_all("scaling.freezes", "regions/scaling_freezes.html", freezes, 2.0)

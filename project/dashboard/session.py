@@ -1,0 +1,59 @@
+"""Signing in and out."""
+
+import hashlib
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import authenticate, login, logout
+from django.http import HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST
+
+from project.kernel.events.log import record
+from project.kernel.ui import formatting
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@csrf_protect
+def sign_in(request: Any) -> HttpResponse:
+    target = safe_next(request, request.POST.get("next") or request.GET.get("next", ""))
+    if request.user.is_authenticated and request.method != "POST":
+        return HttpResponseRedirect(target)
+    problem, status = "", 200
+    name = request.POST.get("username", "")[:150]
+    if request.method == "POST":
+        user = authenticate(request, username=name, password=request.POST.get("password", ""))
+        if user is not None:
+            login(request, user)
+            record("sign_in", actor=user.get_username(), data={"user": user.get_username()})
+            return HttpResponseRedirect(target)
+        wait = getattr(request, "sign_in_wait", 0)
+        status = 429 if wait else 422
+        problem = (
+            f"Too many tries. The next one is looked at in {formatting.duration(wait)}."
+            if wait
+            else "This name and password don’t fit together. After a few tries the next ones have to wait."
+        )
+    context = {"problem": problem, "name": name, "next": target, "host": request.get_host()}
+    return render(request, "pages/sign_in.html", context, status=status)
+
+
+@require_POST
+def sign_out(request: Any) -> HttpResponse:
+    if request.user.is_authenticated:
+        user, key = request.user.get_username(), request.session.session_key or ""
+        logout(request)  # first the session, then the word of it: who hears it finds the session gone
+        record("sign_out", actor=user, data={"user": user, "session": hashlib.sha256(key.encode()).hexdigest()[:12]})
+    return HttpResponseRedirect(reverse(settings.LOGIN_URL))
+
+
+def safe_next(request: Any, told: str) -> str:
+    """A path of ours and nothing else."""
+    is_ours = url_has_allowed_host_and_scheme(told, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    return told if told.startswith("/") and is_ours else "/"

@@ -1,0 +1,89 @@
+"""What happens next in a pool, as far as it is known: who starts, what expires, which orders and windows end."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.selectors import list_live_claims, queue_of_pool
+from claims.tasks.plans.selectors import Pending, list_pending
+from pools.access.permissions import Identity
+from pools.models import Member, Pool
+
+LINES = 6
+WAITING = 3  # who starts, at most: the queue says the rest
+LOOKED_AT = 200  # holders, the oldest: those with a limit end in that order mostly
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    at: datetime
+    text: str
+    subject: str = ""  # said strongly before the text
+    href: str = ""
+    until: datetime | None = None  # a band: from as likely as not to nine in ten
+
+
+def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
+    now = timezone.now()
+    draining = Member.objects.filter(pool=pool, drain_until__isnull=False).exclude(state="gone").order_by("drain_until")[:LINES]
+    found = [
+        *ends_of_orders(pool),
+        *deadlines_of_drains(draining),
+        *expiries(list_pending({pool.pk}, limit=LINES)),
+        *ends_of_holds(list_live_claims(pool.pk, limit=LOOKED_AT)),
+        *starts(queue_of_pool(pool.name, limit=WAITING, with_blocked=False), now),
+    ]
+    return {"upcoming": in_order(found, now)}
+
+
+def in_order(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
+    """The soonest; what is past is somebody's business already."""
+    return sorted((line for line in found if (line.until or line.at) > now), key=lambda line: (line.at, line.subject))[:LINES]
+
+
+def ends_of_orders(pool: Pool) -> list[Upcoming]:
+    orders = (
+        (pool.paused_until, "the pause ends, slots are handed out again"),
+        (pool.frozen_until, "the freeze ends"),
+        (pool.pin_until, f"the pin on {pool.pin_count} ends"),
+        (pool.scaling_paused_until, "the scaler goes on"),
+    )
+    return [Upcoming(at, text) for at, text in orders if at is not None]
+
+
+def deadlines_of_drains(members: Iterable[Member]) -> list[Upcoming]:
+    return [
+        Upcoming(member.drain_until, "has to be empty", member.name, f"?member={member.name}") for member in members if member.drain_until
+    ]
+
+
+def expiries(pending: Iterable[Pending]) -> list[Upcoming]:
+    return [
+        Upcoming(plan.expires_at, f"{plan.workspace or ''} expires unless somebody decides".strip(), *claim_link(plan.claim_id))
+        for plan in pending
+    ]
+
+
+def ends_of_holds(claims: Iterable[ClaimView]) -> list[Upcoming]:
+    return [
+        Upcoming(claim.expires_at, f"{claim.owner} has had its time".strip(), *claim_link(claim.id))
+        for claim in claims
+        if claim.state == "bound" and claim.expires_at is not None
+    ]
+
+
+def starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
+    found = []
+    for claim in claims:
+        if claim.wait is not None and claim.wait.start is not None:
+            first, last = (now + timedelta(seconds=seconds) for seconds in claim.wait.start)
+            found.append(Upcoming(first, f"{claim.owner} probably starts".strip(), *claim_link(claim.id), until=last))
+    return found
+
+
+def claim_link(claim_id: int) -> tuple[str, str]:
+    return str(claim_id), f"/claims/{claim_id}/"

@@ -1,0 +1,146 @@
+"""How fast it is, as ratios to R, measured before and after in the same run. Each app registers its own benches in `benches.py`."""
+
+import math
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from project.kernel.errors import Invalid
+
+from .baseline import Reference
+from .workers import Crew
+
+AT_LEAST, AT_MOST = ">=", "<="
+
+
+@dataclass(frozen=True)
+class Goal:
+    field: str
+    limit: float
+    sign: str = AT_LEAST
+
+    def judge(self, value: float) -> dict[str, Any]:
+        is_met = value >= self.limit if self.sign == AT_LEAST else value <= self.limit
+        off = abs(value - self.limit) / self.limit if self.limit else 0.0
+        return {"goal": f"{self.sign} {self.limit:g}", "value": value, "met": is_met, "missed_by": "" if is_met else f"{off:.0%}"}
+
+
+class NothingMeasured(RuntimeError):
+    """A slice of a bench did no work, so its figures say nothing."""
+
+
+def check_measured(value: float, what: str) -> float:
+    """The value, where something was measured: more than 0, and a number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise NothingMeasured(f"{what} is {value:g}: nothing was measured. The bench ran out of work, or what it measures stands still.")
+    return value
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Rates measured between slices of R."""
+
+    ratio: float  # median of the ratios
+    ratios: list[float]
+    rate: float
+    reference: float
+
+    def as_dict(self, digits: int = 3) -> dict[str, Any]:
+        return {
+            "ratio": round(self.ratio, digits),
+            "ratios": [round(r, digits) for r in self.ratios],
+            "per_second": round(self.rate, 1),
+            "r_per_second": round(self.reference, 1),
+        }
+
+
+@dataclass
+class Run:
+    """What a bench gets: R, processes, and how long it may take."""
+
+    reference: Reference
+    is_quick: bool = False  # a smoke run: everything is run, nothing is worth reading
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def log(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+    def seconds(self, full: float, quick: float = 0.3) -> float:
+        return quick if self.is_quick else full
+
+    def slices(self, full: int = 5, quick: int = 1) -> int:
+        return quick if self.is_quick else full
+
+    @contextmanager
+    def crew(self, make: str, size: int, **options: Any) -> Iterator[Crew]:
+        with Crew(make, size, options) as crew:
+            yield crew
+
+    def compare(self, measure: Callable[[], float], slices: int | None = None) -> Compared:
+        """`measure` gives a rate. Each stands between two slices of R, so what else the machine does weighs on both."""
+        ratios, rates, references = list[float](), list[float](), [self.reference.measure(self.seconds(1.0))]
+        for turn in range(slices or self.slices()):
+            rates.append(check_measured(measure(), f"the rate of slice {turn + 1}"))
+            references.append(check_measured(self.reference.measure(self.seconds(1.0)), "R"))
+            ratios.append(rates[-1] * 2 / (references[-2] + references[-1]))
+            self.log(f"  {turn + 1}: {rates[-1]:.0f}/s is {ratios[-1]:.2f} R")
+        return Compared(statistics.median(ratios), ratios, statistics.median(rates), statistics.median(references))
+
+    def interleave(self, one: Callable[[], float], other: Callable[[], float], slices: int | None = None) -> tuple[float, list[float]]:
+        """The median of one against other over interleaved slices, and all of them."""
+        ratios = list[float]()
+        for turn in range(slices or self.slices()):
+            pair = (one(), other()) if turn % 2 == 0 else tuple(reversed((other(), one())))  # neither is always first
+            for rate in pair:
+                check_measured(rate, f"a rate of slice {turn + 1}")
+            ratios.append(pair[0] / pair[1])
+            self.log(f"  {turn + 1}: {pair[0]:.0f}/s against {pair[1]:.0f}/s")
+        return statistics.median(ratios), ratios
+
+
+Measure = Callable[[Run], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    name: str
+    about: str
+    goals: Sequence[Goal]
+    measure: Measure
+    needs_valkey: bool
+
+
+_benches: dict[str, Bench] = {}
+
+
+def bench(name: str, about: str, goals: Sequence[Goal], *, needs_valkey: bool = False) -> Callable[[Measure], Measure]:
+    def register(measure: Measure) -> Measure:
+        if name in _benches:
+            raise ValueError(f"the bench {name} is registered twice")
+        _benches[name] = Bench(name, about, tuple(goals), measure, needs_valkey)
+        return measure
+
+    return register
+
+
+def list_benches() -> list[Bench]:
+    return sorted(_benches.values(), key=lambda b: b.name)
+
+
+def get_bench(name: str) -> Bench:
+    if name not in _benches:
+        raise Invalid(f"There is no bench {name}.", way_out=f"Benches: {', '.join(b.name for b in list_benches())}.")
+    return _benches[name]
+
+
+def run_bench(chosen: Bench, run: Run) -> dict[str, Any]:
+    """The one object that is printed: the fields first, then what they were measured with."""
+    found = dict(chosen.measure(run))
+    goals = {g.field: g.judge(check_measured(float(found[g.field]), g.field)) for g in chosen.goals}
+    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    return {"bench": chosen.name, **found, "goals": goals, "r_by": run.reference.by, "quick": run.is_quick, "machine": machine}

@@ -1,0 +1,1 @@
+"""Controller loops: runtime, periodic chores, heartbeats and probes."""

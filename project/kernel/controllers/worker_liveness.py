@@ -1,0 +1,134 @@
+"""Whether a Celery worker still takes tasks: for its probe, for /readyz and for the overview.
+
+A worker asks itself over the broker and its own consumer answers, so a wedged consumer is seen
+however healthy the rest of the process looks. While the broker does not answer, the worker is
+not stuck: its poller performs what is due, and a restart would not bring the broker back.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from project.kernel.db.direct_connection import connect_direct
+from project.kernel.log_once import Quiet
+
+from . import heartbeats
+from .probe import ProbeServer, default_port
+from .runtime import instance_name
+
+logger = logging.getLogger(__name__)
+
+NAME = "worker"
+EVERY = 10.0  # seconds between two questions; three of them fit into beats.STALE
+PATIENCE = 2.0  # seconds for the consumer's answer, which takes milliseconds
+DOWN = (OSError, TimeoutError, RedisError, KombuError)
+
+Ask = Callable[[], bool]  # True: the consumer answered. Raises one of DOWN while the broker is away.
+
+
+class WorkerPulse:
+    """Asks the consumer every few seconds and writes the answer as a beat named `worker`."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        instance: str,
+        connect: Callable[[], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._instance = instance
+        self._connect = connect or (lambda: connect_direct(NAME))
+        self._connection: Any = None
+        self._answered_at = self._clock()
+        self._steps = 0
+        self._is_written = False
+        self._stop = threading.Event()
+        self._broker, self._database = (
+            Quiet(f"the worker's pulse: the {what}", logger, away="does not answer", back="answers again")
+            for what in ("broker", "database")
+        )
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            self.look()
+            self._stop.wait(EVERY)
+        self._leave()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def look(self) -> None:
+        try:
+            if self._ask():
+                self._steps += 1
+                self._answered_at = self._clock()
+            self._broker.worked()
+        except DOWN as error:
+            self._broker.failed(error)
+            self._answered_at = self._clock()
+        self._write()
+
+    def stuck_for(self) -> float:
+        return self._clock() - self._answered_at
+
+    def explain_stuck(self) -> str:
+        stuck = 0.0 if self._stop.is_set() else self.stuck_for()
+        return f"the consumer has not answered for {stuck:.0f} s" if stuck > heartbeats.STALE else ""
+
+    def explain_unready(self) -> str:
+        if stuck := self.explain_stuck():
+            return stuck
+        return "" if self._is_written else "the database has not taken a beat of this worker"
+
+    def _write(self) -> None:
+        stuck = self.stuck_for()
+        stuck = stuck if stuck > EVERY + PATIENCE else 0.0
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+                heartbeats.remove(self._connection, self._instance)
+            pulse = heartbeats.Pulse(NAME, stuck, self._steps, 0, "")
+            heartbeats.write(self._connection, self._instance, [pulse])
+            self._is_written = True
+            self._database.worked()
+        except psycopg.Error as error:
+            self._database.failed(error)
+            self._forget_connection()
+            self._is_written = False
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            try:
+                heartbeats.remove(self._connection, self._instance)
+            except psycopg.Error as error:
+                logger.info("the worker's beat stays until it is old: %s", error)
+            self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def ask_consumer(app: Any, hostname: str) -> bool:
+    short = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE, "retry_on_timeout": False}
+    options = {**app.conf.broker_transport_options, **short}
+    with app.connection_for_write(connect_timeout=PATIENCE, transport_options=options) as connection:
+        return bool(app.control.ping([hostname], timeout=PATIENCE, connection=connection))
+
+
+def start_pulse(app: Any, hostname: str) -> WorkerPulse:
+    """In a worker that is ready. Its probe answers until the process ends, also while it drains."""
+    pulse = WorkerPulse(lambda: ask_consumer(app, hostname), instance_name())
+    if port := default_port():
+        ProbeServer(port, pulse.explain_stuck, pulse.explain_unready)
+    threading.Thread(target=pulse.run, name="pulse", daemon=True).start()
+    return pulse

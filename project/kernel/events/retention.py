@@ -1,0 +1,91 @@
+"""What is kept how long. Old rows go in small chunks, so that nobody waits behind a clean-up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from project.kernel.db.locks import RETENTION, try_lock
+
+CHUNK = 2000
+
+# Deletes at most so many rows older than so many days, in one transaction, and says how many it deleted.
+Delete = Callable[[float, int], int]
+
+
+@dataclass(frozen=True)
+class Kept:
+    name: str
+    days: float
+    delete: Delete
+
+
+_kept: dict[str, Kept] = {}
+
+
+def keeps(name: str, days: float) -> Callable[[Delete], Delete]:
+    """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None keeps for ever."""
+
+    def register(delete: Delete) -> Delete:
+        _kept[name] = Kept(name, days, delete)
+        return delete
+
+    return register
+
+
+def days_kept(name: str) -> float | None:
+    chosen: dict[str, float | None] = getattr(settings, "BERTH_KEEP_DAYS", {})
+    return chosen.get(name, _kept[name].days)
+
+
+def delete_chunk(name: str, chunk: int = CHUNK) -> int:
+    """One chunk of one kind. 0: nothing is old enough, or another process is at it."""
+    days = days_kept(name)
+    if days is None:
+        return 0
+    with try_lock(RETENTION, name) as is_ours:
+        return _kept[name].delete(days, chunk) if is_ours else 0
+
+
+def delete_old() -> int:
+    """One chunk of every kind. 0: nothing is left to delete."""
+    return sum(delete_chunk(name) for name in sorted(_kept))
+
+
+# One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is behind the first young one.
+DELETE_EVENTS = """
+WITH first AS MATERIALIZED (
+  SELECT id, at < now() - make_interval(secs => %(days)s * 86400) AS is_old FROM kernel_event ORDER BY id LIMIT %(chunk)s)
+DELETE FROM kernel_event WHERE id IN (SELECT id FROM first WHERE is_old)"""
+DELETE_DONE = """
+DELETE FROM kernel_operation WHERE id IN (
+  SELECT id FROM kernel_operation WHERE done_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY done_at LIMIT %(chunk)s)"""
+DELETE_BEATS = """
+DELETE FROM kernel_beat WHERE id IN (
+  SELECT id FROM kernel_beat WHERE at < now() - make_interval(secs => %(days)s * 86400) LIMIT %(chunk)s)"""
+
+
+@keeps("events", days=90)
+def delete_old_events(days: float, chunk: int) -> int:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL berth.retention = 'delete'")
+        deleted = _execute(DELETE_EVENTS, days, chunk)
+        cursor.execute("SET LOCAL berth.retention = ''")
+    return deleted
+
+
+@keeps("done operations", days=7)
+def delete_done_operations(days: float, chunk: int) -> int:
+    return _execute(DELETE_DONE, days, chunk)
+
+
+@keeps("beats", days=1)
+def delete_dead_beats(days: float, chunk: int) -> int:
+    return _execute(DELETE_BEATS, days, chunk)
+
+
+def _execute(statement: str, days: float, chunk: int) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"days": days, "chunk": chunk})
+        return int(cursor.rowcount)

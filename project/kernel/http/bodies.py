@@ -1,0 +1,184 @@
+"""Reading the body of a request: never more than its limit, never slower than a minimum, and little of it from unknown callers.
+
+Up to UNKNOWN_MOST bytes are read of anybody. For more, the guard of the path (BERTH_BODIES) names the caller or refuses it. Past LARGE
+bytes the body takes one of a few turns, so that large bodies do not fill the memory. A caller has one turn at a time, and the members
+of one pool have half of the turns together: a slow body of 260 MB may last for hours.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from project.kernel.errors import TooMany
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+class BodyCaller(NamedTuple):
+    """Who sends a body, and with whom it shares turns: a user with nobody, an agent with the others of its pool."""
+
+    name: str
+    group: str
+
+
+Guard = Callable[[], Awaitable[BodyCaller]]  # names the caller; raises what refuses it
+
+BODY_IS_THERE = "berth_body_is_there"  # in the scope: all of the body has come, so that nothing is waited for
+UNKNOWN_MOST = 128 * 1024
+LARGE = 1_000_000
+LARGE_AT_ONCE = 4
+LARGE_OF_GROUP = 2
+MOST_WAITING = 8  # bodies of one caller that wait for its turn
+PASSED, PASSED_FOR = 64_000_000, 5.0  # bytes and seconds of a refused body that are taken in and dropped
+
+
+class BodyTooLarge(Exception):
+    def __init__(self, limit: int, rest: Receive | None) -> None:
+        super().__init__()
+        self.limit = limit
+        self.rest = rest  # from which what still comes is passed over; None: nothing comes any more
+
+
+class BodyTooSlow(Exception):
+    """Nothing came for BERTH_BODY_SECONDS, or less than BERTH_BODY_RATE."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection while it sent."""
+
+
+class KeyedTurns:
+    """So many turns at once for each key; nothing is kept of a key that nobody uses."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+        self._used: dict[str, tuple[asyncio.Semaphore, int]] = {}  # the turns of each key, and how many want or have one
+
+    def count(self, key: str) -> int:
+        return self._used[key][1] if key in self._used else 0
+
+    @asynccontextmanager
+    async def take(self, key: str) -> AsyncIterator[None]:
+        turns, count = self._used.get(key) or (asyncio.Semaphore(self._turns), 0)
+        self._used[key] = turns, count + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, count = self._used.pop(key)
+            if count > 1:
+                self._used[key] = turns, count - 1
+
+
+class LargeTurns:
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._callers, self._groups = KeyedTurns(1), KeyedTurns(LARGE_OF_GROUP)
+
+    @asynccontextmanager
+    async def take(self, caller: BodyCaller) -> AsyncIterator[None]:
+        if self._callers.count(caller.name) > MOST_WAITING:
+            raise TooMany("Too many large bodies of this caller wait for their turn.", way_out="Send one after the other.")
+        async with self._callers.take(caller.name), self._groups.take(caller.group), self._turns:
+            yield
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns) -> bytes:
+    said = length_of(scope)
+    is_expected = BODY_IS_THERE not in scope and (bool(said) or is_chunked(scope))
+    if said <= UNKNOWN_MOST and said <= limit:  # most bodies are small, and there with the head
+        began = asyncio.get_running_loop().time() if is_expected else 0.0
+        first = await _receive_in_time(receive, began, 0) if is_expected else await receive()
+        if first["type"] == "http.disconnect":
+            raise ClientGone
+        body: bytes = first.get("body", b"")
+        if not first.get("more_body", False) and len(body) <= limit:
+            return body
+        return await _read_large(said, began, first, receive, limit, guard, turns)
+    caller = await guard() if said > UNKNOWN_MOST else None
+    if said > limit:
+        raise BodyTooLarge(limit, unread_of(scope, receive))
+    return await _read_large(said, 0.0, None, receive, limit, guard, turns, caller)
+
+
+async def _read_large(
+    said: int,
+    began: float,
+    message: Message | None,
+    receive: Receive,
+    limit: int,
+    guard: Guard,
+    turns: LargeTurns,
+    caller: BodyCaller | None = None,
+) -> bytes:
+    """The body from its first message (None: nothing was read yet) to its end."""
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    size, has_turn = 0, False
+    async with AsyncExitStack() as held:
+        if caller is not None and said > LARGE:
+            await held.enter_async_context(turns.take(caller))
+            has_turn = True
+        began = began or loop.time()
+        while True:
+            if message is None:
+                message = await _receive_in_time(receive, began, size)
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            is_all = not message.get("more_body", False)
+            if size > limit:
+                raise BodyTooLarge(limit, None if is_all else receive)
+            if is_all:
+                return b"".join(parts)
+            message = None
+            paused = loop.time()
+            if caller is None and size > UNKNOWN_MOST:
+                caller = await guard()
+            if caller is not None and not has_turn and size > LARGE:
+                await held.enter_async_context(turns.take(caller))
+                has_turn = True
+            began += loop.time() - paused  # the client is not late because of us
+
+
+async def _receive_in_time(receive: Receive, began: float, size: int) -> Message:
+    """The next part: within BERTH_BODY_SECONDS, and all parts together not slower than BERTH_BODY_RATE bytes a second."""
+    patience = settings.BERTH_BODY_SECONDS
+    end = min(asyncio.get_running_loop().time(), began + size / settings.BERTH_BODY_RATE) + patience
+    try:
+        async with asyncio.timeout_at(end):
+            return await receive()
+    except TimeoutError:
+        raise BodyTooSlow from None
+
+
+def length_of(scope: Scope) -> int:
+    """Content-Length; 0 where it is not said."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) < 20 else 0
+    return 0
+
+
+def is_chunked(scope: Scope) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+
+
+def unread_of(scope: Scope, receive: Receive) -> Receive | None:
+    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now never will."""
+    return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
+
+
+async def pass_over(receive: Receive, most: int) -> None:
+    """Takes what still comes and keeps nothing of it."""
+    while most > 0:
+        message = await receive()
+        most -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return

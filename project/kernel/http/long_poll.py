@@ -1,0 +1,152 @@
+"""Requests of one process that wait for something in the database, all of one kind together: one connection, one query at a time.
+
+A request that waits holds neither thread nor connection (see http.py). Nothing is asked while nobody waits; a hint or the timer says
+when to look. The watch only says that another look is worth it: the request looks itself, with its permissions.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from asgiref.sync import sync_to_async
+
+from project.kernel.db.direct_connection import direct_parameters
+from project.kernel.events.notify import CHANNEL, ignore_here, listen_here
+
+logger = logging.getLogger(__name__)
+
+POLL = 0.5  # seconds between two looks without a hint
+PAUSE = 0.04  # between two looks with one: hints come ten times a second for each topic
+LINGER = 15.0  # the connection is kept so long after the last one who waited
+
+Subject = TypeVar("Subject", bound=Hashable)
+Connection = psycopg.AsyncConnection[Any]
+# Which of those who are waited for are worth another look.
+Look = Callable[[Connection, Iterable[Subject]], Awaitable[Iterable[Subject]]]
+
+
+@dataclass(eq=False, slots=True)
+class Waiter(Generic[Subject]):
+    subject: Subject
+    reached: asyncio.Future[None]
+
+    def release(self) -> None:
+        if not self.reached.done():
+            self.reached.set_result(None)
+
+
+class Watch(Generic[Subject]):
+    def __init__(self, name: str, look: Look[Subject], poll: float = POLL) -> None:
+        self.name, self.look, self.poll = name, look, poll
+        self._waiting: dict[Subject, set[Waiter[Subject]]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+
+    async def wait_for(self, subject: Subject, seconds: float) -> None:
+        """Until it is worth another look, or the time is over."""
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(subject, loop.create_future())
+        self._waiting.setdefault(subject, set()).add(waiter)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        elif len(self._waiting) == 1:
+            self._wake.set()  # not for each who comes: the next hint or the timer is soon enough
+        timer = loop.call_later(seconds, waiter.release)
+        try:
+            await waiter.reached
+        finally:
+            timer.cancel()
+            others = self._waiting.get(subject, set())
+            others.discard(waiter)
+            if not others:
+                self._waiting.pop(subject, None)
+
+    async def close(self) -> None:
+        """For tests: whoever drops the database must be alone on it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._disconnect()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def hear() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(self._wake.set)
+
+        listen_here(hear)
+        try:
+            while await self._is_wanted():
+                try:
+                    await self._look()
+                    await self._hint_or_timer()
+                except (psycopg.Error, OSError) as error:
+                    logger.warning("%s: the database does not answer, looking again in %s s: %s", self.name, self.poll, error)
+                    await self._disconnect()
+                    await asyncio.sleep(self.poll)
+        finally:
+            ignore_here(hear)
+            await self._disconnect()
+
+    async def _is_wanted(self) -> bool:
+        end = asyncio.get_running_loop().time() + LINGER
+        while not self._waiting and (left := end - asyncio.get_running_loop().time()) > 0:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), left)
+        return bool(self._waiting)
+
+    async def _look(self) -> None:
+        self._wake.clear()
+        connection = await self._connected()
+        for subject in await self.look(connection, list(self._waiting)):
+            for waiter in self._waiting.get(subject, ()):
+                waiter.release()
+
+    async def _hint_or_timer(self) -> None:
+        """psycopg reads the socket only while it runs a query, so the loop looks for hints in between."""
+        connection = await self._connected()
+        loop, descriptor = asyncio.get_running_loop(), connection.fileno()
+        loop.add_reader(descriptor, self._wake.set)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.poll)
+        finally:
+            loop.remove_reader(descriptor)
+        await asyncio.sleep(PAUSE)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            parameters: Mapping[str, Any] = await sync_to_async(direct_parameters, thread_sensitive=False)(self.name)
+            self._connection = await psycopg.AsyncConnection.connect(**parameters)
+            self._connection.add_notify_handler(lambda notification: None)  # else each would be kept for a reader who never comes
+            await self._connection.execute(f"LISTEN {CHANNEL}")
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+class Watches(Generic[Subject]):
+    """One for each event loop. A server has one loop; tests have many."""
+
+    def __init__(self, name: str, look: Look[Subject], poll: float = POLL) -> None:
+        self.name, self.look, self.poll = name, look, poll
+        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[Subject]] = WeakKeyDictionary()
+
+    def here(self) -> Watch[Subject]:
+        loop = asyncio.get_running_loop()
+        found = self._watches.get(loop)
+        if found is None:
+            found = self._watches[loop] = Watch(self.name, self.look, self.poll)
+        return found

@@ -1,0 +1,1 @@
+"""Live pages: the hub, the tail of the event log, WebSockets and page regions."""

@@ -1,0 +1,238 @@
+"""One WebSocket of a live page, as plain ASGI. What it may see is asked of `Access`, which an app above knows how to answer.
+
+The browser says   {"watch": ["pool.head:tf-prod", ...], "after": "<position>"}   and   {"unwatch": [...]}.
+It hears           {"region": name, "html": ...}   a region anew
+                   {"cells": "cells:tf-prod", "set": {"running": [slot, ...]}, "to": position}   the present class of slots, and
+                                              up to where the log was read for it
+                   {"at": position, "now": ms, "held": seconds}   every 5 s: where to go on from; held: the log's end is out of sight
+                   {"gone": [name, ...]}   not to be seen (any more)
+                   {"reload": true}   too far behind, or permission has changed: load the page anew
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from django.urls import re_path
+
+from project.kernel.errors import NotFound, TooMany
+from project.kernel.events.log import Position
+from project.kernel.http.problems import CONTENT_TYPE, describe
+from project.kernel.version import __version__
+
+from .hub import RELOAD, Hub, hub
+from .regions import Opened, open_region
+
+logger = logging.getLogger(__name__)
+
+LARGEST = 16_384  # characters of a message from the browser
+MOST_REGIONS = 40
+LONGEST_NAME = 300
+PACE, WITHIN = 40, 10.0  # messages in so many seconds
+
+SIGNED_OUT, BAD_MESSAGE, TOO_FAST = 4401, 4400, 4429
+
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Access(Protocol):
+    def identify(self) -> Any:
+        """Who is there, at this moment; None: nobody (any more). Runs in a thread and may ask the database."""
+
+
+class Outbox:
+    """Frames that are still to be sent. Newer content of a region takes the place of older; who can't keep up loads the page anew."""
+
+    LIMIT = 64
+
+    def __init__(self) -> None:
+        self._frames: dict[str, str] = {}
+        self._filled = asyncio.Event()
+
+    def put(self, key: str, frame: str) -> None:
+        if key == "at":
+            self._frames.pop(key, None)  # a position goes behind all that it covers; a region may stay where its older content stood
+        if key not in self._frames and len(self._frames) >= self.LIMIT:
+            self._frames = {"reload": RELOAD}
+        elif "reload" not in self._frames:
+            self._frames[key] = frame
+        self._filled.set()
+
+    async def get(self) -> str:
+        await self._filled.wait()
+        key = next(iter(self._frames))
+        frame = self._frames.pop(key)
+        if not self._frames:
+            self._filled.clear()
+        return frame
+
+    def clear(self) -> None:
+        self._frames.clear()
+        self._filled.clear()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+
+class LiveSocket:
+    def __init__(self, access: Access, send: Send) -> None:
+        self.access = access
+        self.watching: dict[str, Opened] = {}
+        self.outbox = Outbox()
+        self.hub: Hub = hub()
+        self.identity: Any = None
+        self._send = send
+        self._heard: list[float] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_checking = self._check_again = False
+        self.is_closed = False
+
+    # -- for the hub ------------------------------------------------------------------------------------------------------------
+    def push(self, key: str, frame: str) -> None:
+        self.outbox.put(key, frame)
+
+    def recheck(self) -> None:
+        self._check_again = True
+        if not self._is_checking:
+            self._is_checking = True
+            self._spawn(self._check())
+
+    # -- the connection ---------------------------------------------------------------------------------------------------------
+    async def run(self, receive: Receive) -> None:
+        await receive()  # websocket.connect
+        try:
+            self.identity = await self.hub.in_thread(self.access.identify)
+        except TooMany as error:
+            await refuse_handshake(self._send, error)
+            return
+        await self._send({"type": "websocket.accept"})
+        if self.identity is None:
+            await self.close(SIGNED_OUT, "Signed out")
+            return
+        self.hub.enter(self)
+        self.push("hello", json.dumps({"hello": __version__}))
+        self._spawn(self._write())
+        try:
+            await self._read(receive)
+        finally:
+            self.is_closed = True
+            for task in self._tasks:
+                task.cancel()
+            await self.hub.leave(self)
+
+    async def close(self, code: int, reason: str) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            with suppress(OSError, RuntimeError):  # the other side may have gone first
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def _read(self, receive: Receive) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if self.is_closed:
+                continue
+            text = message.get("text")
+            if not self._is_in_pace():
+                await self.close(TOO_FAST, "Too many messages")
+            elif not isinstance(text, str) or len(text) > LARGEST or not await self._obey(text):
+                await self.close(BAD_MESSAGE, "Not understood")
+
+    async def _write(self) -> None:
+        """A slow reader makes this wait; the outbox keeps the little it needs."""
+        while True:
+            frame = await self.outbox.get()
+            try:
+                await self._send({"type": "websocket.send", "text": frame})
+            except (OSError, RuntimeError):
+                return  # closed meanwhile: the reader hears of it
+
+    def _is_in_pace(self) -> bool:
+        now = time.monotonic()
+        self._heard = [at for at in self._heard if now - at < WITHIN] + [now]
+        return len(self._heard) <= PACE
+
+    async def _obey(self, text: str) -> bool:
+        try:
+            order = json.loads(text)
+            names, unwanted = order.get("watch", []), order.get("unwatch", [])
+            after = Position.parse(str(order["after"])) if "after" in order else None
+        except (ValueError, AttributeError, RecursionError):
+            return False
+        if not are_names(names) or not are_names(unwanted):
+            return False
+        self.hub.unwatch(self, unwanted)
+        if names and (after is None or len(set(names) | set(self.watching)) > MOST_REGIONS):
+            return False
+        if names:
+            await self._watch(names, after)
+        return True
+
+    async def _watch(self, names: list[str], after: Position | None) -> None:
+        while True:
+            identity = self.identity
+            opened = await self.hub.in_thread(open_all, identity, names)
+            if self.is_closed:
+                return
+            if identity is self.identity:  # else it has changed meanwhile: what was opened is not theirs any more
+                break
+        if missing := [name for name in names if name not in opened]:
+            self.push(f"gone:{missing}", json.dumps({"gone": missing}))
+        self.hub.watch(self, opened, after or self.hub.log.position)
+
+    # -- permission -------------------------------------------------------------------------------------------------------------
+    async def _check(self) -> None:
+        try:
+            while self._check_again and not self.is_closed:
+                self._check_again = False
+                try:
+                    identity = await self.hub.in_thread(self.access.identify)
+                except Exception as error:  # asked again by the clock
+                    logger.warning("live socket: permission not checked: %s", error)
+                    return
+                if identity is None:
+                    self.hub.unwatch(self, list(self.watching))
+                    await self.close(SIGNED_OUT, "Signed out")
+                elif identity != self.identity:
+                    self.identity = identity
+                    self.hub.unwatch(self, list(self.watching))  # the page asks again for what it shows now
+                    self.outbox.clear()
+                    self.push("reload", RELOAD)
+        finally:
+            self._is_checking = False
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def refuse_handshake(send: Send, error: Exception) -> None:
+    """The answer of HTTP instead of an open socket, with its reason."""
+    body, more = describe(error)
+    headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
+    await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
+
+
+def are_names(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(n, str) and len(n) <= LONGEST_NAME and "\x00" not in n for n in given)
+
+
+def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:
+    found = {name: open_region(identity, name) for name in names}
+    return {name: opened for name, opened in found.items() if opened is not None}
+
+
+async def refuse_unknown(scope: Any, receive: Receive, send: Send) -> None:
+    await receive()  # websocket.connect
+    await refuse_handshake(send, NotFound("There is no WebSocket under this address.", way_out="Use /ws/live/ or /ws/agent/."))
+
+
+unknown_sockets = [re_path("", refuse_unknown)]  # type: ignore[arg-type]  # behind all others, for URLRouter

@@ -1,0 +1,92 @@
+"""What management commands share."""
+
+import getpass
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from project.kernel.controllers.probe import default_port
+from project.kernel.controllers.runtime import Controller, run
+from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.manifests import Outcome
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerCommand(BaseCommand):
+    """Runs controllers for ever, or with --once until they have nothing more to do."""
+
+    requires_system_checks = []
+    controllers: Sequence[type[Controller]] = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="do what there is to do, then leave")
+        parser.add_argument("--standby", type=int, metavar="FD", help="prepare, then wait for a byte from this file descriptor")
+        parser.add_argument(
+            "--probe", type=int, default=default_port(), metavar="PORT",
+            help="answer /healthz, /readyz and /metrics on this port of BERTH_PROBE_BIND (default: BERTH_PROBE_PORT)",
+        )  # fmt: skip
+
+    def build(self, **options: Any) -> list[Controller]:
+        return [controller() for controller in self.controllers]
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        controllers = self.build(**options)
+        if options["standby"] is not None:
+            logger.info("stands by for the process that runs")
+            if not os.read(options["standby"], 1):
+                return  # the process that would have told it has ended
+        run(controllers, once=options["once"], probe_port=options["probe"])
+
+
+def shell_actor() -> str:
+    """Who types the command, for the events it leaves."""
+    try:
+        return f"shell:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user without a name
+        return f"shell:{os.getuid()}"
+
+
+def explain(error: BerthError) -> str:
+    """All faults, one a line, each with its way out."""
+    if not error.fields:
+        return f"{error.detail} {error.way_out}".strip()
+    lines = [f"{f.field}: {f.message} {f.way_out}".strip() for f in error.fields]
+    return "\n".join([f"{len(lines)} faults, nothing was changed:" if len(lines) > 1 else "Nothing was changed:", *lines])
+
+
+def read_sources(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts and their names. All files that can't be read are told at once."""
+    found, faults = [], []
+    for path in paths:
+        try:
+            found.append((sys.stdin.read() if path == "-" else Path(path).read_text(), path))
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(FieldError(path, f"It cannot be read: {error}"))
+    if faults:
+        raise Invalid(fields=faults)
+    return found
+
+
+def describe_changes(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = []
+    for outcome in outcomes:
+        what = f"{outcome.document.kind.name} {outcome.document.name}"
+        if not outcome.changes:
+            lines.append(f"  {what}: as it is")
+        for change in outcome.changes:
+            sign = "+" if change.before is None else "-" if change.after is None else "~"
+            field = f"{what}: {change.field}" if change.field else what
+            values = _short(change.after if change.before is None else change.before)
+            lines.append(f"{sign} {field}: {values}" + (f" -> {_short(change.after)}" if sign == "~" else ""))
+    return lines
+
+
+def _short(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, default=str, ensure_ascii=False)

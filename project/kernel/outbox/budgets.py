@@ -1,0 +1,23 @@
+"""Calls left for a provider account: one token bucket for all workers, because a limit in each worker is none."""
+
+from typing import NamedTuple
+
+from project.kernel.db.guards import refuse_inside_transaction
+
+from .operations import SQL
+
+
+class Budgeted(NamedTuple):
+    is_granted: bool
+    wait: float  # seconds until so many will be there
+
+
+def take_budget(key: str, n: int, *, rate: float, burst: float) -> Budgeted:
+    """Ask before a batch of `n` calls. `rate` tokens come back each second, up to `burst`. One short UPDATE, never in a transaction."""
+    if not 0 < n <= burst or rate <= 0:
+        raise ValueError(f"{n} calls never fit a bucket of {burst} that fills at {rate} a second")
+    refuse_inside_transaction("take_budget")  # the row is everybody's: nobody may keep it locked
+    if SQL.one("take_budget", key=key, calls=n, rate=rate, burst=burst) is not None:
+        return Budgeted(True, 0.0)
+    left = SQL.value("budget_left", key=key, rate=rate, burst=burst)
+    return Budgeted(False, max(0.01, (n - float(left or 0.0)) / rate))

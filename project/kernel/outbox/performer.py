@@ -1,0 +1,14 @@
+"""Performs operations without Celery: for tests, and where one process is to do it all."""
+
+from project.kernel.controllers.runtime import Controller
+
+from .operations import perform_due, queues_due
+
+
+class Performer(Controller):
+    name = "perform"
+    topics = ("operations",)
+    resync = 1.0
+
+    def step(self) -> bool:
+        return sum(perform_due(queue) for queue in queues_due()) > 0

@@ -1,0 +1,133 @@
+"""Actions of the admin: ask for the reason, show what is affected, then call the service, one row at a time.
+
+One method serves the list (rows ticked) and the page of a row (a button).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.enums import ActionVariant
+
+from project.kernel.actor import acting_as
+from project.kernel.errors import BerthError
+from project.kernel.validation import LONGEST_REASON
+
+MOST_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One more thing to ask for."""
+
+    label: str
+    initial: int
+    least: int
+    most: int
+
+
+Do = Callable[..., Any]
+
+
+def service_action(
+    label: str, *, effect: str, numbers: Mapping[str, Number] | None = None, is_typed: bool = False, needs_reason: bool = True
+) -> Callable[[Do], Do]:
+    """`do(self, obj, reason=..., **numbers)` calls the service and may return a note. `is_typed`: the person types what is affected."""
+
+    def decorate(do: Do) -> Do:
+        @wraps(do)
+        def action(self: Any, request: HttpRequest, queryset: Any = None, object_id: Any = None) -> HttpResponse | None:
+            if not self.admin_site.has_permission(request):
+                raise PermissionDenied
+            if queryset is None:
+                queryset = self.get_queryset(request).filter(pk=object_id)
+            rows = list(queryset.order_by("pk")[: MOST_ROWS + 1])
+            back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+            if object_id is not None:
+                back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+            if not rows or len(rows) > MOST_ROWS:
+                messages.error(request, f"{label}: choose at least one row and {MOST_ROWS} at most.")
+                return HttpResponseRedirect(back)
+            form = _Form(request, rows, numbers or {}, is_typed, needs_reason)
+            if not form.is_complete():
+                return _page(self, request, action=do.__name__, label=label, effect=effect, form=form, rows=rows, back=back)
+            _do(self, request, do, label, rows, {"reason": form.reason, **form.values})
+            return HttpResponseRedirect(back)
+
+        for name, value in {"short_description": label, "attrs": {}, "variant": ActionVariant.DEFAULT, "url_path": do.__name__}.items():
+            setattr(action, name, value)
+        return action
+
+    return decorate
+
+
+class _Form:
+    """What was filled in, and what is wrong with it. Before the page was shown, nothing is."""
+
+    def __init__(self, request: HttpRequest, rows: list[Any], numbers: Mapping[str, Number], is_typed: bool, needs_reason: bool) -> None:
+        self.is_asked = request.method == "POST" and "asked" in request.POST
+        self.reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
+        self.needs_reason = needs_reason
+        self.phrase = (str(rows[0].pk) if len(rows) == 1 else f"{len(rows)} rows") if is_typed else ""
+        self.numbers = numbers
+        self.errors: list[str] = []
+        self.values: dict[str, int] = {}
+        self.given: list[tuple[str, Number, str]] = []
+        for name, number in numbers.items():
+            text = request.POST.get(name, str(number.initial)).strip()
+            self.given.append((name, number, text))
+            try:
+                self.values[name] = int(text)
+                is_good = number.least <= self.values[name] <= number.most
+            except ValueError:
+                is_good = False
+            if not is_good:
+                self.errors.append(f"{number.label}: a whole number from {number.least} to {number.most}.")
+        if needs_reason and not self.reason:
+            self.errors.append("A reason is needed; it stands in the events.")
+        if self.phrase and request.POST.get("typed", "").strip() != self.phrase:
+            self.errors.append(f"Type {self.phrase} to confirm.")
+
+    def is_complete(self) -> bool:
+        return self.is_asked and not self.errors
+
+
+def _do(self: Any, request: HttpRequest, do: Do, label: str, rows: list[Any], values: dict[str, Any]) -> None:
+    done = 0
+    with acting_as(request.user.get_username()):
+        for row in rows:
+            try:
+                note = do(self, row, **values)
+            except BerthError as error:
+                messages.error(request, f"{self.opts.verbose_name} {row}: {error.detail} {error.way_out}".strip())
+                continue
+            done += 1
+            if note:
+                messages.info(request, str(note))
+    if done:
+        messages.success(request, f"{label}: done for {done} of {len(rows)}.")
+
+
+def _page(
+    self: Any, request: HttpRequest, *, action: str, label: str, effect: str, form: _Form, rows: list[Any], back: str
+) -> HttpResponse:
+    context = {
+        **self.admin_site.each_context(request),
+        "opts": self.opts,
+        "title": label,
+        "action": action,
+        "effect": effect,
+        "rows": rows,
+        "form": form,
+        "errors": form.errors if form.is_asked else [],
+        "back": back,
+        "checkbox": ACTION_CHECKBOX_NAME,
+    }
+    return TemplateResponse(request, "admin/berth/ask.html", context)

@@ -1,0 +1,219 @@
+"""What the admin of every table has in common: it reads, and whoever wants a change calls the service that everybody calls.
+
+Tables may have millions of rows: nothing here counts, sorts or joins one as a whole. Rows are shown by primary key, newest first;
+a list ends after MOST rows and says so; each page is one short transaction that may scan, and gives up after the usual five seconds.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import PAGE_VAR
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db import OperationalError, connection
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+from project.kernel.db.guards import reporting
+from project.kernel.models import Event
+
+MOST = 10_000  # rows of one list that can be leafed through
+SHOWN_EVENTS = 20
+
+
+def read_once(column: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """For columns that ask the database: a page of unfold's asks each of its fields five times."""
+
+    @wraps(column)
+    def inner(self: Any, obj: Any) -> Any:
+        shown = obj.__dict__.setdefault("_shown", {})
+        if column.__name__ not in shown:
+            shown[column.__name__] = column(self, obj)
+        return shown[column.__name__]
+
+    return inner
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # not to be subscripted at run time
+    """Counts no further than MOST."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[:MOST].count())
+
+
+class ReadAdmin(ModelAdmin):
+    """Nothing is added, changed or deleted here. Subclasses list their actions in `does`."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 200
+    list_fullwidth = True
+    list_before_template = "admin/berth/list_note.html"  # type: ignore[assignment]
+    search_fields = ("pk",)  # so that the box is shown; what it looks for is in get_search_results
+    ordering = ("-pk",)
+    sortable_by = ()
+    list_filter_sheet = False
+    compressed_fields = True
+    does: Sequence[str] = ()  # names of methods made by admin_actions.service_action
+    # How a word of the search is looked up: "owner:web" uses owner's; a word without a name the first that takes it.
+    lookups: dict[str, str] = {"id": "pk"}
+    bare_words: Sequence[str] = ("id",)
+
+    def __init_subclass__(cls) -> None:
+        cls.actions = cls.actions_detail = tuple(cls.does)  # type: ignore[assignment]  # unfold's is typed by its empty default
+        names = ", ".join(f"{name}:…" for name in cls.lookups)
+        cls.search_help_text = f"Search by {names}; without a name: {' or '.join(cls.bare_words)}"
+
+    # -- who may what: the site lets superusers in alone --------------------------
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    # -- pages --------------------------------------------------------------------
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        if request.method != "GET":  # an action; its service opens its own transaction
+            return super().changelist_view(request, extra_context)
+        context = {**(extra_context or {}), "most": MOST, "estimate": self.estimate()}
+        return self._read(request, lambda: super(ReadAdmin, self).changelist_view(request, context))
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        if request.method != "GET":  # the few that can be added
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        return self._read(request, lambda: super(ReadAdmin, self).changeform_view(request, object_id, form_url, extra_context))
+
+    def _read(self, request: HttpRequest, answer: Any) -> HttpResponse:
+        try:
+            with reporting():
+                response: Any = answer()
+                if hasattr(response, "render"):
+                    response.render()
+                return response
+        except OperationalError as error:
+            if "statement timeout" not in str(error) or not request.GET:
+                raise
+            messages.warning(
+                request, "That search took longer than five seconds and was ended. Name an id, a pool or a claim to narrow it."
+            )
+            return HttpResponseRedirect(request.path)
+
+    def estimate(self) -> int:
+        """About how many rows there are, as the last ANALYZE saw it; -1: not known yet."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [self.model._meta.db_table])
+            return int(cursor.fetchone()[0])
+
+    # -- search -------------------------------------------------------------------
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> tuple[QuerySet[Any], bool]:
+        for word in search_term.split():
+            name, _, value = word.partition(":")
+            if value and name in self.lookups:
+                found = self._look_up(queryset, [name], value)
+            else:
+                found = self._look_up(queryset, self.bare_words, word)
+            queryset = queryset.none() if found is None else queryset.filter(found)
+        return queryset, False
+
+    def _look_up(self, queryset: QuerySet[Any], names: Iterable[str], value: str) -> Q | None:
+        """The first that can take the value; one at a time, because an OR over columns would use no index."""
+        for name in names:
+            lookup = self.lookups[name]
+            field = self._field(lookup)
+            try:
+                ready = field.to_python(value)
+                field.run_validators(ready)
+            except ValidationError:
+                continue
+            return Q(**{lookup: ready})
+        return None
+
+    def _field(self, lookup: str) -> Any:
+        meta: Any = self.model._meta
+        field: Any = None
+        for part in lookup.split("__"):
+            if part == "pk":
+                field = meta.pk
+            elif part in {"startswith", "iexact", "contains"}:
+                break
+            else:
+                field = meta.get_field(part)
+            if field.is_relation:
+                meta, field = field.related_model._meta, field.target_field
+        return field
+
+    def get_preserved_filters(self, request: HttpRequest) -> str:
+        """Kept as they are; only the page is dropped after a search."""
+        return super().get_preserved_filters(request) if PAGE_VAR not in request.GET or "q" not in request.GET else ""
+
+    # -- columns ------------------------------------------------------------------
+    @admin.display(description="last events")
+    @read_once
+    def last_events(self, obj: Any) -> SafeString | str:
+        return events_of(obj)
+
+
+def link(model: str, pk: Any, text: Any = None) -> SafeString | str:
+    """To the page of a row: link("claims.claim", 88)."""
+    if pk is None:
+        return "-"
+    return format_html(
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', reverse(_name(model, "change"), args=[pk]), text or pk
+    )
+
+
+def link_list(model: str, text: str, **filters: Any) -> SafeString:
+    """To a list, filtered: link_list("slots.slot", "slots", member__id__exact=4)."""
+    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    return format_html(
+        '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>', reverse(_name(model, "changelist")), query, text
+    )
+
+
+def links(rows: Iterable[Any]) -> SafeString | str:
+    return format_html_join(" · ", "{}", ((row,) for row in rows)) or "-"
+
+
+def lines(rows: Iterable[Sequence[Any]]) -> SafeString | str:
+    """A small table."""
+    body = format_html_join(
+        "", "<tr>{}</tr>", ((format_html_join("", '<td class="pr-4 py-1 align-top">{}</td>', ((cell,) for cell in row)),) for row in rows)
+    )
+    return format_html("<table>{}</table>", body) if body else "-"
+
+
+def as_json(value: Any) -> SafeString:
+    return format_html('<pre class="text-xs whitespace-pre-wrap">{}</pre>', json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def as_hex(value: Any) -> str:
+    return bytes(value).hex() if value is not None else "-"
+
+
+def events_of(obj: Any) -> SafeString | str:
+    """The last of a pool, member, slot or claim, newest first."""
+    column = f"{obj._meta.model_name}_id"
+    rows = list(Event.objects.filter(**{column: obj.pk}).order_by("-pk")[:SHOWN_EVENTS])
+    shown = [(f"{e.at:%Y-%m-%d %H:%M:%S}", e.verb, f"{e.before} > {e.after}".strip(" >"), e.actor, e.reason) for e in rows]
+    return format_html("{}{}", lines(shown), link_list("kernel.event", "all events", **{column: obj.pk}))
+
+
+def _name(model: str, page: str) -> str:
+    return f"admin:{model.replace('.', '_')}_{page}"

@@ -1,0 +1,199 @@
+"""Questions before something is done: what it is, what it affects, why, and for what is dangerous the name typed.
+
+One question serves both a dialog over the page and a page of its own, which is what a browser without scripts gets. What it affects is
+looked at again when it is confirmed: if that has changed since, nothing is done and the question is asked anew.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+
+from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, NotFound
+from project.kernel.validation import LONGEST_REASON
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    label: str
+    kind: str = "text"  # text | number | textarea | select | datetime | hidden
+    value: str = ""
+    help: str = ""
+    options: Sequence[tuple[str, str]] = ()
+    is_needed: bool = False
+    errors: tuple[FieldError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A row of what it affects: what it is, as it is now, as it will be."""
+
+    name: str
+    href: str
+    detail: str
+    now: tuple[str, str]  # class and words
+    then: tuple[str, str]
+    loses: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    title: str
+    verb: str  # on the button
+    href: str  # where it is asked and answered
+    intro: str = ""
+    fields: Sequence[Field] = ()
+    affected: Sequence[Affected] = ()
+    affected_more: int = 0  # rows that are not shown
+    each: str = "claim"  # what a row of it is
+    last: str = "Loses"  # the head of the last column of what it affects
+    facts: Sequence[tuple[str, str]] = ()
+    reason: str = "needed"  # needed | optional | none
+    reason_hint: str = "Kept in the event log, for everybody who may read it"
+    typed: str = ""  # has to be typed to confirm
+    is_dangerous: bool = False
+    note: str = ""  # beside the buttons
+    given_reason: str = ""
+    given_typed: str = ""
+    problems: Sequence[FieldError] = ()
+    nothing: str = ""  # why there is nothing to do: no button then
+
+    @property
+    def seen(self) -> str:
+        """Of what somebody looked at when they said yes."""
+        text = repr([(a.name, a.now, a.then, a.loses) for a in self.affected] + [("more", self.affected_more)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def count(self) -> int:
+        return len(self.affected) + self.affected_more
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    say: str  # what happened
+    href: str = ""  # where to go on, if the page is not right any more
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What came with the answer."""
+
+    reason: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+Perform = Callable[[Given], Done]
+
+
+def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]) -> HttpResponse:
+    """`frame`: what the page around it needs, where it is a page of its own."""
+    if request.method != "POST":
+        return show(request, question, frame)
+    if question.nothing:
+        return show(request, question, frame, status=409)
+    given = read(request, question)
+    answered = replace(
+        question,
+        given_reason=given.reason,
+        given_typed=request.POST.get("typed", ""),
+        fields=[f if f.kind == "hiddens" else replace(f, value=given.values.get(f.name, "")) for f in question.fields],
+    )
+    if problems := list_problems(request, question, given):
+        return show(request, with_problems(answered, problems), frame, status=422)
+    if question.affected and request.POST.get("seen") != question.seen:
+        changed = FieldError("", "What it affects has changed while you looked.", "Look again, then confirm. Nothing was done.")
+        return show(request, with_problems(answered, [changed]), frame, status=409)
+    try:
+        done = perform(given)
+    except (Forbidden, NotFound):
+        raise
+    except BerthError as error:
+        return show(request, with_problems(answered, errors_of(error)), frame, status=409 if isinstance(error, Conflict) else 422)
+    return finish(request, done)
+
+
+def read(request: HttpRequest, question: Question) -> Given:
+    names = [f.name for f in question.fields]
+    return Given(
+        reason=request.POST.get("reason", "").strip(),
+        values={name: request.POST.get(name, "").strip() for name in names},
+        lists={name: request.POST.getlist(name) for name in names},
+    )
+
+
+def list_problems(request: HttpRequest, question: Question, given: Given) -> list[FieldError]:
+    found = []
+    if question.reason == "needed" and not given.reason:
+        found.append(FieldError("reason", "A reason is missing.", "Say why, in a few words."))
+    if len(given.reason) > LONGEST_REASON:
+        found.append(FieldError("reason", f"{len(given.reason)} characters are too many.", f"Use {LONGEST_REASON} at most."))
+    if question.typed and request.POST.get("typed", "") != question.typed:
+        found.append(FieldError("typed", "This is not the name.", f"Type {question.typed} to confirm."))
+    for f in question.fields:
+        if f.is_needed and not given.values.get(f.name):
+            found.append(FieldError(f.name, "This is missing."))
+    return found
+
+
+def errors_of(error: BerthError) -> list[FieldError]:
+    return list(error.fields) or [FieldError("", error.detail, error.way_out)]
+
+
+def with_problems(question: Question, problems: Sequence[FieldError]) -> Question:
+    """Each at its field; what belongs to none stands above."""
+    names = {f.name for f in question.fields} | {"reason", "typed"}
+    fields = [replace(f, errors=tuple(p for p in problems if top(p.field) == f.name)) for f in question.fields]
+    return replace(
+        question, fields=fields, problems=[p for p in problems if top(p.field) not in names or top(p.field) in ("reason", "typed")]
+    )
+
+
+def top(name: str) -> str:
+    """The field of a form that a field of the request stands in."""
+    return name.partition(".")[0].partition("[")[0]
+
+
+def show(request: Any, question: Question, frame: Mapping[str, Any], status: int = 200) -> HttpResponse:
+    is_part = bool(request.headers.get("HX-Request"))
+    template = "parts/question.html" if is_part else "pages/question.html"
+    context = {**frame, "question": question, "is_part": is_part, "back": back_of(request)}
+    return render(request, template, context, status=status)
+
+
+def finish(request: Any, done: Done) -> HttpResponse:
+    if request.headers.get("HX-Request"):
+        answer = HttpResponse(status=204)
+        if done.href:
+            messages.success(request, done.say)
+            answer["HX-Redirect"] = done.href
+        else:
+            answer["HX-Trigger"] = as_trigger({"berth:done": {"say": done.say}})
+        return answer
+    messages.success(request, done.say)
+    return HttpResponseRedirect(done.href or back_of(request) or "/")
+
+
+def as_trigger(events: Mapping[str, Any]) -> str:
+    """Headers are ASCII."""
+    return json.dumps(events, ensure_ascii=True)
+
+
+def back_of(request: HttpRequest) -> str:
+    """The page the question was asked on: a path of ours and nothing else."""
+    told = request.POST.get("back") or request.headers.get("Referer", "")
+    at = urlsplit(told)
+    if at.netloc and at.netloc != request.get_host():
+        return ""
+    path = at.path or ""
+    if not path.startswith("/") or path.startswith("//") or path == request.path:
+        return ""
+    return f"{path}?{at.query}" if at.query else path

@@ -1,0 +1,50 @@
+"""Runs of an earlier start of the agent that their reapers still end: they are waited for, and ended by nobody else."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Iterable
+
+from .common.state import FINISHED, REPORTED, Record, State
+from .processes.process_table import LOOK_EVERY, end_all, list_marked, started_at
+from .server.protocol import Stop
+
+
+class Leftovers:
+    def __init__(self, state: State, identity: str) -> None:
+        self.state, self.identity = state, identity
+        self.ending: list[Record] = []
+
+    def find(self) -> None:
+        records = self.state.list_records()
+        self.ending = [record for record in records if record.phase not in (FINISHED, REPORTED) and is_reaper_alive(record)]
+
+    def end_others(self, grace: float) -> bool:
+        """What no reaper looks after. False: something cannot be ended."""
+        return end_all(None, "", grace, others=lambda: set(list_marked(f".{self.identity}")) - self._list_ending())
+
+    def list_ended(self) -> list[Record]:
+        return [record for record in self.ending if not is_reaper_alive(record)]
+
+    def remove(self, record: Record) -> None:
+        self.ending = [other for other in self.ending if other is not record]
+
+    def holds(self, stop: Stop) -> bool:
+        return any((record.slot, record.generation) == (stop.slot, stop.generation) for record in self.ending)
+
+    def wait(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> Iterable[Record]:
+        """Those that still end after this time."""
+        until = time.monotonic() + seconds
+        while still := [record for record in self.ending if is_reaper_alive(record)]:
+            if time.monotonic() >= until:
+                break
+            pause(LOOK_EVERY)
+        return still
+
+    def _list_ending(self) -> set[int]:
+        marks = [f"{record.claim}.{record.generation}.{self.identity}" for record in self.ending]
+        return {pid for mark in marks for pid in list_marked(mark)}
+
+
+def is_reaper_alive(record: Record) -> bool:
+    return bool(record.pid) and started_at(record.pid) == record.pid_start != ""

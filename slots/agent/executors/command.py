@@ -1,0 +1,93 @@
+"""The `command` executor: the claim's own commands plan and apply."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..common.errors import TaskFailed
+from ..server.client import Client
+from ..workdir.folders import digest_file
+from .job import Job
+from .kept_plan import bring_plan, check_facts, find_kept
+from .outcome import Made, find_errors, name_platform
+from .plan_json import keep_shown, most_raw
+from .sources import Origin, bring_source, enter
+
+NOT_FOUND, NOT_ALLOWED = 127, 126  # exit codes of a shell
+GOOD = (0, 2)  # 2 as `terraform plan -detailed-exitcode` has it: there is something to apply
+
+
+def plan(job: Job, client: Client) -> Made:
+    command = find_command(job)
+    origin = bring_source(job, client)
+    code = job.shell(command, "plan", variables(job))
+    output = job.output.hexdigest()
+    if code not in GOOD:
+        raise failure(job, "plan", code)
+    made = Made("planned", code, facts=list_facts(origin))
+    limits, folder = job.work.limits, job.folder
+    size = folder.take_out("plan", folder.saved_plan, limits.plan_bytes, "saved plan", "plan_too_large")
+    made.has_plan = size > 0
+    raw = folder.top / "shown.json"
+    has_changes = not (code == 0 and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0)
+    shown_digest = ""
+    if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
+        shown = keep_shown(job, raw, folder.plan_json)
+        shown_digest = digest_file(raw)
+        raw.unlink()
+        made.summary = {**shown.summary, **({"drift": shown.drift} if job.work.task == "drift_check" else {})}
+        has_changes = shown.has_changes if shown.says_changes else has_changes
+        made.has_json = True
+    made.digest = digest_file(folder.saved_plan) if made.has_plan else digest_of(origin.digest, output, shown_digest)
+    made.outcome = "planned" if has_changes else "no_changes"
+    return made
+
+
+def apply(job: Job, client: Client) -> Made:
+    saved = job.work.plan
+    assert saved is not None
+    command = find_command(job)
+    kept = find_kept(job)
+    if kept is not None:
+        origin = Origin(str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept)
+        enter(job, kept)
+    else:
+        origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
+    facts = list_facts(origin)
+    check_facts(saved, facts)
+    bring_plan(job, client, saved)
+    code = job.shell(command, "apply", variables(job))
+    if code != 0:
+        raise failure(job, "apply", code)
+    return Made("applied", code, digest=saved.digest, facts=facts)
+
+
+def find_command(job: Job) -> str:
+    command = job.work.commands.get(job.work.step, "")
+    if not command.strip():
+        raise TaskFailed("command_not_found", f"The claim names no command for {job.work.step}.")
+    return command
+
+
+def variables(job: Job) -> dict[str, str]:
+    out = job.folder.out
+    return {"BERTH_PLAN_FILE": str(out / "plan"), "BERTH_PLAN_JSON": str(out / "plan.json"), "BERTH_NO_CHANGES": str(out / "no-changes")}
+
+
+def list_facts(origin: Origin) -> dict[str, str]:
+    facts = {"binary": "command", "platform": name_platform(), "source_digest": origin.digest}
+    return {**facts, "commit": origin.commit} if origin.commit else facts
+
+
+def digest_of(source: str, output: str, shown: str) -> str:
+    """Of a plan without a file: what it started from, what it printed, and what people are shown of it."""
+    return hashlib.sha256(f"berth plan\n{source}\n{output}\n{shown}\n".encode()).hexdigest()
+
+
+def failure(job: Job, stage: str, code: int) -> TaskFailed:
+    said = job.clean(find_errors(job.tail))
+    if code in (NOT_FOUND, NOT_ALLOWED):
+        return TaskFailed("command_not_found", f"The command for {stage} does not run: {said or f'exit code {code}'}", code)
+    if "no space left on device" in said.lower():
+        return TaskFailed("disk_full", f"The disk is full: {said}", code)
+    return TaskFailed("exit_code", f"{stage} ended with exit code {code}{f': {said}' if said else ''}", code)

@@ -1,0 +1,90 @@
+"""Brings a task's files into its folder, whatever they come from, and says what exactly they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.errors import Away, BadToken, Refused, TaskFailed, TooLarge
+from ..server.client import Client
+from ..server.protocol import DIGEST
+from ..workdir.archive import unpack
+from .git import check_path, fetch_git
+from .job import Job
+
+PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Origin:
+    digest: str  # of the archive; of commit and path
+    commit: str = ""
+    inside: str = ""  # the folder in it where the task works
+
+
+def bring_source(job: Job, client: Client, commit: str = "") -> Origin:
+    """`commit`: the one that was planned, when this is for its apply."""
+    source = job.work.source
+    inside = check_path(source.path)
+    job.folder.make()
+    if source.kind == "archive":
+        digest = bring_archive(job, client)
+        job.folder.hand_over(job.user)
+        origin = Origin(digest, "", inside)
+    elif source.kind == "git":
+        job.folder.hand_over(job.user)
+        found = fetch_git(job, source.url, commit or source.ref, job.work.git_hosts)
+        origin = Origin(hashlib.sha256(f"git {found} {inside}".encode()).hexdigest(), found, inside)
+    else:
+        job.folder.hand_over(job.user)
+        origin = Origin(hashlib.sha256(b"").hexdigest(), "", inside)
+    enter(job, inside)
+    return origin
+
+
+def enter(job: Job, inside: str) -> None:
+    job.cwd = job.folder.source / inside if inside else job.folder.source
+    real = os.path.realpath(job.cwd)
+    top = os.path.realpath(job.folder.source)
+    if not Path(real).is_dir():
+        raise TaskFailed("source_failed", f"The source has no folder {inside!r}.")
+    if real != top and not real.startswith(top + os.sep):
+        raise TaskFailed("source_refused", f"The folder {inside!r} of the source leads out of it.")
+
+
+def bring_archive(job: Job, client: Client) -> str:
+    source, work = job.work.source, job.work
+    if not DIGEST.match(source.digest):
+        raise TaskFailed("source_refused", "The server names no digest for the archive.")
+    packed = job.folder.top / "source.tar.gz"
+    found = download(job, client, f"{job.record.path}source/", packed, work.limits.source_bytes)
+    if found != source.digest:
+        raise TaskFailed("source_refused", f"The archive that came is another one: {found[:12]}… instead of {source.digest[:12]}….")
+    try:
+        unpack(packed, job.folder.source)
+    except OSError as error:
+        raise TaskFailed(
+            "disk_full" if error.errno in (28, 122) else "source_failed", f"The archive cannot be unpacked: {error.strerror}."
+        ) from error
+    finally:
+        packed.unlink()
+    return found
+
+
+def download(job: Job, client: Client, path: str, file: Path, most: int) -> str:
+    """Tried again while the server is away, as long as the task may take."""
+    pauses = list(PAUSES)
+    while True:
+        job.check_time()
+        try:
+            return client.download(path, file, most)
+        except Refused as error:
+            raise TaskFailed("source_failed", f"The server does not give it: {error}") from error
+        except TooLarge as error:
+            raise TaskFailed("source_refused", f"What comes from the server is over the limit: {error}") from error
+        except (Away, BadToken) as error:
+            job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
+            job.stop.check()
+            job.say(f"Berth: not there yet, {error}")

@@ -1,0 +1,1 @@
+"""A run's log: secrets masked, buffered on disk, uploaded in order."""

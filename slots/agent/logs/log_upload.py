@@ -1,0 +1,90 @@
+"""Sends a run's log in order, in chunks, until the server has all of it. What it has is the server's to say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable
+
+from ..common.errors import Away, BadToken, Refused
+from ..server.client import Backoff, Client
+from .log_buffer import Spool
+
+APART = 1.0  # seconds between chunks that are not full
+FIRST = 0.2  # for what comes with the first line
+
+
+class Shipper(threading.Thread):
+    def __init__(
+        self, client: Client, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]
+    ) -> None:
+        super().__init__(name=f"log {path}", daemon=True)
+        self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = client, path, spool, chunk_bytes, quit_now, log
+        self.next = 0
+        self.sent_at = 0.0
+        self.is_refused = False  # the server wants no more of this log
+        self.is_whole = False
+
+    def run(self) -> None:
+        backoff = Backoff(most=15)
+        self.sent_at = time.monotonic() - APART + FIRST
+        try:
+            while not self.quit_now.is_set() and not self.is_refused:
+                try:
+                    if not self.step():
+                        break
+                    backoff.reset()
+                except (Away, BadToken) as error:
+                    delay = backoff.next()
+                    self.log(f"log not sent: {error}; again in {delay:.1f} s")
+                    self.quit_now.wait(delay)
+        except OSError as error:
+            self.log(f"the log on disk cannot be read: {error}")
+            self.is_refused = True
+        finally:
+            self.client.close()
+
+    def step(self) -> bool:
+        """One chunk. False: the server has all of them."""
+        self.spool.more.clear()
+        if self.next >= len(self.spool.cut) and not self.spool.pending:
+            if self.spool.is_ended:
+                self.is_whole = True
+                return False
+            self.spool.more.wait(0.5)
+            return True
+        while not self.spool.is_ended and self.spool.pending < self.chunk_bytes and self.next >= len(self.spool.cut):
+            left = self.sent_at + APART - time.monotonic()
+            if left <= 0 or self.quit_now.is_set():
+                break
+            self.spool.more.wait(left)
+            self.spool.more.clear()
+        chunk = self.spool.chunk(self.next, self.chunk_bytes)
+        if chunk is None:  # half a character
+            self.spool.more.wait(0.5)
+            return True
+        body: dict[str, Any] = {"seq": chunk.seq, "text": chunk.text, "lines": chunk.lines}
+        if chunk.left_out:
+            body["left_out"] = chunk.left_out
+        try:
+            answer = self.client.post(self.path, body, timeout=30)
+        except Refused as error:
+            self._take_refusal(error, chunk.seq)
+            return True
+        self.sent_at = time.monotonic()
+        self.next = self._known(answer.get("next"), chunk.seq + 1)
+        return True
+
+    def _take_refusal(self, error: Refused, seq: int) -> None:
+        at = error.body.get("next")
+        if error.code == "gap" and isinstance(at, int) and not isinstance(at, bool) and 0 <= at < seq:
+            self.next = at
+            raise Away(f"the server lacks the log from chunk {at}")  # with the pause that follows: it may say so for ever
+        self.log(f"the server takes no more of this log: {error}")
+        self.is_refused = True
+
+    def _known(self, at: Any, default: int) -> int:
+        """Further on only where these chunks exist: a server that lies does not make us leave out any."""
+        if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+            return default
+        return at if at <= len(self.spool.cut) else default

@@ -1,0 +1,54 @@
+"""Whether tasks can have namespaces of their own on this machine, found out by trying.
+
+`python -m slots.agent.processes.namespaces FOLDER` says why they cannot. Nothing: they can.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from .isolation import IS_KNOWN, View, enter
+
+
+def why_not(temporary: str) -> str:
+    """Why a task cannot have namespaces of its own here; empty: it can. Tried in a child, with a folder that is hidden."""
+    if not IS_KNOWN:
+        return "this Python or system has no namespaces"
+    reader, writer = os.pipe()
+    try:
+        child = os.fork()
+    except OSError as error:
+        return f"no process to try it: {error.strerror}"
+    if not child:
+        try_it(Path(temporary), writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        told = stream.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    return told or ("" if status == 0 else f"the process that tried ended with status {status}")
+
+
+def try_it(temporary: Path, writer: int) -> NoReturn:
+    try:
+        secret = temporary / "secret"
+        secret.mkdir()
+        (secret / "file").write_text("secret")
+        own = temporary / "own"
+        own.mkdir()
+        enter(View((str(secret),), (), (), str(own)), "/")
+        others = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) not in (1, os.getpid())]
+        if (secret / "file").exists() or others:
+            os.write(writer, b"what is to be hidden is seen")
+    except BaseException as error:
+        os.write(writer, (str(error) or repr(error)).encode())
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as scratch:
+        sys.stdout.write(why_not(scratch))

@@ -1,0 +1,273 @@
+"""The process between the agent and one program of a task. It starts the program, ends it gently and collects what the program
+leaves behind. It outlives the agent: a program whose agent has died is ended in the same way as one that is cancelled.
+
+    {"stop": {"wait_s": 600}}     agent to reaper, after the order. The end of this pipe means that the agent has died
+    {"began": 41} | {"error": [2, "..."]}, {"phase": "terminating"}, {"ended": 0, "left": []}     reaper to agent
+
+Ending is one SIGINT to the program alone and a wait until it has finished what it began; then TERM to all that is left; then KILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..logs.log_buffer import Spool
+from ..logs.masking import Masker
+from .launcher import launch
+from .process_table import (
+    PROC,
+    adopt_orphans,
+    end_all,
+    has_child_ended,
+    ignores_interrupt,
+    is_shell,
+    list_children,
+    list_copies,
+    list_dead_children,
+    list_tree,
+    pause_all,
+    started_at,
+    who_is_left,
+)
+
+PIECE = 1 << 16
+LOOK = 0.5  # seconds between two looks; the end of a child wakes the reaper at once
+SHORTEST_REST = 4  # bytes of a secret
+DRAIN = 2.0  # seconds for output that is left in the pipe after everything has ended
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # for the agent, not for its reapers
+
+
+class Reaper:
+    def __init__(self, order: dict[str, Any], control: int, said: int, output: int) -> None:
+        self.order, self.control, self.said, self.output = order, control, said, output
+        self.users = frozenset(order["users"])
+        self.pid = 0
+        self.code: int | None = None
+        self.received = b""
+        self.wait_s: float | None = None  # set: the program is to end, and has this long
+        self.forked: set[int] = set()  # copies of a shell that had not started their own command when they were interrupted
+        self.spool: Spool | None = None  # set: the agent has died, and the reaper keeps the log
+        self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
+        self.first: bytes | None = None  # set: the begin of what the agent has not read, until its first line is whole
+        self.ear, mouth = os.pipe()
+        os.set_blocking(self.ear, False)
+        os.set_blocking(mouth, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(mouth)
+        self.ready = select.poll()
+        self.ready.register(self.ear, select.POLLIN)
+        self.ready.register(control, select.POLLIN)
+
+    def run(self, out: int, err: int) -> None:
+        if not self._begin(out, err):
+            return
+        while self.wait_s is None and not self._has_ended():
+            self._listen(LOOK)
+        if self.wait_s is not None:
+            self._interrupt(self.wait_s)
+        if who_is_left(self.pid, self.order["mark"], self.users, self._others):
+            self._tell({"phase": "terminating"})
+        is_clean = end_all(self.pid, self.order["mark"], self.order["grace_s"], pause=self._listen, users=self.users, others=self._others)
+        left = [] if is_clean else who_is_left(self.pid, self.order["mark"], self.users, self._others)
+        self._collect()
+        self._tell({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
+        self._close_log()
+
+    def _begin(self, out: int, err: int) -> bool:
+        adopt_orphans()
+        failed, failing = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            launch(self.order, out, err, failing)
+        for handle in {out, err, failing}:
+            os.close(handle)
+        with os.fdopen(failed, "rb") as stream:
+            fault = stream.read()
+        if fault:
+            os.waitpid(self.pid, 0)
+            self._tell({"error": json.loads(fault)})
+            return False
+        self._tell({"began": self.pid})
+        return True
+
+    def _interrupt(self, wait_s: float) -> None:
+        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what it knows. Shells stand still meanwhile:
+        a program that a shell starts after the look would not be interrupted, and the shell would wait for its end."""
+        until = time.monotonic() + wait_s
+        paused: set[int] = set()
+        try:
+            told = self._list_interrupted(paused)
+            for pid in told:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGINT)
+        finally:
+            for pid in paused:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
+        while (left := until - time.monotonic()) > 0 and any(self._runs(pid, since) for pid, since in told.items()):
+            self._listen(min(LOOK, left))
+
+    def _list_interrupted(self, paused: set[int]) -> dict[int, str]:
+        """The program, with its start. Not its children: the provider processes of Terraform end when Terraform does. But a shell waits
+        for the end of what it runs before it obeys, so that is told as well."""
+        if not PROC.is_dir():
+            return {} if self._has_ended() else {self.pid: started_at(self.pid)}
+        found: set[int] = set()
+        fresh = self._list_roots()
+        while fresh:
+            found |= fresh
+            shells = {pid for pid in fresh if is_shell(pid)}
+            paused |= shells
+            pause_all(shells)
+            fresh = {child for pid in shells for child in list_children(pid)} - found
+        self.forked = list_copies(paused)
+        return {pid: started_at(pid) for pid in found if not ignores_interrupt(pid)}
+
+    def _list_roots(self) -> set[int]:
+        """The program, and what has lost its parent. In namespaces of its own the program stands below a relay and an init."""
+        roots = list_children(os.getpid())
+        if self.order["view"] is None or self.pid not in roots:
+            return roots
+        inside = {pid for init in list_children(self.pid) for pid in list_children(init)}
+        return (roots - {self.pid}) | (inside or {self.pid})
+
+    def _runs(self, pid: int, since: str) -> bool:
+        """Whether an interrupted process still has something to finish. A shell forks a background job first and ignores SIGINT in the
+        copy a moment later: a copy that ignores SIGINT by now has lost the signal, and would be waited for in vain."""
+        if pid in self.forked and ignores_interrupt(pid):
+            return False
+        return not self._has_ended() if pid == self.pid else started_at(pid) == since != ""
+
+    def _others(self) -> set[int]:
+        return list_tree(os.getpid())
+
+    def _has_ended(self) -> bool:
+        if not PROC.is_dir() and self.code is None:
+            self._collect()
+            return self.code is not None
+        return has_child_ended(self.pid)
+
+    def _collect(self) -> None:
+        """Only when all has ended: until then the number of the program, and of its group, stays its own."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _listen(self, seconds: float) -> None:
+        """Waits, and hears the agent, the ends of children and, where the agent has died, the program's output."""
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            readable = dict(self.ready.poll(max(0.0, left) * 1000))
+            if self.ear in readable:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.ear, PIECE)
+                for pid in list_dead_children() - {self.pid}:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, os.WNOHANG)
+            if self.control in readable:
+                self._hear()
+            if self.output in readable and not self._keep_output():
+                self.ready.unregister(self.output)
+            if self.ear in readable or self.control in readable or left <= 0:
+                return
+
+    def _hear(self) -> None:
+        data = os.read(self.control, PIECE)
+        if not data:
+            self.ready.unregister(self.control)
+            self._take_over()
+            return
+        self.received += data
+        while b"\n" in self.received:
+            line, _, self.received = self.received.partition(b"\n")
+            self._stop(float(json.loads(line)["stop"]["wait_s"]))
+
+    def _stop(self, wait_s: float) -> None:
+        if self.wait_s is None:
+            self.wait_s = wait_s
+
+    def _take_over(self) -> None:
+        """The agent has died. Its pipes stay open here, because a program that writes to a closed one is killed by that."""
+        self._stop(self.order["wait_s"])
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 2)
+        os.close(quiet)
+        with contextlib.suppress(OSError):
+            self.spool = Spool.again(Path(self.order["log"]), Masker(self.secrets))
+            self.spool.say(f"Berth: the agent has died. The program is interrupted and has {self.wait_s:,.0f} s to end.")
+        os.set_blocking(self.output, False)
+        self.first = b""
+        self.ready.register(self.output, select.POLLIN)
+
+    def _keep_output(self) -> bool:
+        """False at its end."""
+        try:
+            data = os.read(self.output, PIECE)
+        except BlockingIOError:
+            return True
+        if self.first is not None:
+            self.first += data
+            if data and b"\n" not in self.first and len(self.first) < PIECE:
+                return True
+            written, self.first = leave_out_rest(self.first, self.secrets), None
+        else:
+            written = data
+        if self.spool is not None and written:
+            self.spool.write(written)
+        return bool(data)
+
+    def _close_log(self) -> None:
+        if self.spool is None:
+            return
+        os.set_blocking(self.output, False)
+        until = time.monotonic() + DRAIN
+        while time.monotonic() < until:
+            ready = select.poll()
+            ready.register(self.output, select.POLLIN)
+            if ready.poll(max(0.0, until - time.monotonic()) * 1000) and not self._keep_output():
+                break
+        self.spool.close()
+
+    def _tell(self, words: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the agent has died
+            os.write(self.said, json.dumps(words).encode() + b"\n")
+
+
+def leave_out_rest(data: bytes, secrets: list[bytes]) -> bytes:
+    """Without its first line where that begins with the rest of a secret: the agent held back what came before, and half a secret is
+    not masked."""
+    line, newline, others = data.partition(b"\n")
+    rests = (secret[at:] for secret in secrets for at in range(1, len(secret) - SHORTEST_REST + 1))
+    return others if any(line.startswith(rest[: len(line)]) for rest in rests if line) else line + newline + others
+
+
+def read_line(handle: int) -> bytes:
+    """Empty where the agent died before it had written all of it."""
+    found = b""
+    while not found.endswith(b"\n"):
+        data = os.read(handle, PIECE)
+        if not data:
+            return b""
+        found += data
+    return found
+
+
+def main() -> None:
+    control, said, output, out, err, *held = map(int, sys.argv[2:])
+    for handle in (control, said, output, out, err, *held):  # `held`: locks that last as long as this process
+        os.set_inheritable(handle, False)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    line = read_line(control)
+    if line:
+        Reaper(json.loads(line), control, said, output).run(out, err)

@@ -1,0 +1,256 @@
+"""What the server sends, read with suspicion: wrong forms raise, unknown fields are ignored."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from ..common.errors import Away
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\Z")
+PLACE = re.compile(r"[A-Za-z0-9_.:-]{0,80}\Z")
+DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+STEPS = ("plan", "apply")
+EXECUTORS = ("command", "terraform")
+
+
+@dataclass(frozen=True)
+class Order:
+    claim: int
+    generation: int
+    step: str
+    slot: int
+    place: str = ""
+    task: str = "plan_and_apply"
+
+
+@dataclass(frozen=True)
+class Stop:
+    slot: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Orders:
+    version: str
+    orders: tuple[Order, ...]
+    stop: tuple[Stop, ...]
+    is_leaving: bool = False
+    keep: frozenset[int] | None = None  # claims that wait here with their plan; None: not said
+
+
+@dataclass(frozen=True)
+class Limits:
+    chunk_bytes: int = 64_000
+    log_head_bytes: int = 6_000_000
+    log_tail_bytes: int = 2_000_000
+    plan_bytes: int = 32_000_000
+    json_bytes: int = 64_000_000
+    source_bytes: int = 64_000_000
+
+
+@dataclass(frozen=True)
+class Hello:
+    member: str
+    pool: str
+    wait_s: float
+    grace_s: float
+    limits: Limits
+    orders: Orders
+    beat_s: float = 15.0
+
+
+@dataclass(frozen=True)
+class Source:
+    kind: str = "none"
+    digest: str = ""
+    url: str = ""
+    ref: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    digest: str
+    size: int
+    facts: dict[str, Any]
+    has_file: bool
+    summary: dict[str, Any] = field(default_factory=dict)  # how much it changes
+
+
+@dataclass(frozen=True)
+class Work:
+    claim: int
+    generation: int
+    step: str
+    task: str
+    executor: str
+    workspace: str
+    requested_by: str
+    source: Source
+    commands: dict[str, str]
+    binary: str
+    variables: dict[str, Any]
+    env: dict[str, str]
+    secrets: dict[str, str]
+    timeout_s: float
+    cpu_s: int
+    memory_bytes: int
+    limits: Limits
+    git_hosts: tuple[str, ...]
+    missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
+    plan: SavedPlan | None = field(default=None)
+    stop_timeout_s: float = 600.0  # from SIGINT to TERM, for an apply
+    state: str = ""  # discard: the run does without a backend
+
+
+def read_orders(body: dict[str, Any]) -> Orders:
+    """Orders that this agent does not understand are left out: they are another's, or newer than it."""
+    orders = []
+    for entry in want(body, "orders", list):
+        if not isinstance(entry, dict) or entry.get("step") not in STEPS:
+            continue
+        place = str(entry.get("place") or "")
+        order = Order(
+            count(entry, "claim"),
+            count(entry, "generation"),
+            entry["step"],
+            count(entry, "slot"),
+            place if PLACE.match(place) else "",
+            str(entry.get("task") or ""),
+        )
+        orders.append(order)
+    stop = tuple(Stop(count(entry, "slot"), count(entry, "generation")) for entry in body.get("stop") or () if isinstance(entry, dict))
+    version = str(want(body, "version", (str, int)))[:200]
+    keep = body.get("keep")
+    kept = frozenset(claim for claim in keep if isinstance(claim, int)) if isinstance(keep, list) else None
+    return Orders(version, tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")), kept)
+
+
+def read_hello(body: dict[str, Any]) -> Hello:
+    return Hello(
+        str(body.get("member") or ""),
+        str(body.get("pool") or ""),
+        number(body, "wait_s", 15, 0.1, 60),
+        number(body, "grace_s", 20, 0.1, 600),
+        read_limits(body.get("limits")),
+        read_orders(body),
+        number(body, "beat_s", 15, 0.1, 60),
+    )
+
+
+def read_limits(given: Any, base: Limits | None = None) -> Limits:
+    base = base or Limits()
+    given = given if isinstance(given, dict) else {}
+
+    def within(name: str, low: int, high: int) -> int:
+        return int(number(given, name, getattr(base, name), low, high))
+
+    return Limits(
+        within("chunk_bytes", 1000, 64_000),
+        within("log_head_bytes", 0, 1_000_000_000),
+        within("log_tail_bytes", 1, 100_000_000),
+        within("plan_bytes", 0, 1_000_000_000),
+        within("json_bytes", 0, 1_000_000_000),
+        within("source_bytes", 0, 1_000_000_000),
+    )
+
+
+def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
+    if (count(body, "claim"), count(body, "generation")) != (order.claim, order.generation) or body.get("step") != order.step:
+        raise Away("the server sends the work of another order")
+    if body.get("executor") not in EXECUTORS:
+        raise Away(f"the server asks for an executor that this agent does not have: {str(body.get('executor'))[:40]!r}")
+    limits = body.get("limits") if isinstance(body.get("limits"), dict) else {}
+    assert isinstance(limits, dict)
+    return Work(
+        claim=order.claim,
+        generation=order.generation,
+        step=order.step,
+        task=str(body.get("task") or order.task),
+        executor=body["executor"],
+        workspace=str(body.get("workspace") or ""),
+        requested_by=str(body.get("requested_by") or ""),
+        source=read_source(body.get("source")),
+        commands=texts(body, "commands", lambda name: name in STEPS),
+        binary=str(body.get("binary") or ""),
+        variables={str(name): value for name, value in mapping(body, "variables").items()},
+        env=texts(body, "env", is_name),
+        secrets=texts(body, "secrets", is_name),
+        timeout_s=number(body, "timeout_s", 3600, 1, 30 * 86400),
+        cpu_s=int(number(limits, "cpu_s", 0, 0, 30 * 86400)),
+        memory_bytes=int(number(limits, "memory_bytes", 0, 0, 1 << 50)),
+        limits=read_limits(limits, base),
+        git_hosts=tuple(str(host) for host in body.get("git_hosts") or () if isinstance(host, str)),
+        missing=tuple(name for name, value in mapping(body, "secrets").items() if value is None),
+        plan=read_saved_plan(body.get("plan")),
+        stop_timeout_s=number(body, "stop_timeout_s", 600, 0, 86400),
+        state=str(body.get("state") or ""),
+    )
+
+
+def read_source(given: Any) -> Source:
+    given = given if isinstance(given, dict) else {}
+    kind = given.get("kind") or "none"
+    if kind not in ("none", "archive", "git"):
+        raise Away(f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}")
+    return Source(kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path")))
+
+
+def read_saved_plan(given: Any) -> SavedPlan | None:
+    if not isinstance(given, dict):
+        return None
+    digest = str(given.get("digest") or "")
+    if not DIGEST.match(digest):
+        raise Away("the server sends a plan without a digest")
+    return SavedPlan(
+        digest, int(number(given, "size", 0, 0, 1 << 50)), mapping(given, "facts"), bool(given.get("has_file")), mapping(given, "summary")
+    )
+
+
+def is_name(name: str) -> bool:
+    return NAME.match(name) is not None
+
+
+def texts(body: dict[str, Any], name: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
+    found = {}
+    for key, value in mapping(body, name).items():
+        if value is None:
+            continue
+        if not is_wanted(key) or not isinstance(value, (str, int, float)) or "\0" in str(value):
+            raise Away(f"the server sends {name} that cannot be: {key[:40]!r}")
+        found[key] = str(value)
+    return found
+
+
+def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Away(f"the server sends {name} that is no object")
+    return value
+
+
+def want(body: dict[str, Any], name: str, kinds: Any) -> Any:
+    value = body.get(name)
+    if not isinstance(value, kinds):
+        raise Away(f"the server's answer lacks {name}")
+    return value
+
+
+def count(body: dict[str, Any], name: str) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise Away(f"the server's answer has no number {name}")
+    return value
+
+
+def number(body: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise Away(f"the server's answer has {name} out of its range: {str(value)[:40]}")
+    return value

@@ -1,0 +1,58 @@
+"""Who speaks for a member with the member's own token: its heartbeat, and nothing else, through the API of people and programs."""
+
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from pools.access.authentication import SCHEME, count
+from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
+from pools.access.tokens import hash_secret
+from slots.members.tokens import PREFIX, AgentIdentity, BadMemberToken, identify_member, note_refused
+
+
+class MemberUnauthenticated(AuthenticationFailed):
+    """401 with the reason of the token, and the way out for whoever runs the agent."""
+
+    def __init__(self, error: BadMemberToken) -> None:
+        super().__init__(error.detail)
+        self.default_code, self.way_out = error.code, error.way_out
+        self.auth_header = 'Bearer error="invalid_token"'
+
+
+class MemberAuthentication(BaseAuthentication):
+    """Others are left to the next one. A caller beyond its share is refused before the database is asked."""
+
+    def authenticate(self, request: Request) -> tuple[Any, AgentIdentity] | None:
+        header: str = request._request.META.get("HTTP_AUTHORIZATION", "")
+        secret = header[len(SCHEME) :].strip()
+        if header[: len(SCHEME)].lower() != SCHEME or not secret.startswith(PREFIX) or len(secret) > 200:
+            return None
+        caller, address = hash_secret(secret), request._request.META.get("REMOTE_ADDR", "")
+        if known := buckets().is_known(caller):
+            count(request._request, caller)
+        else:
+            refuse_repeated(address, caller)
+        try:
+            found = identify_member(secret)
+        except BadMemberToken as error:
+            note_refused("a token that opens nothing", pool_id=error.pool_id, member_id=error.member_id, address=address)
+            count_unknown(address, caller)
+            raise MemberUnauthenticated(error)
+        if not known:
+            count(request._request, caller)
+        return AnonymousUser(), found
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class MemberScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "slots.api.authentication.MemberAuthentication"
+    name = "member"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "A member's own token (berthm_...): for its heartbeat alone."}

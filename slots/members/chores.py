@@ -1,0 +1,151 @@
+"""What the finalizer does for members and pools. Each step finds what is due, does a little in short transactions of its own, and says
+whether there is more. Any number of finalizers may run: what one has taken the others pass over, and every service looks again under
+its locks.
+"""
+
+from collections.abc import Callable
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from pools.lifecycle.selectors import LIVE, lock_member, lock_pool, spec_of
+from pools.models import Member, Pool
+from pools.providers.base import kinds_with
+from project.kernel.controllers.periodic import chore, each
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from slots.members.drain import list_to_settle, settle_drain
+from slots.members.open_slots import align_the_rest
+from slots.members.policy import decide_liveness
+from slots.members.restart import settle_condition
+from slots.members.services import bring_back, clean_slot, lose_member, resume_pool, settle_leaving, take_offline
+from slots.members.store import S, ask_for_sync, in_seconds, lane_of
+
+BATCH = 50
+AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
+PROBE = 10.0  # seconds between two looks at a slot that drains
+
+Keeper = Callable[[int], bool]  # pool -> something of it is there still
+_keepers: list[Keeper] = []
+
+
+def keeps_pool(keeper: Keeper) -> Keeper:
+    """For the app above: slots know no claims. Asked under the pool's lock."""
+    _keepers.append(keeper)
+    return keeper
+
+
+@chore("pauses", every=1.0)
+def end_pauses() -> bool:
+    """A pause ends by itself."""
+    due = list(Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH])
+    each(due, lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True))
+    return len(due) == BATCH
+
+
+@chore("members", every=1.0)
+def look_at_members() -> bool:
+    """Those whose timer has run out: heard in time, offline, or lost."""
+    due = S.rows("take_due_members", BATCH, seconds=AGAIN)
+    each([row.id for row in due], settle_liveness)
+    return len(due) == BATCH
+
+
+def settle_liveness(member_id: int) -> None:
+    """One member, decided and changed under its lock: a heartbeat that comes back meanwhile waits, then finds it offline."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        liveness = spec_of(pool).liveness
+        verdict = decide_liveness(
+            state=member.state,
+            is_lost=member.lost_at is not None,
+            silent_for=S.value("silence", member=member_id),
+            heartbeat=None if liveness is None else liveness.heartbeat,
+            lost=None if liveness is None else liveness.lost,
+        )
+        if verdict.action == "go_offline":
+            take_offline(member_id=member_id, reason=verdict.reason, next_look=verdict.next_look)
+        elif verdict.action == "lose":
+            lose_member(member_id=member_id, reason=verdict.reason)
+        elif verdict.action == "come_back":
+            bring_back(member_id=member_id, reason="heartbeat")
+        else:
+            due_at = None if verdict.next_look is None else in_seconds(verdict.next_look)
+            Member.objects.filter(pk=member_id).update(due_at=due_at)
+
+
+@chore("restarts", every=1.0)
+def restart_unwell() -> bool:
+    """Members of ours that are unwell are started again, more and more slowly, and in the end not any more."""
+    providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
+    each([row.id for row in S.rows("to_restart", providers=providers)], settle_condition)
+    return False
+
+
+@chore("leaving", every=1.0)
+def settle_leaving_members() -> bool:
+    """Members that are to go and that nobody keeps any more."""
+    found = S.rows("empty_leaving", BATCH)
+    each([row.id for row in found], settle_leaving)
+    return len(found) == BATCH
+
+
+@chore("drains", every=1.0)
+def settle_drains() -> bool:
+    """Members that drain and that nobody holds any more."""
+    found = list_to_settle(BATCH)
+    each(found, settle_drain)
+    return len(found) == BATCH
+
+
+@chore("draining", every=2.0)
+def look_at_draining() -> bool:
+    """Slots that drain and whose time has come: their provider is asked again, and past the deadline it puts out whoever is left."""
+    due = S.rows("take_due_slots", BATCH, seconds=PROBE)
+    pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
+    each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
+    rest = [row for row in due if not pools[row.pool_id].queue]
+    each(rest, lambda row: clean_slot(slot_id=row.id, generation=row.generation))
+    return len(due) == BATCH
+
+
+@chore("unsynced", every=10.0)
+def sync_again() -> bool:
+    """Members on their way in or out, for which no operation is open."""
+    found = S.rows("unsynced_members", BATCH)
+    each([row.member_id for row in found], _sync_if_nobody_does)
+    return len(found) == BATCH
+
+
+def _sync_if_nobody_does(member_id: int) -> None:
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.state != "gone" and not S.value("has_operation", lane=lane_of(member_id), but=None):
+            ask_for_sync(pool, member)
+
+
+@chore("deleting", every=1.0)
+def end_pools() -> bool:
+    """A pool that is deleted goes with its last member and its last claim: also those end first that wait and hold nothing."""
+    members = Member.objects.filter(LIVE, pool_id=OuterRef("pk"))
+    due = list(Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH])
+    each(due, settle_deleting)
+    return len(due) == BATCH
+
+
+def settle_deleting(pool_id: int) -> bool:
+    with transaction.atomic():
+        pool = lock_pool(pool_id)
+        if pool.state != "deleting" or Member.objects.filter(LIVE, pool=pool).exists() or any(stays(pool_id) for stays in _keepers):
+            return False
+        Pool.objects.filter(pk=pool.pk).update(state="gone", paused_until=None, changed_at=Now())
+        record("gone", pool_id=pool.pk, before="deleting", after="gone")
+        hint("pools")
+    return True
+
+
+FINALIZERS: list[Callable[[], bool]] = [
+    end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains, look_at_draining, sync_again, end_pools,
+    align_the_rest,
+]  # fmt: skip

@@ -1,0 +1,110 @@
+"""Members that are started again: by themselves while it helps, and by a person. A restart is a new incarnation: what the old one signed
+in with opens nothing any more, and what is known of its claims stays as it is until the new one has said what became of them."""
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from pools.lifecycle.selectors import lock_member, spec_of
+from pools.models import Member, Pool
+from pools.providers.base import provider_class
+from project.kernel.errors import Conflict
+from project.kernel.events.log import record
+from project.kernel.events.notify import hint
+from slots.members.liveness import lose_member
+from slots.members.policy import STAY, Condition, RestartVerdict, decide_restart
+from slots.members.store import S, align_slots, ask_for_sync, change_member, refuse_unsaved
+
+
+def settle_condition(member_id: int) -> RestartVerdict:
+    """One member, decided and changed under its lock: its first word that comes meanwhile waits, then finds another incarnation."""
+    if _decide(member_id, 0.0) == STAY:
+        return STAY  # most of the time; nobody waits for our lock then
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if member.is_leaving or pool.state == "deleting":
+            return STAY
+        liveness = spec_of(pool).liveness
+        verdict = _decide(member_id, None if liveness is None else liveness.lost)
+        if verdict.action == "restart":
+            _start_again(pool, member, verdict.reason, restarts=member.restarts + verdict.is_counted)
+        elif verdict.action == "give_up":
+            data = {"restarts": member.restarts}
+            change_member(member, "give_up", before=member.state, after=member.state, reason=verdict.reason, data=data, gave_up_at=Now())
+            hint("pools")
+        elif verdict.action == "lose":
+            lose_member(member_id=member_id, reason=verdict.reason)
+        elif verdict.action == "forget":
+            Member.objects.filter(pk=member_id).update(restarts=0, gave_up_at=None)
+    return verdict
+
+
+def restart_member(*, member_id: int, reason: str) -> Member:
+    """A person wants it anew. What runs there is ended with it, so it is refused while something may run."""
+    with transaction.atomic():
+        pool, member = lock_member(member_id)
+        if not provider_class(pool.provider).is_owner:
+            raise Conflict(f"{member.name} is not ours to start.", code="not_ours", way_out="Start it where it runs.")
+        if member.state in ("deleting", "gone") or member.is_leaving:
+            raise Conflict(f"Member {member.name} is leaving.", way_out="Keep it first, or add it anew once it is gone.")
+        busy = [row.claim_id for row in S.rows("lock_slots", member=member_id) if row.state in ("held", "draining")]
+        if busy and member.down_at is None:
+            running = f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} {', '.join(map(str, busy[:5]))}."
+            raise Conflict(running, code="in_use", way_out="Cordon it and wait until they end, or cancel them.")
+        if member.down_at is None:
+            refuse_unsaved(member)
+        _start_again(pool, member, reason, restarts=0)
+    return member
+
+
+def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping[str, str]) -> bool:
+    """A member that is outdated is made anew from what its pool says now. Both locked. Closed, then found empty: a claim that is faster
+    keeps it, and it stays as it is. False: so it is."""
+    if member.state not in ("creating", "ready", "offline") or member.is_leaving:
+        return False
+    S.rows("close_member", member=member.pk)
+    if not S.value("is_member_empty", member=member.pk):
+        align_slots(pool, member)
+        return False
+    Member.objects.filter(pk=member.pk).update(labels=dict(labels), lost_at=None)
+    _start_again(pool, member, reason, restarts=0)
+    return True
+
+
+def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
+    row = S.one("condition", member=member_id)
+    if row is None:
+        return STAY
+    now = Condition(
+        state=row.state,
+        for_s=row.for_s,
+        is_down=row.is_down,
+        is_planned=row.is_down_planned,
+        is_busy=row.is_busy,
+        is_lost=row.is_lost,
+        restarts=row.restarts,
+        has_given_up=row.has_given_up,
+        has_unsaved_state=row.has_unsaved_state,
+    )
+    return decide_restart(now, lost_after)
+
+
+def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> None:
+    """Both locked. One that was lost stays so until its claims are: see bring_back."""
+    before = member.state
+    incarnation = member.incarnation + 1
+    Member.objects.filter(pk=member.pk).update(
+        state="creating", state_at=Now(), changed_at=Now(), due_at=None,
+        incarnation=incarnation, spec_digest=pool.member_digest, restarts=restarts, down_at=None, is_down_planned=False, gave_up_at=None,
+        outside="", is_ending=False,
+    )  # fmt: skip
+    member.refresh_from_db()
+    record(
+        "restart",
+        pool_id=pool.pk, member_id=member.pk, before=before, after="creating", reason=reason,
+        data={"incarnation": incarnation, "restarts": restarts},
+    )  # fmt: skip
+    align_slots(pool, member)
+    ask_for_sync(pool, member)
+    hint("pools")

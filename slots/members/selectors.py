@@ -1,0 +1,224 @@
+"""Reads about members and slots for the API and for the apps above. What pages show is in boards.py."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from pools.lifecycle.selectors import LIVE, list_members_of, snapshot_member, snapshot_pool
+from pools.models import Heartbeat, Member, Pool
+from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
+from project.kernel.errors import NotFound
+from slots.members.store import S
+from slots.members.tokens import SQL as TOKENS
+from slots.members.tokens import token_limits
+from slots.models import Slot
+
+
+@dataclass(slots=True)
+class SlotCounts:
+    """Slots of a pool by their stored state. `total` is all that are offered: all but retired."""
+
+    open: int = 0  # idle, handed out to the next who asks
+    closed: int = 0  # idle, but pool or member is not willing
+    held: int = 0
+    reserved: int = 0
+    draining: int = 0
+    away: int = 0  # of held and reserved: their member is offline
+    retired: int = 0
+    lost: int = 0  # of retired: with a member that is lost
+    by_lane: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+
+    @property
+    def idle(self) -> int:
+        return self.open + self.closed
+
+    @property
+    def total(self) -> int:
+        return self.idle + self.held + self.reserved + self.draining
+
+
+@dataclass(slots=True)
+class MemberCounts:
+    """Members of a pool, those that are gone left out. One that is cordoned and leaves counts as leaving."""
+
+    total: int = 0
+    ready: int = 0  # and willing
+    cordoned: int = 0
+    leaving: int = 0
+    offline: int = 0
+    lost: int = 0  # of offline
+    creating: int = 0
+    deleting: int = 0
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    slots: SlotCounts = field(default_factory=SlotCounts)
+    members: MemberCounts = field(default_factory=MemberCounts)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    id: int
+    member_id: int
+    lane: str
+    number: int
+    state: str
+    is_open: bool
+    claim_id: int | None
+    last_claim_id: int | None
+    generation: int
+    drain_until: datetime | None
+    changed_at: datetime
+    observed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member with its slots, as it is at one moment."""
+
+    member: Member
+    heard_at: datetime | None
+    load: Any
+    slots: tuple[SlotView, ...]
+
+    @property
+    def holders(self) -> list[int]:
+        """Claims that hold slots here, in the order of the slots."""
+        return list(dict.fromkeys(s.claim_id for s in self.slots if s.claim_id is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the log says of a slot at a moment."""
+
+    claim_id: int | None  # None: it was free
+    generation: int | None
+    verb: str
+    actor: str
+    at: datetime
+
+
+def count_pools(pool_ids: Iterable[int]) -> dict[int, PoolCounts]:
+    """Slots and members of many pools, in two queries. Each pool asked for is in the answer."""
+    ids = list(pool_ids)
+    found = {pool_id: PoolCounts() for pool_id in ids}
+    for row in S.rows("count_slots", pools=ids):
+        _add_slots(found[row.pool_id].slots, row)
+    for row in S.rows("count_members", pools=ids):
+        _add_members(found[row.pool_id].members, row)
+    return found
+
+
+def list_members(pool_id: int) -> QuerySet[Member]:
+    """In the order in which they are filled, those that are gone left out."""
+    return Member.objects.filter(LIVE, pool_id=pool_id).order_by("position", "id")
+
+
+def get_member(member_id: int) -> Member:
+    member = Member.objects.select_related("pool").filter(pk=member_id).first()
+    if member is None:
+        raise no_such_member(member_id)
+    return member
+
+
+def no_such_member(member_id: int) -> NotFound:
+    return NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+
+
+def view_member(member_id: int) -> MemberView:
+    return view_members([get_member(member_id)])[0]
+
+
+def view_members(members: Iterable[Member]) -> list[MemberView]:
+    """Members with their slots and heartbeats, in two queries, in the order given."""
+    rows = list(members)
+    ids = [m.pk for m in rows]
+    beats = {b.member_id: b for b in Heartbeat.objects.filter(pk__in=ids)}
+    slots: dict[int, list[SlotView]] = defaultdict(list)
+    for slot in Slot.objects.filter(member_id__in=ids).order_by("member_id", "number", "lane"):
+        slots[slot.member_id].append(view_slot(slot))
+    return [MemberView(m, b.at if (b := beats.get(m.pk)) else None, b.load if b else None, tuple(slots[m.pk])) for m in rows]
+
+
+def view_slot(slot: Slot) -> SlotView:
+    return SlotView(
+        id=slot.pk,
+        member_id=slot.member_id,
+        lane=slot.lane,
+        number=slot.number,
+        state=slot.state,
+        is_open=slot.is_open,
+        claim_id=slot.claim_id,
+        last_claim_id=slot.last_claim_id,
+        generation=slot.generation,
+        drain_until=slot.drain_until,
+        changed_at=slot.changed_at,
+        observed=slot.observed,
+    )
+
+
+def who_held(slot_id: int, at: datetime) -> Held | None:
+    """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
+    row = S.one("who_held", slot=slot_id, at=at)
+    if row is None:
+        return None
+    is_held = row.after in ("held", "reserved", "bound")
+    return Held(row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at)
+
+
+def list_lost_members(limit: int = 50) -> list[int]:
+    """Members that are lost while claims still hold slots there: each of these claims is to be lost, in its own transaction."""
+    return [row.id for row in S.rows("lost_with_holders", limit)]
+
+
+def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
+    """What a provider gets to know of a member, read in one moment. None: it is gone."""
+    member = Member.objects.select_related("pool").filter(LIVE, pk=member_id).first()
+    if member is None:
+        return None
+    is_due = bool(TOKENS.value("is_due", member=member_id, **token_limits()))
+    return snapshot_pool(member.pool), snapshot_member(member, _slot_snapshots([member_id])[member_id], is_token_due=is_due)
+
+
+def snapshot_whole(pool: Pool) -> PoolSnapshot:
+    """A pool with all its members, for a full look. Their slots are left out: there may be a million."""
+    return snapshot_pool(pool, [snapshot_member(m) for m in list_members_of(pool.pk)])
+
+
+def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
+    found: dict[int, list[SlotSnapshot]] = defaultdict(list)
+    for row in S.rows("slots_outside", members=member_ids):
+        found[row.member_id].append(
+            SlotSnapshot(row.id, row.lane, row.number, row.state, row.claim_id, row.last_claim_id, row.generation, row.is_overdue)
+        )
+    return found
+
+
+def _add_slots(counts: SlotCounts, row: Any) -> None:
+    name = row.state
+    if row.state == "idle":
+        name = "open" if row.is_open else "closed"
+    setattr(counts, name, getattr(counts, name) + row.n)
+    counts.by_lane[row.lane][name] += row.n
+    if row.state in ("held", "reserved") and row.member_state == "offline":
+        counts.away += row.n
+    if row.state == "retired" and row.is_lost:
+        counts.lost += row.n
+
+
+def _add_members(counts: MemberCounts, row: Any) -> None:
+    counts.total += row.n
+    if row.is_lost:
+        counts.lost += row.n
+    if row.state != "ready":
+        name = row.state
+    elif row.is_leaving:
+        name = "leaving"
+    else:
+        name = "cordoned" if row.is_cordoned else "ready"
+    setattr(counts, name, getattr(counts, name) + row.n)

@@ -1,0 +1,1 @@
+"""Pages of members and slots, the queries behind them and how states are displayed."""

@@ -1,0 +1,110 @@
+"""Pages about members that are agents: a token with the lines that start an agent, and a new start."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_variables
+
+from pools.access.permissions import require
+from pools.models import Member
+from pools.pages.base import frame, page, signed_in
+from pools.providers.base import has_agents, known_providers
+from project.kernel.errors import BerthError, FieldError, NotFound
+from project.kernel.ui import formatting
+from project.kernel.ui.confirm import Done, Field, Given, Question, ask
+from slots.api.agents import make_token, may_sign_in, start_lines
+from slots.members.restart import restart_member
+from slots.members.token_rotation import order_token, rotates
+from slots.pages.dashboard_queries import Board
+from slots.pages.views import member_for
+
+
+@signed_in
+@sensitive_variables("secret", "lines")
+def token(request: Any, member_id: int) -> HttpResponse:
+    """Asked for by a button, shown once."""
+    member = Member.objects.select_related("pool").filter(pk=member_id).first()
+    if member is None or not request.identity.may("read", member.pool_id) or not may_sign_in(member):
+        raise NotFound(f"There is no member {member_id} that signs in.", way_out="Look at the members of the pool.")
+    require(request.identity, "edit_member", member.pool)
+    lines, problems = list[str](), list[FieldError]()
+    if request.method == "POST":
+        try:
+            secret = make_token(member, reason=request.POST.get("reason", "").strip()[:500], ends_previous="ends_previous" in request.POST)
+            lines = start_lines(request.build_absolute_uri("/"), member, secret)
+        except BerthError as error:
+            problems = list(error.fields) or [FieldError("", error.detail, error.way_out)]
+    context = {
+        "member": member,
+        "pool": member.pool,
+        "lines": lines,
+        "problems": problems,
+        "is_ours": rotates(member.pool.provider),
+        "is_agent": has_agents(member.pool.provider),
+    }
+    return page(request, "pages/member_token.html", "overview", 409 if problems else 200, **context)
+
+
+@signed_in
+def restart(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "cordon")
+    question = Question(
+        title=f"Restart {board.name}",
+        verb="Restart",
+        href=request.path,
+        intro="Its agent is ended and started again. What is reserved here stays so; restarts in vain are counted anew.",
+        facts=[("Is", board.word), ("Incarnation", f"{board.incarnation}, then {board.incarnation + 1}")],
+        nothing=why_no_restart(pool.provider, board),
+    )
+
+    def perform(given: Given) -> Done:
+        restart_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} is started again.", reverse("pool", args=[pool.name]))
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def rotate(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "edit_member")
+    question = Question(
+        title=f"Rotate the token of {board.name}",
+        verb="Rotate",
+        href=request.path,
+        intro="Its agent is given another token while it works. Nothing of it stops.",
+        facts=[("Token", f"made {formatting.exact(board.token_since)}" if board.token_since else "none yet")],
+        fields=[
+            Field(
+                "previous",
+                "The one before",
+                "select",
+                value="overlap",
+                options=(("overlap", "opens for an hour more"), ("ends", "ends as soon as the new one is used: it is in the wrong hands")),
+            )
+        ],
+        note="The events say it, not the token.",
+        nothing=why_no_rotation(pool.provider, board),
+    )
+
+    def perform(given: Given) -> Done:
+        order_token(member_id=board.id, reason=given.reason, ends_previous=given.values["previous"] == "ends")
+        return Done(f"{board.name} gets another token.", reverse("pool", args=[pool.name]))
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def why_no_rotation(provider: str, board: Board) -> str:
+    if not rotates(provider):
+        return "Berth does not hand it its token: make one on its page."
+    return "" if board.state == "ready" else f"It is {board.word}: it gets a token with its next start."
+
+
+def why_no_restart(provider: str, board: Board) -> str:
+    """Empty: it may be tried. What holds it now is looked at under its lock."""
+    known = known_providers().get(provider)
+    if known is None or not known.is_owner or not known.has_agents:
+        return "It is not ours to start."
+    if board.is_leaving:
+        return "It leaves."
+    return ""

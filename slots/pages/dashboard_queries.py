@@ -1,0 +1,287 @@
+"""Reads for pages: slots as they are shown. The rule is in display.py and, for many rows at once, in boards.sql."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from project.kernel.db.sql import Statements
+from project.kernel.live.regions import reads_cells
+from slots.agent.version import name_version
+from slots.agent_versions import SAME, WORDS, compare
+from slots.pages.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, Part, Use, bar_parts, member_class
+
+S = Statements(Path(__file__).with_name("dashboard_queries.sql"))
+
+DENSE_FROM = 61  # members; up to here each has a box of its own
+DENSE_SLOTS = 600  # in all boxes together
+WIDE_FROM = 9  # slots of a member; more need a box with several lines
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    id: int
+    lane: str
+    number: int
+    name: str  # its class
+    state: str
+    claim_id: int | None  # who has it, or whom it drains for
+    since: datetime
+
+    @property
+    def word(self) -> str:
+        return SLOT_WORDS.get(self.name, self.name)
+
+    @property
+    def place(self) -> str:
+        return f"{self.lane} {self.number}"
+
+    @property
+    def is_taken(self) -> bool:
+        return self.claim_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A member with its slots."""
+
+    id: int
+    pool_id: int
+    name: str
+    state: str
+    css: str
+    is_cordoned: bool
+    is_leaving: bool
+    note: str
+    labels: Mapping[str, str]
+    drain_until: datetime | None
+    created_at: datetime
+    changed_at: datetime
+    beat_at: datetime | None
+    external_id: str
+    incarnation: int
+    cells: tuple[Cell, ...] = ()
+    restarts: int = 0
+    gave_up_at: datetime | None = None  # it is not started again by itself
+    is_outdated: bool = False  # made from another configuration than its pool has now
+    outside: str = ""  # what it waits for there, or what is wrong
+    drain_since: datetime | None = None
+    drain_by: str = ""
+    version: str = ""  # of its agent
+    token_since: datetime | None = None
+    is_token_new: bool = False  # made, and not yet taken by its agent
+    cordon_by: str = ""  # who ordered a cordon, apart from a drain that leaves it cordoned
+    cordon_note: str = ""
+    unsaved: tuple[int, ...] = ()  # claims whose Terraform state only its agent has
+
+    @property
+    def is_draining(self) -> bool:
+        return self.is_leaving or self.drain_until is not None
+
+    @property
+    def stays(self) -> bool:
+        """Once it has drained."""
+        return self.drain_until is not None and not self.is_leaving
+
+    @property
+    def stays_cordoned(self) -> bool:
+        """Also when its drain is taken back."""
+        return self.is_draining and bool(self.cordon_by)
+
+    @property
+    def empty_count(self) -> int:
+        """Slots that nobody holds and that are clean."""
+        return sum(cell.state == "idle" for cell in self.cells)
+
+    @property
+    def empty_percent(self) -> int:
+        return round(100 * self.empty_count / len(self.cells)) if self.cells else 100
+
+    @property
+    def unclean(self) -> list[Cell]:
+        """Slots whose claim has left, and that are not clean yet."""
+        return [cell for cell in self.cells if cell.state == "draining"]
+
+    @property
+    def zone(self) -> str:
+        return self.labels.get("zone") or self.labels.get("topology.kubernetes.io/zone") or ""
+
+    @property
+    def version_mark(self) -> str:
+        """Of one that is not the server's."""
+        return "" if (found := compare(self.version, name_version())) == SAME else WORDS[found]
+
+    @property
+    def version_state(self) -> str:
+        return compare(self.version, name_version())
+
+    @property
+    def word(self) -> str:
+        return "draining" if self.css == "draining" and self.drain_until else MEMBER_WORDS.get(self.css, self.css)
+
+    @property
+    def open_count(self) -> int:
+        return sum(cell.name == "idle" for cell in self.cells)
+
+    @property
+    def lanes(self) -> list[tuple[str, list[Cell]]]:
+        """Its slots by what they accept, where a box has several lines."""
+        found: dict[str, list[Cell]] = defaultdict(list)
+        for cell in self.cells:
+            found[cell.lane].append(cell)
+        return list(found.items())
+
+    @property
+    def held(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.state in ("held", "reserved")]
+
+    @property
+    def parts(self) -> list[Part]:
+        counts: dict[str, int] = defaultdict(int)
+        for cell in self.cells:
+            counts[cell.name] += 1
+        return bar_parts(counts)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.word}; " + ", ".join(f"{part.count} {part.word}" for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    """The slots of a pool, by what they are shown as and by what is stored."""
+
+    shown: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    reserved: int = 0
+    total: int = 0
+
+    @property
+    def parts(self) -> list[Part]:
+        return bar_parts(self.shown)
+
+    @property
+    def open(self) -> int:
+        return self.shown.get("idle", 0)
+
+    @property
+    def use(self) -> Use:
+        return Use(self.held, self.reserved, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCounts:
+    there: int = 0
+    offline: int = 0
+    cordoned: int = 0
+    leaving: int = 0
+
+
+def count_slots(pool_ids: Iterable[int]) -> dict[int, SlotCounts]:
+    """Of many pools in one query."""
+    ids = list(pool_ids)
+    shown: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
+    stored: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
+    for row in S.rows("count_slots", pools=ids):
+        shown[row.pool_id][row.name] += row.n
+        stored[row.pool_id][row.state] += row.n
+    return {
+        pool: SlotCounts(
+            dict(shown[pool]),
+            stored[pool]["held"],
+            stored[pool]["reserved"],
+            sum(n for state, n in stored[pool].items() if state != "retired"),
+        )
+        for pool in ids
+    }
+
+
+def count_members(pool_ids: Iterable[int]) -> dict[int, MemberCounts]:
+    ids = list(pool_ids)
+    found = {row.pool_id: MemberCounts(row.there, row.offline, row.cordoned, row.leaving) for row in S.rows("count_members", pools=ids)}
+    return {pool: found.get(pool, MemberCounts()) for pool in ids}
+
+
+def list_boards(pool_id: int) -> list[Board]:
+    """The members of a pool in their order, which does not change, with their slots."""
+    members = S.rows("list_members", pool=pool_id, member=None)
+    cells = _cells_of([member.id for member in members])
+    boards = [_board(member, cells.get(member.id, [])) for member in members]
+    return [board for board in boards if board.state != "gone" or board.cells]
+
+
+def get_board(pool_id: int, member_id: int) -> Board | None:
+    members = S.rows("list_members", pool=pool_id, member=member_id)
+    return _board(members[0], _cells_of([member_id]).get(member_id, [])) if members else None
+
+
+def is_dense(boards: list[Board]) -> bool:
+    return len(boards) >= DENSE_FROM or sum(len(board.cells) for board in boards) > DENSE_SLOTS
+
+
+def is_wide(boards: list[Board]) -> bool:
+    """Too many slots for one line of a box: cells say their number instead of their time."""
+    return any(len(board.cells) >= WIDE_FROM for board in boards)
+
+
+def _cells_of(member_ids: list[int]) -> dict[int, list[Cell]]:
+    cells: dict[int, list[Cell]] = defaultdict(list)
+    for row in S.rows("list_cells", members=member_ids):
+        if row.name != HIDDEN:
+            claim = row.claim_id or (row.last_claim_id if row.name in ("draining", "lost") else None)
+            cells[row.member_id].append(Cell(row.id, row.lane, row.number, row.name, row.state, claim, row.changed_at))
+    return cells
+
+
+def _board(row: Any, cells: list[Cell]) -> Board:
+    labels = row.labels if isinstance(row.labels, dict) else json.loads(row.labels)
+    css = member_class(
+        row.state,
+        is_cordoned=row.is_cordoned,
+        is_leaving=row.is_leaving or row.drain_until is not None,
+        is_lost=row.lost_at is not None,
+        is_outdated=row.is_outdated,
+    )
+    return Board(
+        row.id,
+        row.pool_id,
+        row.name,
+        row.state,
+        css,
+        row.is_cordoned,
+        row.is_leaving,
+        row.note,
+        labels,
+        row.drain_until,
+        row.created_at,
+        row.changed_at,
+        row.beat_at,
+        row.external_id,
+        row.incarnation,
+        tuple(cells),
+        row.restarts,
+        row.gave_up_at,
+        row.is_outdated,
+        row.outside,
+        row.drain_since,
+        row.drain_by,
+        row.version[:60],
+        row.token_since,
+        row.is_token_new,
+        row.cordon_by,
+        row.cordon_note,
+        tuple(row.unsaved),
+    )
+
+
+@reads_cells
+async def read_cells(connection: Any, slots: set[int], members: set[int], pools: set[int]) -> dict[int, dict[str, list[int]]]:
+    """For live deltas: on the live reader's connection, outside every transaction."""
+    cursor = await connection.execute(S.text("read_cells"), {"slots": list(slots), "members": list(members), "pools": list(pools)})
+    found: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for pool_id, slot_id, name in await cursor.fetchall():
+        found[pool_id][name].append(slot_id)
+    return found

@@ -1,0 +1,261 @@
+"""Pages that ask before a member or a slot changes: what it would do, to whom, and why."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from pools.access.permissions import require
+from pools.config.durations import format_duration, parse_duration
+from pools.models import Member, Pool
+from pools.pages.base import frame, pool_for, signed_in
+from project.kernel.errors import FieldError, Invalid, NotFound
+from project.kernel.ui import formatting
+from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from slots.members.services import add_members, cordon_member, keep_member, pause_pool, remove_member, resume_pool, uncordon_member
+from slots.pages.dashboard_queries import Board, get_board
+
+MOST_SHOWN = 50
+# What it means to add a member, and when it takes claims.
+ADDED = {
+    "static": ("Nothing is created outside: it is there already; Berth keeps the ledger.", "They take claims at once."),
+    "local": ("Berth starts an agent for each on this machine.", "They take claims as soon as their agents are here."),
+    "kubernetes": ("Berth creates a pod for each in the pool’s namespace.", "They take claims once the agents in their pods are here."),
+    "agents": ("You start the agent of each: its page has a token and the lines for that.", "They take claims once their agents are here."),
+}
+LONGEST_PAUSE = 366 * 86400.0
+
+
+def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, Board]:
+    member = Member.objects.select_related("pool").filter(pk=member_id).first()
+    if member is None or not request.identity.may("read", member.pool_id):
+        raise NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+    require(request.identity, action, member.pool)
+    board = get_board(member.pool_id, member_id)
+    if board is None:
+        raise NotFound(f"Member {member.name} has gone.", way_out="Its events stay.")
+    return member.pool, board
+
+
+def holders(board: Board, then: str) -> tuple[list[Affected], int]:
+    """Claims that hold slots of the member: what becomes of each."""
+    found: dict[int, list[Any]] = {}
+    for cell in board.held:
+        found.setdefault(cell.claim_id or 0, []).append(cell)
+    rows = []
+    for claim, cells in found.items():
+        places = formatting.sentence([cell.place for cell in cells[:4]]) + (f" and {len(cells) - 4} more" if len(cells) > 4 else "")
+        rows.append(Affected(str(claim), f"/claims/{claim}/", places, (cells[0].name, cells[0].name), (cells[0].name, then), "nothing"))
+    return rows[:MOST_SHOWN], max(0, len(rows) - MOST_SHOWN)
+
+
+def unsaved_facts(board: Board) -> list[tuple[str, str]]:
+    """What a member that goes would take along."""
+    if not board.unsaved:
+        return []
+    claims = f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
+    text = f"only this agent has the state of {claims}: it stays until the agent has uploaded it, or a person discards the state"
+    return [("Terraform state", text)]
+
+
+@signed_in
+def cordon(request: Any, member_id: int) -> HttpResponse:
+    _, board = member_for(request, member_id, "cordon")
+    affected, more = holders(board, "stays")
+    question = Question(
+        title=f"Cordon {board.name}",
+        verb="Cordon",
+        href=request.path,
+        intro="It takes no new claims until somebody takes this back. Who holds a slot here keeps it.",
+        affected=affected,
+        affected_more=more,
+        facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
+        note="Can be taken back.",
+        nothing="It is cordoned already." if board.is_cordoned and board.cordon_by else "",
+    )
+
+    def perform(given: Given) -> Done:
+        cordon_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} is cordoned. {formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def uncordon(request: Any, member_id: int) -> HttpResponse:
+    _, board = member_for(request, member_id, "cordon")
+    free = sum(cell.name == "closed" for cell in board.cells)
+    question = Question(
+        title=f"Uncordon {board.name}",
+        verb="Uncordon",
+        href=request.path,
+        intro="It takes new claims again, as far as the pool and the member itself are willing.",
+        facts=[
+            ("Cordoned because", f"“{board.cordon_note}”" if board.cordon_note else "no reason was kept"),
+            ("Slots", f"{formatting.plural(free, 'slot opens', 'slots open')}"),
+        ],
+        reason="optional",
+        nothing="" if board.is_cordoned else "It is not cordoned.",
+    )
+
+    def perform(given: Given) -> Done:
+        uncordon_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} takes claims again.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def remove(request: Any, member_id: int) -> HttpResponse:
+    pool, board = member_for(request, member_id, "remove_member")
+    affected, more = holders(board, "stays until it ends")
+    count = len(affected) + more
+    question = Question(
+        title=f"Remove {board.name}",
+        verb="Remove",
+        href=request.path,
+        intro="It takes nothing new and leaves when it is empty. Nobody is moved or ended."
+        if count
+        else "No claim is here, but a Terraform state: it leaves once the server has the state."
+        if board.unsaved
+        else "Nobody is here: it leaves at once, with its slots.",
+        affected=affected,
+        affected_more=more,
+        facts=[("Slots", f"{pool.name} has {len(board.cells)} fewer then"), *unsaved_facts(board)],
+        typed=board.name,
+        is_dangerous=True,
+        note="Can be taken back until it has gone." if count else "Can’t be undone.",
+        nothing="It leaves already." if board.is_leaving else "",
+    )
+
+    def perform(given: Given) -> Done:
+        removal = remove_member(member_id=board.id, reason=given.reason)
+        if removal.state in ("gone", "deleting"):
+            return Done(f"{board.name} has left {pool.name}.", reverse("pool", args=[pool.name]))
+        if not removal.holders:
+            return Done(f"{board.name} leaves when the server has the Terraform state that only its agent has.")
+        there = formatting.plural(len({h.claim_id for h in removal.holders}), "claim", "claims")
+        return Done(f"{board.name} leaves when {there} on it {'has' if there.startswith('1 ') else 'have'} ended.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def keep(request: Any, member_id: int) -> HttpResponse:
+    _, board = member_for(request, member_id, "remove_member")
+    question = Question(
+        title=f"Keep {board.name}",
+        verb="Keep",
+        href=request.path,
+        intro="Takes the removal back: it stays" + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
+        facts=[("It leaves because", f"“{board.note}”" if board.note else "no reason was kept")],
+        reason="optional",
+        nothing="" if board.is_leaving else "It does not leave.",
+    )
+
+    def perform(given: Given) -> Done:
+        keep_member(member_id=board.id, reason=given.reason)
+        return Done(f"{board.name} stays.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def add(request: Any, name: str) -> HttpResponse:
+    pool = pool_for(request.identity, name, "add_member")
+    what, note = ADDED.get(pool.provider, ADDED["static"])
+    question = Question(
+        title=f"Add members to {pool.name}",
+        verb="Add",
+        href=request.path,
+        intro=f"Each has the slots that the pool’s layout says. {what}",
+        fields=[
+            Field("names", "Names, one a line", "textarea", help="Letters, digits, dots, dashes, underscores", is_needed=True),
+            Field("labels", "Labels of all of them", help="For example: zone=eu-1, size=large"),
+        ],
+        reason="optional",
+        note=note,
+    )
+
+    def perform(given: Given) -> Done:
+        found = list(dict.fromkeys(line.strip() for line in given.values["names"].splitlines() if line.strip()))
+        labels = read_labels(given.values["labels"])
+        try:
+            added = add_members(
+                pool_id=pool.pk,
+                declared=[{"name": n, **({"labels": labels} if labels else {})} for n in found],
+                where="names",
+                reason=given.reason,
+            )
+        except Invalid as error:
+            raise Invalid(fields=[named(e, found) for e in error.fields]) if error.fields else error
+        said = formatting.sentence([member.name for member in added[:3]]) + (f" and {len(added) - 3} more" if len(added) > 3 else "")
+        return Done(f"{said} {'is' if len(added) == 1 else 'are'} in {pool.name}.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+def named(error: FieldError, names: list[str]) -> FieldError:
+    """names[2].name is said with the name that stands in that line."""
+    inside = error.field.partition("[")[2].partition("]")[0]
+    if not inside.isdigit() or int(inside) >= len(names):
+        return error
+    field = "labels" if ".labels" in error.field else "names"
+    return FieldError(field, f"{names[int(inside)]}: {error.message}", error.way_out)
+
+
+def read_labels(text: str) -> dict[str, str]:
+    labels = {}
+    for pair in text.replace("\n", ",").split(","):
+        if not pair.strip():
+            continue
+        key, sign, value = pair.partition("=")
+        if not sign:
+            raise Invalid(fields=[FieldError("labels", f"{pair.strip()} has no value.", "Write labels like zone=eu-1, size=large.")])
+        labels[key.strip()] = value.strip()
+    return labels
+
+
+@signed_in
+def pause(request: Any, name: str) -> HttpResponse:
+    pool = pool_for(request.identity, name, "pause")
+    question = Question(
+        title=f"Pause {pool.name}",
+        verb="Pause",
+        href=request.path,
+        intro="Nothing new is handed out until then. Who holds a slot keeps it, who asks waits. It ends by itself.",
+        fields=[Field("for", "For how long", value="1h", help="A length of time: 30m, 2h, 1d", is_needed=True)],
+        note="Can be ended at any time.",
+    )
+
+    def perform(given: Given) -> Done:
+        seconds = parse_duration(given.values["for"])
+        if seconds is None or not 1 <= seconds <= LONGEST_PAUSE:
+            way_out = f"Write one from 1s to {format_duration(LONGEST_PAUSE)}, like 30m, 2h or 1d."
+            raise Invalid(fields=[FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)])
+        pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(seconds=seconds), reason=given.reason)
+        return Done(f"{pool.name} is paused for {formatting.duration(seconds)}.")
+
+    return ask(request, question, perform, frame(request, "overview"))
+
+
+@signed_in
+def resume(request: Any, name: str) -> HttpResponse:
+    pool = pool_for(request.identity, name, "pause")
+    question = Question(
+        title=f"Resume {pool.name}",
+        verb="Resume",
+        href=request.path,
+        intro="What is free is handed out again, to who waits first.",
+        facts=[("Paused because", f"“{pool.pause_reason}”")],
+        reason="optional",
+        nothing="" if pool.paused_until else "It is not paused.",
+    )
+
+    def perform(given: Given) -> Done:
+        resume_pool(pool_id=pool.pk, reason=given.reason)
+        return Done(f"{pool.name} hands out slots again.")
+
+    return ask(request, question, perform, frame(request, "overview"))

@@ -1,0 +1,1 @@
+"""Members made equal to their rows by a provider, and what the provider sees, written down."""

@@ -1,0 +1,95 @@
+"""Operations of the kind `sync`: a provider makes a member equal to its rows, and what it confirms is written down.
+
+Called outside every transaction, perhaps twice, perhaps late. What fails is raised: the operation stays open, visible and is tried
+again, and a slot that drains goes on draining meanwhile.
+"""
+
+from dataclasses import replace
+
+from django.db import transaction
+
+from pools.models import Member
+from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
+from project.kernel.db.guards import outside_transaction
+from project.kernel.outbox.operations import NotFoundOutside, ProviderError, Taken, performs
+from slots.members.provider_status import note_failed, note_lost, note_outside
+from slots.members.selectors import snapshot_of
+from slots.members.services import clean_slot, note_down, settle_member
+from slots.members.store import S, ask_for_sync, lane_of
+from slots.members.tokens import issue_token
+from slots.models import Slot
+from slots.sync.metrics import timed_call
+
+LOOK_AGAIN = 10.0  # seconds until a member is asked again that still drains, or is still on its way
+
+
+@performs("sync")
+def sync_member(taken: Taken) -> None:
+    found = None if taken.member_id is None else snapshot_of(taken.member_id)
+    if found is None:
+        return  # it has gone meanwhile, and whatever was wanted of it with it
+    pool, member = found
+    try:
+        report = ask_provider(pool, member)
+    except ProviderError as error:
+        note_failed(member, error)
+        raise
+    settle_report(member, report)
+    _look_again(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
+
+
+@outside_transaction
+def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+    """What should go and is not there has gone: that is success. What should stay is the watch's business."""
+    if member.state == "deleting" and not member.is_owned:
+        return MemberReport(clean=_draining(member), is_gone=True)  # what is not ours stays where it is: it is only forgotten
+    provider = provider_of(pool.provider)
+    if provider.needs_token(pool, member):
+        reason = "its agent is started" if member.state == "creating" else "it is time for another one"
+        member = replace(member, token=issue_token(member_id=member.id, reason=reason))
+    try:
+        with timed_call(pool.provider, "sync"):
+            return provider.sync(pool, member)
+    except NotFoundOutside:
+        if member.state == "deleting":
+            return MemberReport(clean=_draining(member), is_gone=True)
+        if any(slot.state in ("held", "reserved") for slot in member.slots) or not _draining(member):
+            raise
+        return MemberReport(clean=_draining(member))
+
+
+def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
+    """Each slot in a transaction of its own, named with the generation the provider was told: a later holder is left alone."""
+    for slot in member.slots:
+        if slot.state == "draining" and slot.id in report.clean:
+            clean_slot(slot_id=slot.id, generation=slot.generation)
+        if slot.id in report.observed:
+            Slot.objects.filter(pk=slot.id, generation=slot.generation).update(observed=dict(report.observed[slot.id]))
+    if report.external_id or (report.down or report.why) != member.outside:
+        note_outside(
+            member_id=member.id,
+            incarnation=member.incarnation,
+            state=member.state,
+            why=report.down or report.why,
+            external_id=report.external_id,
+        )
+    if report.down:
+        say_down = note_lost if report.is_lost else note_down
+        say_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)
+    if (member.state == "deleting" and report.is_gone) or (member.state == "creating" and report.is_ready):
+        settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready)
+
+
+def _draining(member: MemberSnapshot) -> frozenset[int]:
+    return frozenset(slot.id for slot in member.slots if slot.state == "draining")
+
+
+def _look_again(member_id: int, operation_id: int, delay: float) -> None:
+    """Not all is confirmed: the next operation is written before this one is done, so that somebody always looks."""
+    with transaction.atomic():
+        member = Member.objects.select_related("pool").get(pk=member_id)
+        is_on_its_way = member.state in ("creating", "deleting")
+        if not (is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()):
+            return
+        if not S.value("has_operation", lane=lane_of(member_id), but=operation_id):
+            ask_for_sync(member.pool, member, delay=delay)

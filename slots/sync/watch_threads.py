@@ -1,0 +1,82 @@
+"""Threads that hear of changes outside, one for each place that pools have, as long as a pool is there."""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+
+from pools.lifecycle.selectors import LIVE, snapshot_pool, spec_of
+from pools.models import Pool
+from pools.providers.base import Follower, Provider, kinds_with, provider_of
+
+logger = logging.getLogger(__name__)
+
+
+class Told:
+    """Pools that are worth a look: filled by the threads of followers, emptied by the controller."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._ids: set[int] = set()
+
+    def add(self, ids: Iterable[int]) -> None:
+        with self._lock:
+            self._ids.update(ids)
+        self._wake()
+
+    def take(self, pool_id: int) -> None:
+        """Before the look, so that what is told meanwhile is another one's reason."""
+        with self._lock:
+            self._ids.discard(pool_id)
+
+    @property
+    def ids(self) -> frozenset[int]:
+        with self._lock:
+            return frozenset(self._ids)
+
+
+class Followers:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._running: dict[Hashable, Follower] = {}
+        self._pools: dict[Hashable, frozenset[int]] = {}
+
+    def align(self) -> None:
+        """One for each key that a pool has, none for others."""
+        pools: dict[Hashable, list[Pool]] = defaultdict(list)
+        for pool in Pool.objects.filter(LIVE, provider__in=kinds_with(_follows)):
+            key = provider_of(pool.provider).follow_key(spec_of(pool).options)
+            if key is not None:
+                pools[pool.provider, key].append(pool)
+        self._pools = {key: frozenset(pool.pk for pool in found) for key, found in pools.items()}
+        for key in set(self._running) - set(pools):
+            self._running.pop(key).stop()
+        for key in set(pools) - set(self._running):
+            first = pools[key][0]
+            follower = provider_of(first.provider).follow(snapshot_pool(first), self._teller(key))
+            self._running[key] = follower
+            follower.start()
+
+    def stop(self) -> None:
+        """All at once: each may wait a moment for a place that does not answer."""
+        ending = [threading.Thread(target=follower.stop, daemon=True) for follower in self._running.values()]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
+        self._running.clear()
+
+    def _teller(self, key: Hashable) -> Callable[[int | None], None]:
+        def tell(pool_id: int | None) -> None:
+            mine = self._pools.get(key, frozenset())
+            if pool_id is None:
+                self._told.add(mine)
+            elif pool_id in mine:
+                self._told.add((pool_id,))
+
+        return tell
+
+
+def _follows(provider: type[Provider]) -> bool:
+    return provider.follow is not Provider.follow

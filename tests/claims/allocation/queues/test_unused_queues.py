@@ -1,0 +1,164 @@
+"""A line goes once no claim that is kept has stood in it; whoever asks the same again gets a new one."""
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from claims.allocation.bulk import create_claims
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.create import create_claim
+from claims.allocation.queues import unused_queues
+from claims.allocation.queues.unused_queues import Walk
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.resolve import find_route
+from claims.lifecycle.cancel import cancel_claim
+from claims.lifecycle.update import resize_claim
+from claims.models import Claim, Shape
+from claims.statements import LINES, repeat
+from project.kernel.errors import Unavailable
+from tests.claims.helpers import ask, is_sound, let_go, make_pool, sql, wish
+from tests.claims.parallel_processes import together
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def walk() -> int:
+    """One whole walk, and what it found."""
+    mine, gone = Walk(), 0
+    for _ in range(10_000):
+        gone += mine.step()
+        if mine.newest is None and not mine.unused:
+            return gone
+    raise AssertionError("the walk goes on for ever")
+
+
+def forget_claims(*claims: Any) -> None:
+    """As after ninety days."""
+    sql("DELETE FROM claims_claim WHERE id = ANY (%s)", [claim.id for claim in claims])
+
+
+def test_what_no_claim_names_goes_and_all_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unused_queues, "CLAIMS_AT_ONCE", 2)
+    make_pool(slots=6)
+    bound, ended, waits = ask(), ask(size=2), ask("nowhere")
+    let_go(ended)
+    old = [ask(selector={"n": str(n)}) for n in range(5)]
+    for claim in old:
+        cancel_claim(claim_id=claim.id, reason="")
+    assert walk() == 0, "claims are kept for ninety days, and their lines with them"
+    forget_claims(*old)
+    assert walk() == 5
+    assert {shape.pk for shape in Shape.objects.all()} == {bound.shape_id, ended.shape_id, waits.shape_id}
+
+
+def test_a_line_that_was_looked_at_lately_stays() -> None:
+    claim = ask("nowhere")
+    cancel_claim(claim_id=claim.id, reason="")
+    forget_claims(claim)
+    sql("UPDATE claims_shape SET tried_at = now()")
+    assert walk() == 0
+    sql("UPDATE claims_shape SET tried_at = now() - interval '2 days'")
+    assert walk() == 1
+
+
+BODIES: dict[str, dict[str, Any]] = {"simple": {}, "several": {"size": 2}, "with labels": {"selector": {"disk": "ssd"}}}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_whoever_remembers_it_gets_a_new_one(body: dict[str, Any]) -> None:
+    """Red without hold_line in create: the claim was made in a line that is not there."""
+    make_pool(slots=3, members=[{"name": "m0", "labels": {"disk": "ssd"}}])
+    first = ask(**body)
+    let_go(first)
+    forget_claims(first)
+    assert walk() == 1
+    again = create_claim(wish(**body))
+    assert (again.state, again.shape_id > first.shape_id) == ("bound", True)
+
+
+def test_many_in_one_call_too() -> None:
+    make_pool(slots=3)
+    first = ask()
+    let_go(first)
+    forget_claims(first)
+    assert walk() == 1
+    assert [claim.state for claim in create_claims([wish(), wish()])] == ["bound", "bound"]  # type: ignore[union-attr]
+
+
+def test_who_comes_between_the_walk_and_the_delete_keeps_his_line() -> None:
+    make_pool(slots=3)
+    first = ask()
+    let_go(first)
+    forget_claims(first)
+    mine = Walk()
+    while not mine.unused:
+        mine.step()
+    claim = ask()
+    assert mine.step() == 0
+    assert Claim.objects.get(pk=claim.id).shape_id == claim.shape_id
+    assert is_sound()
+
+
+def test_fewer_slots_find_a_line_of_their_own() -> None:
+    make_pool(slots=3)
+    claim = ask(size=3)
+    assert resize_claim(claim_id=claim.id, generation=claim.generation, size=2).size == 2
+    assert walk() == 1, "nobody stands in that of three any more"
+
+
+def come(request: ClaimRequest) -> ClaimView:
+    while True:
+        try:
+            return create_claim(request)
+        except Unavailable:
+            continue
+
+
+def test_claims_and_deletes_at_the_same_moment() -> None:
+    """Nobody loses his line, and who can't be served says so in words that any client knows. Each claim is let go of and forgotten at once,
+    so that its line is about to go all the time, a thousand times as often as in life."""
+    make_pool(slots=50)
+
+    def come_and_go(k: int) -> int:
+        for i in range(40):
+            claim = come(wish(size=1 + i % 2))
+            assert claim.state == "bound"
+            let_go(claim)
+            forget_claims(claim)
+        return 40
+
+    def sweep(k: int) -> int:
+        return sum(len(sweep_one(shape)) for _ in range(60) for shape in Shape.objects.values_list("pk", flat=True))
+
+    def sweep_one(shape: int) -> list[Any]:
+        mine = Walk(unused=[shape])
+        return [1] * mine.step()
+
+    first, second, gone = together(come_and_go, come_and_go, sweep)
+    assert (first, second) == (40, 40)
+    assert gone > 0
+    assert is_sound()
+
+
+def test_the_line_that_was_found_is_held() -> None:
+    make_pool(slots=3)
+    route = find_route(wish(size=2))
+    assert LINES.one("hold_line", line=route.shape, digest=route.digest) is not None
+    assert LINES.one("hold_line", line=route.shape, digest=b"another") is None
+
+
+@pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])
+def test_a_line_that_went_is_looked_for_again_and_no_other_row_that_is_missing(column: str, times: int) -> None:
+    make_pool(slots=1)
+    claim = ask()
+    tried: list[int] = []
+
+    def name_what_is_missing() -> None:
+        tried.append(1)
+        with transaction.atomic():
+            sql(f"UPDATE claims_claim SET {column} = -1 WHERE id = %s", claim.id)
+
+    with pytest.raises(Unavailable if times > 1 else IntegrityError):
+        repeat(name_what_is_missing)
+    assert len(tried) == times

@@ -1,0 +1,208 @@
+"""Decisions as tables, without a database."""
+
+import pytest
+
+from claims.allocation.requests.policy import (
+    STRICT_AFTER,
+    Head,
+    Look,
+    Offer,
+    Passing,
+    PoolState,
+    Timed,
+    Turn,
+    WaitingHead,
+    Wanted,
+    choose_heads,
+    choose_passings,
+    fate_of_lost,
+    find_reason,
+    find_refusal,
+    is_passable,
+    longest_run,
+    look_at,
+    words_for,
+)
+
+TASKS = Offer("tf", "plan_and_apply", ("plan", "plan_and_apply"), ("any",), each=1, run=1, max_members=3)
+PORTS = Offer("eu", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049))
+US = Offer("us", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049))
+
+
+def other(offer: Offer, **changes: object) -> Offer:
+    return Offer(**{name: changes.get(name, getattr(offer, name)) for name in Offer.__dataclass_fields__})  # type: ignore[arg-type]
+
+
+REFUSALS: list[tuple[str, Wanted, list[Offer], str | None]] = [
+    ("fits", Wanted(3), [TASKS], None),
+    ("as many as its maximum", Wanted(100), [PORTS], None),
+    ("one more", Wanted(101), [PORTS], "too_big"),
+    ("members that are there may have more", Wanted(120), [other(PORTS, members=((70, 70),))], None),
+    ("or fewer", Wanted(60), [other(PORTS, members=((5, 5), (5, 5)))], "too_big"),
+    ("no kind and several", Wanted(), [other(TASKS, kind="")], "kind_missing"),
+    ("a kind nobody serves", Wanted(), [other(TASKS, kind="train", lanes=())], "kind_not_offered"),
+    ("no member allowed", Wanted(), [other(PORTS, max_members=0)], "no_room"),
+    ("one is there though none is allowed", Wanted(), [other(PORTS, max_members=0, members=((50, 50),))], None),
+    ("a run that fits", Wanted(50, contiguous=True), [PORTS], None),
+    ("a run over two members", Wanted(51, contiguous=True), [PORTS], "run_too_long"),
+    ("a run past foreign ports", Wanted(30, contiguous=True), [other(PORTS, run=20)], "run_too_long"),
+    ("together", Wanted(2, on_one_member=True), [TASKS], "member_too_small"),
+    ("together on a bigger member", Wanted(2, on_one_member=True), [other(TASKS, members=((4, 4),))], None),
+    ("two pools, one too small", Wanted(100), [PORTS, other(US, max_members=1)], "too_big"),
+    ("same number", Wanted(1, same_number=True), [PORTS, US], None),
+    ("unequal segments", Wanted(1, same_number=True), [PORTS, other(US, segment=10)], "unequal_segments"),
+    ("unequal quotas", Wanted(1, same_number=True), [PORTS, other(US, quota=40)], "unequal_quotas"),
+    ("ports and no ports", Wanted(1, same_number=True), [PORTS, other(US, quota=None, span=None)], "unequal_quotas"),
+    ("ranges apart", Wanted(1, same_number=True), [PORTS, other(US, span=(40000, 40049))], "no_common_range"),
+    ("ranges apart do not matter otherwise", Wanted(1), [PORTS, other(US, span=(40000, 40049))], None),
+]
+
+
+@pytest.mark.parametrize(("name", "wanted", "offers", "code"), REFUSALS, ids=[r[0] for r in REFUSALS])
+def test_what_could_never_be_served(name: str, wanted: Wanted, offers: list[Offer], code: str | None) -> None:
+    refusal = find_refusal(wanted, offers)
+    assert (refusal.code if refusal else None) == code
+    assert refusal is None or (refusal.text and refusal.way_out)
+
+
+def test_a_run_is_as_long_as_its_steps_are_equal() -> None:
+    assert longest_run([], 1) == 0
+    assert longest_run([5], 1) == 1
+    assert longest_run([3, 1, 2, 7, 8], 1) == 3
+    assert longest_run([30000, 30010, 30020, 30040], 10) == 3
+
+
+FINE = PoolState("active", has_member=True, is_any_willing=True)
+FREE = PoolState("active", has_member=True, is_any_willing=True, is_free=True)
+GPU = Wanted(1, selector={"gpu": "t4"})
+REASONS: list[tuple[str, Wanted, list[PoolState], str]] = [
+    ("no pool", Wanted(), [PoolState()], "pool_not_found"),
+    ("a second pool that is missing", Wanted(), [FREE, PoolState()], "pool_not_found"),
+    ("gone is missing", Wanted(), [PoolState("gone")], "pool_not_found"),
+    ("pending", Wanted(), [PoolState("pending")], "pool_pending"),
+    ("deleting", Wanted(), [PoolState("deleting")], "pool_deleting"),
+    ("refused since the pool has changed", Wanted(), [PoolState("active", refusal="too_big", has_member=True)], "too_big"),
+    ("no member", Wanted(), [PoolState("active")], "no_member"),
+    (
+        "no member with the labels",
+        GPU,
+        [PoolState("active", has_member=True, is_any_willing=True, has_labels=False)],
+        "no_member_with_labels",
+    ),
+    ("paused", Wanted(), [PoolState("active", is_paused=True, has_member=True)], "pool_paused"),
+    ("all cordoned", Wanted(), [PoolState("active", has_member=True)], "no_member_willing"),
+    (
+        "those with labels cordoned",
+        GPU,
+        [PoolState("active", has_member=True, is_any_willing=True, is_labelled_willing=False)],
+        "no_member_willing",
+    ),
+    ("full", Wanted(), [FINE], "full"),
+    ("one of two full", Wanted(2), [FREE, FINE], "full"),
+    ("free, but not with the labels", GPU, [FREE], "full"),
+    ("free: its turn comes", Wanted(), [FREE], "next"),
+    ("fewer than asked for", Wanted(3), [FREE], "not_enough"),
+    ("not in a row", Wanted(3, contiguous=True), [FREE], "not_contiguous"),
+    ("not together", Wanted(3, on_one_member=True), [FREE], "not_together"),
+    ("no common number", Wanted(1, same_number=True), [FREE, FREE], "no_common_number"),
+]
+
+
+@pytest.mark.parametrize(("name", "wanted", "pools", "code"), REASONS, ids=[r[0] for r in REASONS])
+def test_why_a_line_waits(name: str, wanted: Wanted, pools: list[PoolState], code: str) -> None:
+    assert find_reason(wanted, pools) == code
+
+
+@pytest.mark.parametrize("code", ["no_member_with_labels", "pool_not_found", "no_member_willing", "too_big"])
+def test_a_line_that_no_leaving_holder_serves_holds_nobody_back(code: str) -> None:
+    assert is_passable(code, is_simple=False)
+
+
+@pytest.mark.parametrize(("code", "is_simple"), [("full", False), ("not_contiguous", False), ("no_member_willing", True)])
+def test_a_line_that_is_served_once_holders_leave_holds_others_back(code: str, is_simple: bool) -> None:
+    assert not is_passable(code, is_simple=is_simple)
+
+
+@pytest.mark.parametrize(
+    ("size", "taken", "passed", "waited", "may_pass"),
+    [
+        (1, 1, 0, 0.0, True),
+        (2, 2, 1, 0.0, True),
+        (2, 2, 2, 0.0, False),  # a slot more than the waiting claim needs
+        (2, 1, 2, 0.0, True),  # of which the waiting claim could use but one
+        (3, 1, 0, 0.0, False),  # an equal
+        (4, 1, 0, 0.0, False),
+        (1, 1, 3, 0.0, False),
+        (1, 1, 0, STRICT_AFTER - 1, True),
+        (1, 1, 0, STRICT_AFTER, False),
+    ],
+)
+def test_a_smaller_claim_passes_within_the_need_of_the_one_that_waits(
+    size: int, taken: int, passed: int, waited: float, may_pass: bool
+) -> None:
+    assert WaitingHead(claim=7, size=3, passed=passed, waited=waited).may_be_passed(size, taken) is may_pass
+
+
+def test_slots_that_no_waiting_claim_could_use_are_taken_first() -> None:
+    plain, gpu, spent = WaitingHead(1, 2), WaitingHead(2, 2, labels={"gpu": "t4"}), WaitingHead(3, 2, passed=2, labels={"zone": "eu"})
+    assert choose_passings([plain]) == [Passing([1], [])]
+    assert choose_passings([plain, gpu]) == [Passing([1], [{"gpu": "t4"}]), Passing([1, 2], [])]
+    assert choose_passings([gpu, spent]) == [Passing([], [{"gpu": "t4"}, {"zone": "eu"}])]
+    assert choose_passings([gpu, WaitingHead(4, 1)]) == [], "an equal that takes any slot is passed by nobody"
+
+
+def test_turns_go_by_rank_then_by_age() -> None:
+    assert sorted([Turn(100, 7), Turn(0, 9), Turn(100, 3), Turn(50, 8)]) == [Turn(0, 9), Turn(50, 8), Turn(100, 3), Turn(100, 7)]
+
+
+def test_many_heads_are_tried_in_turns_and_none_is_forgotten() -> None:
+    heads = [Head(Turn(100, i), shape=i, is_simple=False, tried=float(i)) for i in range(10)]
+    assert choose_heads(heads, 10) == heads
+    # The first two by their turns, then those that were tried longest ago.
+    assert [h.shape for h in choose_heads(heads, 4)] == [0, 1, 8, 9]
+    never = Head(Turn(100, 5), shape=5, is_simple=False, tried=None)
+    assert [h.shape for h in choose_heads([*heads[:5], never, *heads[6:]], 3)] == [0, 5, 9]
+
+
+LOOKS: list[tuple[str, Timed, Look]] = [
+    ("no limit", Timed(10, None, False), Look("", None)),
+    ("not yet", Timed(10, None, False, acknowledge=30), Look("", 20)),
+    ("too late", Timed(30, None, False, acknowledge=30), Look("unacknowledged", None, "not acknowledged within 30 s")),
+    ("acknowledged: the limit is over", Timed(99, None, True, acknowledge=30), Look("", None)),
+    ("held too long", Timed(61, None, True, hold=60), Look("expired", None, "held for 1 min 1 s, the limit is 1 min")),
+    (
+        "the hold counts before the silence",
+        Timed(61, 61, True, hold=60, heartbeat=10),
+        Look("expired", None, "held for 1 min 1 s, the limit is 1 min"),
+    ),
+    ("never heard: since it was bound", Timed(20, None, True, heartbeat=15), Look("silent", None, "silent for 20 s, the limit is 15 s")),
+    ("heard", Timed(100, 5, True, heartbeat=15, hold=200), Look("", 10)),
+    ("the nearest limit", Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200), Look("", 2)),
+]
+
+
+@pytest.mark.parametrize(("name", "timed", "look"), LOOKS, ids=[c[0] for c in LOOKS])
+def test_what_a_timer_does(name: str, timed: Timed, look: Look) -> None:
+    assert look_at(timed) == look
+
+
+def test_a_lost_plan_is_tried_again_and_a_lost_apply_never() -> None:
+    assert fate_of_lost(step="plan", is_retried=True)[:2] == ("waiting", "")
+    assert fate_of_lost(step="", is_retried=False)[:2] == ("ended", "lost")
+    assert fate_of_lost(step="apply", is_retried=True)[:2] == ("ended", "lost")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (31.4, "31 s"),
+        (60, "1 min"),
+        (124, "2 min 4 s"),
+        (3600, "1 h"),
+        (9960, "2 h 46 min"),
+        (3 * 86400 + 4 * 3600 + 59, "3 d 4 h"),
+    ],
+)
+def test_lengths_of_time_as_the_pages_say_them(seconds: float, words: str) -> None:
+    assert words_for(seconds) == words

@@ -1,0 +1,49 @@
+"""What fails after a commit changes no answer: the claim is made, the release is done."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claims.models import Claim
+from tests.api.conftest import Callers, caller
+from tests.api.helpers import make_pool
+
+__all__ = ["caller"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def fail(*given: Any) -> None:
+    raise RuntimeError("the hook fails")
+
+
+def test_a_claim_whose_hook_fails_is_answered_as_made(caller: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ana = caller("claimant", make_pool("full", slots=1))
+    assert ana.post("claims/", {"pool": "full"}).status == 201
+    monkeypatch.setattr("claims.allocation.create.ask_for_capacity", fail)
+    made = ana.post("claims/", {"pool": "full"})
+    assert (made.status, made.body["state"]) == (202, "waiting")
+
+
+def test_a_release_whose_hook_fails_is_answered_as_done(caller: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ana = caller("claimant", make_pool("tf", slots=["any"]))
+    made = ana.post("claims/", {"pool": "tf", "task": "plan", "workspace": "net/prod"})
+    assert made.status == 201, made.body
+    monkeypatch.setattr("claims.lifecycle.release.free_workspace", fail)
+    released = ana.post(f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]})
+    assert (released.status, released.body["state"]) == (200, "ended")
+    assert Claim.objects.get(pk=made.body["id"]).state == "ended"
+
+
+def test_every_hook_goes_through_after_commit() -> None:
+    direct = [
+        f"{file}:{number}"
+        for folder in ("project", "pools", "slots", "claims")
+        for file in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if re.search(r"\bon_commit\(", line) and file.name != "after_commit.py"
+    ]
+    assert not direct, "Django's own report of a failed hook fails for a functools.partial"

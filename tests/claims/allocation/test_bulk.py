@@ -1,0 +1,94 @@
+"""Many claims in one call: each on its own, with the answer of the single call, in the order asked."""
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from claims.allocation import bulk, create
+from claims.allocation.bulk import create_claims
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.create import create_claim
+from project.kernel.errors import BerthError, Invalid
+from project.kernel.models import Event
+from tests.claims.helpers import again, ask, held, is_sound, let_go, make_pool, serve, sql, wish
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def told(answers: list[ClaimView | BerthError]) -> list[str]:
+    return [answer.state if isinstance(answer, ClaimView) else answer.code for answer in answers]
+
+
+def test_bound_as_far_as_it_goes_then_waiting_in_the_order_asked() -> None:
+    make_pool(slots=2, members=2)
+    answers = create_claims([wish(owner=f"pod:{i}") for i in range(6)])
+    assert told(answers) == ["bound"] * 4 + ["waiting"] * 2
+    claims = [answer for answer in answers if isinstance(answer, ClaimView)]
+    assert [claim.owner for claim in claims] == [f"pod:{i}" for i in range(6)]
+    assert [claim.wait.place for claim in claims if claim.wait] == [1, 2]
+    assert [again(claim).as_dict() for claim in claims[:4]] == [claim.as_dict() for claim in claims[:4]]
+    assert len({slot.id for claim in claims for slot in claim.slots}) == 4
+    assert Event.objects.filter(verb="create", claim_id__isnull=False).count() == 6
+    assert is_sound()
+
+
+def test_whatever_they_ask_for() -> None:
+    make_pool(slots=3, members=2)
+    make_pool("tf", slots=["any", "plan"])
+    answers = create_claims([
+        wish(size=2, on_one_member=True), wish("tf"), wish(), wish("ghost"), wish(size=99), wish("tf", kind="plan"), wish(priority=9),
+        wish("tf", task="plan_and_apply", workspace="net"), wish("tf", task="plan_and_apply", workspace="net"), wish(kind="train"),
+    ])  # fmt: skip
+    assert told(answers) == [
+        "bound", "kind_missing", "bound", "waiting", "too_big", "bound", "bound", "bound", "blocked", "kind_not_offered",
+    ]  # fmt: skip
+
+
+def test_keys_old_and_new_and_twice_in_one_call() -> None:
+    make_pool(slots=9)
+    first = ask(key="a")
+    answers = create_claims([wish(key="a"), wish(key="b"), wish(key="b"), wish(key="a", priority=1), wish(key="b", by="ben"), wish()])
+    assert told(answers) == ["bound", "bound", "bound", "key_reused", "bound", "bound"]
+    ids = [answer.id for answer in answers if isinstance(answer, ClaimView)]
+    assert ids[0] == first.id
+    assert ids[1] == ids[2]
+    assert len(set(ids)) == 4
+    assert held() == 4
+
+
+def test_nobody_is_overtaken() -> None:
+    make_pool(slots=2)
+    holders = [ask(), ask()]
+    waiting = ask()
+    let_go(holders[0])
+    assert told(create_claims([wish(), wish(), wish(priority=1)])) == ["waiting", "waiting", "bound"]
+    let_go(holders[1])
+    serve()
+    assert again(waiting).state == "bound"
+
+
+def test_a_thousand() -> None:
+    make_pool(slots=400, members=2)
+    answers = create_claims([wish(owner=f"pod:{i}", key=f"k{i}") for i in range(1000)])
+    assert told(answers) == ["bound"] * 800 + ["waiting"] * 200
+    assert [answer.wait.place for answer in answers[800:]] == list(range(1, 201))  # type: ignore[union-attr]
+    again_ = create_claims([wish(owner=f"pod:{i}", key=f"k{i}") for i in range(1000)])
+    assert [x.id for x in again_] == [x.id for x in answers]  # type: ignore[union-attr]
+    assert sql("SELECT count(*) FROM claims_claim") == [(1000,)]
+    assert is_sound()
+    with pytest.raises(Invalid):
+        create_claims([wish()] * 1001)
+
+
+def test_what_was_made_is_answered_though_nobody_can_say_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever sends no keys would make all of them once more."""
+
+    def fail(*args: Any) -> None:
+        raise OperationalError("statement timeout")
+
+    make_pool(slots=1)
+    for module in (bulk, create):
+        monkeypatch.setattr(module, "explain_claims", fail)
+    assert told(create_claims([wish() for _ in range(3)])) == ["bound", "waiting", "waiting"]
+    assert create_claim(wish(size=1, selector={})).state == "waiting"

@@ -1,0 +1,75 @@
+"""When a claim will probably start: a band, or no band and the reason."""
+
+import random
+
+from claims.allocation.estimate import Band, Holds, estimate_start
+
+MINUTE = Holds([60.0] * 20)
+
+
+def test_who_needs_nothing_more_starts_now() -> None:
+    assert estimate_start(0, [], Holds([])) == Band(0.0, 0.0)
+
+
+def test_too_few_ends_allow_no_guess() -> None:
+    band = estimate_start(1, [5.0], Holds([60.0] * 7))
+    assert (band.start, band.end) == (None, None)
+    assert "too few" in band.note
+
+
+def test_holders_older_than_all_we_have_seen_allow_none() -> None:
+    band = estimate_start(1, [61.0, 3600.0], MINUTE)
+    assert band.start is None
+    assert "longer than any" in band.note
+
+
+def test_nobody_holds_anything() -> None:
+    assert estimate_start(1, [], MINUTE).start is None
+
+
+def test_equal_holds_end_when_they_are_as_old_as_the_others_were() -> None:
+    band = estimate_start(1, [10.0, 20.0], MINUTE)
+    assert band.start is not None
+    assert band.end is not None
+    assert 39 <= band.start <= 43
+    assert 39 <= band.end <= 43
+
+
+def test_the_further_back_in_line_the_later_and_the_band_never_turns_round() -> None:
+    draw = random.Random(1)
+    holds = Holds([draw.expovariate(1 / 300) for _ in range(200)])
+    ages = [draw.uniform(0, 300) for _ in range(30)]
+    bands = [estimate_start(n, ages, holds) for n in (1, 2, 5, 20, 60, 200)]
+    starts = [band.start for band in bands if band.start is not None]
+    assert len(starts) == len(bands)
+    assert starts == sorted(starts)
+    assert all(band.start is not None and band.end is not None and band.start <= band.end for band in bands)
+
+
+def test_a_sample_of_many_holders_counts_for_all_of_them() -> None:
+    draw = random.Random(2)
+    holds = Holds([draw.uniform(10, 100) for _ in range(100)])
+    ages = [draw.uniform(0, 50) for _ in range(50)]
+    few, many = estimate_start(20, ages, holds), estimate_start(20, ages, holds, weight=10)
+    assert few.start is not None
+    assert many.start is not None
+    assert many.start < few.start
+
+
+def test_it_holds_in_a_simulation() -> None:
+    """Ends drawn from the same hold times: half of them by the start of the band, nine in ten by its end, give or take."""
+    draw = random.Random(3)
+    seconds = [draw.lognormvariate(4, 0.7) for _ in range(400)]
+    holds = Holds(seconds)
+    ages = [draw.uniform(0, 60) for _ in range(20)]
+    band = estimate_start(5, ages, holds)
+    assert band.start is not None
+    assert band.end is not None
+    waits = []
+    for _ in range(400):
+        left = sorted(draw.choice([s for s in seconds if s > age]) - age for age in ages)
+        waits.append(left[4])
+    by_start = sum(wait <= band.start for wait in waits) / len(waits)
+    by_end = sum(wait <= band.end for wait in waits) / len(waits)
+    assert 0.35 <= by_start <= 0.65
+    assert 0.8 <= by_end <= 1.0

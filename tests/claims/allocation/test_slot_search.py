@@ -1,0 +1,71 @@
+"""The same numbers in several pools, against trying everything."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claims.allocation import same_number
+from claims.allocation.same_number import Free, Match, bits_of, find_match, lowest, runs
+
+NUMBERS = st.sets(st.integers(0, 9), max_size=10)
+POOLS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def test_bits_and_back() -> None:
+    assert bits_of([]) == 0
+    assert lowest(bits_of([65535, 3, 30000]), 9) == [3, 30000, 65535]
+    assert lowest(bits_of([1, 2, 3]), 2) == [1, 2]
+
+
+@given(NUMBERS, st.integers(1, 5), st.integers(1, 3))
+def test_runs(numbers: set[int], length: int, step: int) -> None:
+    expected = [n for n in sorted(numbers) if all(n + i * step in numbers for i in range(length))]
+    assert lowest(runs(bits_of(numbers), length, step), 99) == expected
+
+
+def free(pools: list[list[set[int]]]) -> list[list[Free]]:
+    return [[Free(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)] for p, pool in enumerate(pools)]
+
+
+def is_right(match: Match, pools: list[list[set[int]]], size: int) -> bool:
+    placed = all(
+        n in pools[p][member % 10] for p, members in enumerate(match.members) for n, member in zip(match.numbers, members, strict=True)
+    )
+    return placed and len(match.numbers) == len(set(match.numbers)) == size
+
+
+@settings(max_examples=200)
+@given(POOLS, st.integers(1, 4))
+def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
+    common = set.intersection(*[set.union(*pool) for pool in pools])
+    match = find_match(free(pools), size)
+    assert (match is not None) == (len(common) >= size)
+    assert match is None or (is_right(match, pools, size) and match.numbers == sorted(common)[:size])
+
+
+@settings(max_examples=200)
+@given(POOLS, st.integers(2, 4))
+def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
+    is_there = any(len(set.intersection(*chosen)) >= size for chosen in product(*pools))
+    match = find_match(free(pools), size, is_together=True)
+    assert (match is not None) == is_there
+    assert match is None or (is_right(match, pools, size) and all(len(set(members)) == 1 for members in match.members))
+
+
+@settings(max_examples=200)
+@given(POOLS, st.integers(2, 4), st.integers(1, 2))
+def test_in_a_row(pools: list[list[set[int]]], size: int, step: int) -> None:
+    starts = [n for n in range(10) if all(any({n + i * step for i in range(size)} <= member for member in pool) for pool in pools)]
+    match = find_match(free(pools), size, run=step)
+    assert (match is not None) == bool(starts)
+    assert match is None or (is_right(match, pools, size) and match.numbers[0] == starts[0])
+
+
+def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is common to any members of the last two pools, and that shows only there."""
+    monkeypatch.setattr(same_number, "MOST_TRIED", 500)
+    many = [Free(m, bits_of([m, 100])) for m in range(60)]
+    pools = [many, many, [Free(1, bits_of([100, 200]))], [Free(2, bits_of([200, 100]))]]
+    assert find_match(pools, 2, is_together=True) is None

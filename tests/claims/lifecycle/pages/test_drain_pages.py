@@ -1,0 +1,201 @@
+"""What people see of a drain and what they are asked before it: the question names who is affected, and what becomes of each."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from pools.models import Member
+from project.dashboard.installation import list_troubles
+from project.kernel.models import Event
+from slots.members.services import remove_member
+from tests.claims.helpers import make_pool
+from tests.claims.lifecycle.drain_helpers import drain, finalize, find, pass_deadline
+from tests.claims.tasks.approvals.helpers import again, agents, applying, begin, member, planned, sql, task
+from tests.dashboard.plain_browser import browser_as
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def text_of(answer: Any) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+def confirm(browser: Client, path: str, **given: str) -> Any:
+    """Reads the question, then says yes to what it showed."""
+    asked = browser.get(path).content.decode()
+    seen = re.search(r'name="seen" value="([^"]*)"', asked)
+    assert seen is not None, asked
+    return browser.post(path, {"seen": seen[1], **given})
+
+
+def path_of(what: str, name: str = "tf-0") -> str:
+    return f"/members/{member(name).pk}/{what}/"
+
+
+def test_the_question_says_who_is_there_and_what_becomes_of_each() -> None:
+    pool = agents(slots=("any", "any", "any"), members=1)
+    begin(task(workspace="a"))
+    applying(workspace="b")
+    waiting = planned(workspace="c")
+    shown = text_of(browser_as("operator", pool).get(path_of("drain")))
+    assert "1 plan runs, 1 apply runs and 1 plan waits for a decision: until the deadline each may finish." in shown
+    assert "plans again" in shown
+    assert "lost, workspace locked" in shown
+    assert "keeps its plan" in shown
+    assert "1 plan waits here: until the deadline approved and applied here, later without a slot" in shown
+    assert f"/claims/{waiting.id}/" in browser_as("viewer", pool).get("/pools/tf/").content.decode()
+
+
+def test_it_is_drained_for_a_while_and_by_name() -> None:
+    pool = agents(members=1)
+    begin(task())
+    answer = confirm(browser_as("operator", pool), path_of("drain"), within="2h", end="goes", reason="kernel patch")
+    assert answer.status_code == 302
+    now = find()
+    assert now.is_leaving
+    assert now.drain_by == f"operator-{pool.pk}"
+    assert now.drain_until is not None
+    assert Event.objects.get(verb="drain").reason == "kernel patch"
+
+
+def test_it_may_stay() -> None:
+    pool = agents(members=1)
+    begin(task())
+    confirm(browser_as("operator", pool), path_of("drain"), within="2h", end="stays", reason="kernel patch")
+    assert (find().is_leaving, find().is_cordoned) == (False, True)
+    assert "Closes when it is empty" in text_of(browser_as("viewer", pool).get("/pools/tf/?member=tf-0"))
+
+
+@pytest.mark.parametrize("within", ["soon", "0s", "40d"])
+def test_a_length_of_time_that_cannot_be(within: str) -> None:
+    pool = agents(members=1)
+    begin(task())
+    answer = confirm(browser_as("operator", pool), path_of("drain"), within=within, end="goes", reason="x")
+    assert answer.status_code == 422
+    assert "is not a length of time" in text_of(answer)
+    assert find().drain_until is None
+
+
+def test_force_is_typed_and_ends_what_it_showed() -> None:
+    pool = agents(members=1)
+    claim = begin(task())
+    browser = browser_as("operator", pool)
+    assert confirm(browser, path_of("force-drain"), reason="it burns").status_code == 422
+    assert again(claim).state == "bound"
+    assert confirm(browser, path_of("force-drain"), reason="it burns", typed="tf-0").status_code == 302
+    assert again(claim).state == "waiting"
+
+
+def test_what_has_changed_since_is_asked_anew() -> None:
+    pool = agents(members=1, slots=("any", "plan"))
+    begin(task(workspace="", what="plan"))
+    browser = browser_as("operator", pool)
+    asked = browser.get(path_of("force-drain")).content.decode()
+    seen = re.search(r'name="seen" value="([^"]*)"', asked)
+    assert seen is not None
+    second = begin(task(workspace="", what="plan"))
+    answer = browser.post(path_of("force-drain"), {"seen": seen[1], "reason": "it burns", "typed": "tf-0"})
+    assert answer.status_code == 409
+    assert again(second).state == "bound"
+
+
+def test_it_is_taken_back_from_the_page() -> None:
+    pool = agents(members=1)
+    begin(task())
+    drain()
+    assert confirm(browser_as("operator", pool), path_of("undrain")).status_code == 302
+    assert find().drain_until is None
+
+
+@pytest.mark.parametrize("what", ["drain", "undrain", "force-drain"])
+def test_a_viewer_may_not(what: str) -> None:
+    pool = agents(members=1)
+    assert browser_as("viewer", pool).get(path_of(what)).status_code == 403
+
+
+def test_the_tab_says_how_far_it_is_and_what_keeps_it() -> None:
+    pool = agents(slots=("any", "plan", "plan"), members=2)
+    claim = begin(task(workspace="", what="plan"))
+    drain(claim.slots[0].member)
+    shown = text_of(browser_as("viewer", pool).get("/pools/tf/"))
+    assert "Draining 1" in shown
+    assert "2 of 3 slots" in shown
+    assert str(claim.id) in shown
+    assert "system: “kernel patch”" in shown
+
+
+def test_past_its_deadline_it_says_so() -> None:
+    pool = agents(members=1)
+    begin(task())
+    drain()
+    pass_deadline()
+    page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
+    assert "past, since" in page
+    assert "whoever is here is put out" in page
+
+
+def test_without_a_deadline_it_is_listed_too() -> None:
+    pool = agents(members=1)
+    begin(task())
+    remove_member(member_id=member().pk, reason="sold")
+    page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
+    assert "Draining 1" in page
+    assert "None yet: it leaves when the last has ended" in page
+
+
+def test_an_approver_is_told_before_the_click() -> None:
+    pool = agents(members=1)
+    claim = planned()
+    drain()
+    page = text_of(browser_as("approver", pool).get(f"/claims/{claim.id}/"))
+    assert "The apply starts at once on tf-0 · any 0" in page
+    assert "tf-0 drains" in page
+    sql("UPDATE pools_member SET drain_until = now() - interval '1 s'")
+    page = text_of(browser_as("operator", pool).get(f"/claims/{claim.id}/"))
+    assert "its slot goes at this moment" in page
+
+
+def test_one_that_hangs_is_among_the_troubles() -> None:
+    agents(members=1)
+    begin(task())
+    drain()
+    sql("UPDATE pools_member SET drain_until = now() - interval '5 min'")
+    said = {trouble.lead: trouble.text for trouble in list_troubles()}
+    assert said["tf-0 in tf:"].startswith("should be empty since 5 min")
+    assert "tf-0 in tf:" in {trouble.lead for trouble in list_troubles({member().pool_id})}
+    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, "a viewer of other pools reads its name"
+
+
+def test_several_at_once_by_zone_or_name() -> None:
+    members = [{"name": name, "labels": {"zone": zone}} for name, zone in (("a", "eu-1"), ("b", "eu-1"), ("c", "eu-2"))]
+    pool = make_pool("lab", members=members)
+    browser = browser_as("operator", pool)
+    sql("UPDATE pools_pool SET state = 'active'")
+    path = "/pools/lab/drain/?zone=eu-1"
+    assert "Drain 2 members of lab" in text_of(browser.get(path))
+    assert confirm(browser, path, within="1h", end="goes", reason="the zone goes", typed="lab").status_code == 302
+    assert sorted(Member.objects.filter(state="gone").values_list("name", flat=True)) == ["a", "b"]
+    assert "Drain 1 member of lab" in text_of(browser.get("/pools/lab/drain/?members=c&members=nobody"))
+    assert "No member of that name takes claims" in text_of(browser.get("/pools/lab/drain/?members=nobody"))
+
+
+def test_which_ones_is_asked_first() -> None:
+    pool = make_pool("lab", members=["a", "b"])
+    sql("UPDATE pools_pool SET state = 'active'")
+    browser = browser_as("operator", pool)
+    assert "Drain members…" in text_of(browser.get("/pools/lab/"))
+    answer = browser.post("/pools/lab/drain/", {"names": "a\nzone=eu-1\n"})
+    assert (answer.status_code, answer["Location"]) == (302, "/pools/lab/drain/?members=a&zone=eu-1")
+    assert Member.objects.filter(state="ready").count() == 2
+    wrong = browser.post("/pools/lab/drain/", {"names": "nobody"})
+    assert (wrong.status_code, "There is no member nobody in lab" in text_of(wrong)) == (422, True)
+
+
+def test_what_is_clean_leaves_the_list() -> None:
+    pool = agents(members=1)
+    begin(task())
+    drain(force=True)
+    finalize()
+    assert "1 slot not clean yet" in text_of(browser_as("viewer", pool).get("/pools/tf/"))

@@ -1,0 +1,276 @@
+"""Past its deadline, or by force, who is still there is put out: what becomes of each claim, and that a drain always ends (P8, R9)."""
+
+from typing import Any
+
+import pytest
+
+from claims.lifecycle.chores import lose_claims
+from claims.lifecycle.drain import force_drain, list_kept
+from claims.tasks.approvals.reservations import reserve_parked
+from slots.members.drain import list_stuck, settle_drain
+from slots.members.liveness import lose_member
+from slots.members.services import cordon_member, uncordon_member
+from tests.claims.helpers import ask, make_pool
+from tests.claims.lifecycle.drain_helpers import drain, draining_is_over, event, finalize, find, in_hours, pass_deadline, slots_of
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    applying,
+    approvals,
+    begin,
+    is_sound,
+    member,
+    planned,
+    result,
+    run_of,
+    serve,
+    sql,
+    task,
+    tell,
+    verbs,
+    workspace,
+    yes,
+)
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+# -- past the deadline ----------------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_deadline_nobody_is_put_out() -> None:
+    agents()
+    claim = begin(task())
+    drain(until=in_hours(1))
+    finalize()
+    assert again(claim).state == "bound"
+
+
+def test_a_plan_goes_back_into_its_line_and_that_is_no_failure() -> None:
+    agents(members=2)
+    claim = begin(task())
+    other = member("tf-1")
+    cordon_member(member_id=other.pk, reason="so that it stays in line")
+    drain()
+    pass_deadline()
+    finalize()
+    now = again(claim)
+    assert (now.state, now.step) == ("waiting", "plan")
+    assert sql("SELECT attempts FROM claims_claim WHERE id = %s", claim.id) == [(0,)]
+    assert (run_of(claim).outcome, run_of(claim).code) == ("lost", "put_out")
+    assert slots_of() == ["draining"], "its agent is told to end it"
+    assert event("put_out").reason == "its member was drained, it plans again: tf-0, by system: kernel patch"
+    uncordon_member(member_id=other.pk)
+    serve()
+    assert again(claim).state == "bound"
+
+
+def test_one_whose_task_has_not_begun_goes_back_too() -> None:
+    agents()
+    claim = task()
+    cordon_member(member_id=member("tf-1").pk, reason="so that it stays in line")
+    drain(force=True)
+    finalize()
+    assert again(claim).state == "waiting"
+    assert find().state == "deleting", "nothing ran, so nothing drains"
+
+
+def test_an_apply_that_has_begun_is_lost_and_its_workspace_locked() -> None:
+    agents()
+    claim = applying()
+    drain(force=True)
+    finalize()
+    now = again(claim)
+    assert (now.state, now.outcome) == ("ended", "lost")
+    assert workspace().locked_at is not None
+    assert "was put out while it applied: its member was drained: tf-0, by system: kernel patch" in workspace().lock_reason
+
+
+def test_an_apply_that_has_not_begun_goes_on_elsewhere_first_in_line() -> None:
+    agents(members=2)
+    claim = planned()
+    yes(claim)
+    drain(again(claim).slots[0].member)
+    pass_deadline("tf-0")
+    finalize()
+    assert (again(claim).state, again(claim).step) == ("waiting", "apply")
+    serve()
+    assert again(claim).slots[0].member == "tf-1"
+
+
+def test_a_plan_that_waits_for_a_person_keeps_its_slot_until_then_and_its_plan_after() -> None:
+    agents(members=1, approval={"needed": 2})
+    claim = planned()
+    yes(claim)
+    drain()
+    finalize()
+    assert again(claim).state == "reserved"
+    pass_deadline()
+    finalize()
+    assert (again(claim).state, approvals(claim)) == ("parked", [("ben", True)])
+    assert find().state == "deleting", "its slot was clean"
+    yes(claim, "eve")
+    assert (again(claim).state, again(claim).step) == ("waiting", "apply")
+
+
+def test_it_may_be_approved_and_applied_there_until_the_deadline() -> None:
+    agents(members=1)
+    claim = planned()
+    drain()
+    yes(claim)
+    assert (again(claim).state, again(claim).slots[0].member) == ("bound", "tf-0")
+    begin(claim)
+    tell(claim, result("applied"))
+    finalize()
+    assert again(claim).outcome == "applied"
+    assert find().state == "deleting"
+
+
+def test_it_gets_a_slot_elsewhere_where_its_pool_keeps_one() -> None:
+    agents(members=2)
+    claim = planned()
+    drain()
+    pass_deadline()
+    finalize()
+    reserve_parked()
+    assert (again(claim).state, again(claim).slots[0].member) == ("reserved", "tf-1")
+
+
+def test_what_a_person_holds_is_lost_and_says_why() -> None:
+    make_pool(members=1)
+    claim = ask()
+    drain("m0", force=True)
+    finalize()
+    now = again(claim)
+    assert (now.state, now.outcome) == ("ended", "lost")
+    assert find("m0").state == "gone"
+    assert "its member was drained" in event("put_out").reason
+
+
+def test_what_may_be_tried_again_stands_in_line_again() -> None:
+    make_pool(members=1)
+    claim = ask(retry=True)
+    drain("m0", force=True)
+    finalize()
+    assert again(claim).state == "waiting"
+
+
+def test_of_several_slots_those_here_are_replaced() -> None:
+    make_pool(members=["m0", "m1"], slots=2)
+    claim = ask(size=3)
+    assert {s.member for s in claim.slots} == {"m0", "m1"}
+    drain("m1", force=True)
+    finalize()
+    assert again(claim).outcome == "lost", "one place more is not there"
+
+
+def test_of_several_slots_those_here_move_if_as_many_are_free() -> None:
+    make_pool(members=["m0", "m1", "m2"], slots=2)
+    claim = ask(size=3)
+    drain("m1", force=True)
+    finalize()
+    now = again(claim)
+    assert (now.state, {s.member for s in now.slots}) == ("bound", {"m0", "m2"})
+    assert now.generation > claim.generation
+    assert find("m1").state == "gone"
+    assert is_sound()
+
+
+def test_force_ends_all_before_it_answers() -> None:
+    agents(slots=("any", "plan", "plan"), members=1)
+    plans = [begin(task(workspace="", what="plan")) for _ in range(2)]
+    force_drain(member_id=member().pk, reason="it burns")
+    assert [again(c).state for c in plans] == ["waiting", "waiting"]
+    assert event("force_drain").reason == "it burns"
+    assert verbs(plans[0])[-1] == "put_out"
+
+
+def test_what_it_would_end_is_said_before() -> None:
+    agents(slots=("any", "any", "any", "plan"), members=1)
+    claims = [begin(task(workspace="a")), applying(workspace="b"), planned(workspace="c"), task(workspace="", what="plan")]
+    kept = list_kept([member().pk])[member().pk]
+    assert [k.row.id for k in kept] == [c.id for c in claims]
+    assert [(k.fate.to, k.fate.outcome) for k in kept] == [("waiting", ""), ("ended", "lost"), ("parked", ""), ("waiting", "")]
+    force_drain(member_id=member().pk, reason="it burns")
+    assert [(again(c).state, again(c).outcome or "") for c in claims] == [(k.fate.to, k.fate.outcome) for k in kept]
+
+
+# -- always ends ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_never_comes_clean_goes_with_its_member() -> None:
+    agents(members=1)
+    begin(task())
+    drain(force=True)
+    finalize()
+    assert (find().state, slots_of()) == ("ready", ["draining"])
+    draining_is_over()
+    finalize()
+    assert (find().state, slots_of()) == ("deleting", ["retired"])
+    assert is_sound()
+
+
+def test_a_slot_that_drains_in_time_is_waited_for_also_past_the_members_deadline() -> None:
+    agents(members=1)
+    begin(task())
+    drain(force=True)
+    finalize()
+    assert not settle_drain(member().pk)
+    assert slots_of() == ["draining"]
+
+
+def test_a_silent_one_is_emptied_all_the_same() -> None:
+    agents(members=1, liveness={"heartbeat": "2m", "lost": "never"})
+    claim = begin(task())
+    sql("UPDATE pools_member SET state = 'offline'")
+    drain(force=True)
+    finalize()
+    draining_is_over()
+    finalize()
+    assert again(claim).state == "waiting"
+    assert find().state == "deleting"
+
+
+def test_one_that_is_lost_while_it_drains_goes_with_what_was_there() -> None:
+    agents(members=2)
+    claim = begin(task())
+    drain()
+    lose_member(member_id=member().pk, reason="offline for 10 min")
+    lose_claims()
+    finalize()
+    assert (again(claim).state, find().state) == ("blocked", "deleting")
+
+
+def test_a_claim_that_cannot_be_dealt_with_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents(slots=("any", "plan"), members=1)
+    first, second = (begin(task(workspace="", what="plan")) for _ in range(2))
+    drain(force=True)
+    from_here = put_out_of(first.id, monkeypatch)
+    with pytest.raises(RuntimeError, match="not this one"):
+        finalize()
+    assert (again(first).state, again(second).state) == ("bound", "waiting")
+    from_here.undo()
+    finalize()
+    assert again(first).state == "waiting"
+
+
+def put_out_of(claim: int, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    def refuse(held: Any, *args: Any, **kwargs: Any) -> Any:
+        if held.claim.id == claim:
+            raise RuntimeError("not this one")
+        return meet(held, *args, **kwargs)
+
+    meet = __import__("claims.lifecycle.drain", fromlist=["meet_fate"]).meet_fate
+    monkeypatch.setattr("claims.lifecycle.drain.meet_fate", refuse)
+    return monkeypatch
+
+
+def test_one_that_hangs_is_said() -> None:
+    agents(members=1)
+    begin(task())
+    drain()
+    assert list_stuck() == []
+    sql("UPDATE pools_member SET drain_until = now() - interval '5 min'")
+    stuck = list_stuck()[0]
+    assert (stuck.name, stuck.pool, stuck.held, stuck.note) == ("tf-0", "tf", 1, "kernel patch")
+    assert 299 < stuck.over_for < 400

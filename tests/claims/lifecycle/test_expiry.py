@@ -1,0 +1,119 @@
+"""Claims that must be answered for in time. Time is the database's; tests move the rows, not the clock."""
+
+import pytest
+
+from claims.allocation.selectors import view_claim
+from claims.lifecycle.chores import look_at_due_claims
+from claims.lifecycle.update import acknowledge_claim, keep_claim, resize_claim
+from project.kernel.errors import Conflict, StaleGeneration
+from project.kernel.models import Event
+from tests.claims.helpers import again, ask, elapse, let_go, make_pool, serve, sql, verbs
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_what_nobody_acknowledges_goes_back() -> None:
+    make_pool(lease={"acknowledge": "30s"})
+    claim, waiting = ask(), ask()
+    assert claim.acknowledge_by is not None
+    elapse(claim, 29)
+    assert not look_at_due_claims()
+    assert again(claim).state == "bound"
+    elapse(claim, 1)
+    look_at_due_claims()
+    ended = again(claim)
+    assert (ended.outcome, verbs(claim)) == ("unacknowledged", ["create", "unacknowledged"])
+    assert Event.objects.get(verb="unacknowledged").reason == "not acknowledged within 30 s"
+    serve()
+    assert again(waiting).state == "bound", "a lost answer leaks no slot"
+
+
+def test_acknowledged_in_time_it_stays() -> None:
+    make_pool()
+    claim = ask(acknowledge_within="30s")
+    answered = acknowledge_claim(claim_id=claim.id, generation=claim.generation)
+    assert (answered.acknowledge_by, answered.acknowledged_at is not None) == (None, True)
+    assert acknowledge_claim(claim_id=claim.id, generation=claim.generation).state == "bound", "said twice"
+    elapse(claim, 3600)
+    look_at_due_claims()
+    assert again(claim).state == "bound"
+    assert sql("SELECT due_at FROM claims_claim") == [(None,)]
+
+
+def test_too_late_is_refused_even_if_nothing_has_ended_it_yet() -> None:
+    make_pool()
+    claim = ask(acknowledge_within="30s")
+    elapse(claim, 31)
+    with pytest.raises(Conflict) as caught:
+        acknowledge_claim(claim_id=claim.id, generation=claim.generation)
+    assert caught.value.code == "too_late"
+    assert again(claim).state == "bound"
+    look_at_due_claims()
+    assert again(claim).outcome == "unacknowledged"
+    with pytest.raises(Conflict, match="has ended already"):
+        acknowledge_claim(claim_id=claim.id, generation=claim.generation)
+    assert verbs(claim).count("late_acknowledge") == 2
+
+
+def test_a_claim_that_waited_is_due_from_its_bind_on() -> None:
+    make_pool()
+    first = ask()
+    claim = ask(acknowledge_within="30s")
+    elapse(claim, 600)
+    look_at_due_claims()
+    assert again(claim).state == "waiting"
+    let_go(first)
+    serve()
+    bound = again(claim)
+    acknowledge_claim(claim_id=claim.id, generation=bound.generation)
+
+
+def test_heartbeats_keep_it_and_silence_ends_it() -> None:
+    make_pool(lease={"heartbeat": "2m"})
+    claim = ask()
+    elapse(claim, 119)
+    keep_claim(claim_id=claim.id, generation=claim.generation)
+    elapse(claim, 60)
+    look_at_due_claims()
+    assert again(claim).state == "bound"
+    assert 55 < float(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0]) <= 60
+    elapse(claim, 61)
+    look_at_due_claims()
+    assert (again(claim).outcome, Event.objects.get(verb="silent").reason[:10]) == ("silent", "silent for")
+    with pytest.raises(Conflict, match="has ended already"):
+        keep_claim(claim_id=claim.id, generation=claim.generation)
+
+
+def test_a_heartbeat_of_an_old_generation_keeps_nothing() -> None:
+    make_pool(slots=2, lease={"heartbeat": "2m"})
+    claim = ask(size=2)
+    smaller = resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
+    with pytest.raises(StaleGeneration):
+        keep_claim(claim_id=claim.id, generation=claim.generation)
+    keep_claim(claim_id=claim.id, generation=smaller.generation)
+
+
+def test_the_hold_ends_by_itself() -> None:
+    make_pool(lease={"hold": "8h"})
+    claim, short = ask(), None
+    assert claim.expires_at is not None
+    assert claim.bound_at is not None
+    assert (claim.expires_at - claim.bound_at).total_seconds() == 8 * 3600
+    let_go(claim)
+    short = ask(hold_for="1m", acknowledge_within="30s")
+    acknowledge_claim(claim_id=short.id, generation=short.generation)
+    elapse(short, 60)
+    look_at_due_claims()
+    assert view_claim(short.id).outcome == "expired"
+
+
+def test_one_bad_row_holds_up_no_other() -> None:
+    make_pool(slots=2)
+    bad, good = ask(hold_for="1s"), ask(hold_for="1s")
+    elapse(bad, 99)
+    elapse(good, 9)
+    sql("UPDATE claims_claim SET spec = '[1]' WHERE id = %s", bad.id)
+    with pytest.raises(Exception, match="list"):
+        look_at_due_claims()
+    assert again(good).outcome == "expired"
+    assert sql("SELECT due_at > now() + interval '50 s' FROM claims_claim WHERE id = %s", bad.id) == [(True,)]

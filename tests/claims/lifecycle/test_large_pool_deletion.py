@@ -1,0 +1,123 @@
+"""A pool of very many slots is deleted: closed and taken away in pieces, and from the first moment nobody is bound to any of them."""
+
+from typing import Any
+
+import pytest
+
+from claims.lifecycle.chores import end_claims_of_deleted_pools
+from claims.lifecycle.pool_deletion import delete_pool
+from claims.models import Claim
+from claims.statements import CLAIMS
+from pools.models import Member, Pool
+from project.kernel.models import Event
+from slots.members import open_slots, store
+from slots.members.chores import end_pools, settle_drains, settle_leaving_members
+from slots.members.open_slots import align_rest_of, align_the_rest
+from slots.members.services import settle_leaving
+from slots.models import Slot
+from tests.claims.allocation.queues.test_paused_pool import EACH, MEMBERS, big, held, open_now, take_gates
+from tests.claims.helpers import again, ask, is_sound
+from tests.slots.helpers import is_consistent
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_slots, "AT_ONCE", 10)
+    monkeypatch.setattr(open_slots, "MEMBERS", 2)
+    monkeypatch.setattr(store, "PIECE", 5)
+
+
+def finalize() -> None:
+    end_claims_of_deleted_pools()
+    align_the_rest()
+    settle_drains()
+    settle_leaving_members()
+    end_pools()
+
+
+def state_of(pool: Pool) -> str:
+    return Pool.objects.get(pk=pool.pk).state
+
+
+def states() -> set[str]:
+    return set(Member.objects.values_list("state", flat=True))
+
+
+def test_it_answers_with_most_of_it_open_still_and_the_finalizer_does_the_rest() -> None:
+    pool = big()
+    delete_pool("lab", reason="moved")
+    assert 0 < open_now() < MEMBERS * EACH
+    assert (state_of(pool), states()) == ("deleting", {"ready"})
+    assert sorted(Event.objects.filter(verb="remove").values_list("before", "after", "reason")) == [("ready", "leaving", "moved")] * MEMBERS
+    assert set(Member.objects.values_list("is_leaving", "note")) == {(True, "moved")}
+    assert align_rest_of(pool.pk) > 2
+    assert (open_now(), is_consistent()) == (0, True)
+    for _ in range(4):
+        finalize()
+    assert (state_of(pool), states(), set(Slot.objects.values_list("state", flat=True))) == ("gone", {"gone"}, {"retired"})
+    assert is_sound()
+
+
+def test_no_transaction_takes_more_than_a_piece() -> None:
+    big()
+    delete_pool("lab")
+    before = open_now()
+    settle_leaving_members()
+    settle_drains()
+    assert (open_now(), states()) == (before, {"ready"}), "they are closed in pieces first"
+    align_the_rest()
+    settle_leaving(Member.objects.order_by("id")[0].pk)
+    assert Slot.objects.filter(state="retired").count() == store.PIECE
+
+
+def by_name(claim_id: int, pool: Pool) -> None:
+    slot = Slot.objects.filter(pool=pool, is_open=True, state="idle")[0]
+    CLAIMS.rows("hand_over", claim=claim_id, slots=[slot.pk], actor="t", reason="")
+
+
+def in_line(claim_id: int, pool: Pool) -> None:
+    CLAIMS.rows("bind_one", claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t", reason="")
+
+
+@pytest.mark.parametrize("with_gate", [True, False], ids=["gate", "no gate"])
+@pytest.mark.parametrize("bind", [by_name, in_line])
+def test_who_waits_is_not_bound_between_the_pieces(bind: Any, with_gate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By nobody who has looked before the deletion began. And red without the gate."""
+    pool = big()
+    claims = [ask(selector={"row": "4"}, size=EACH), ask(selector={"row": "4"})]
+    assert [again(claim).state for claim in claims] == ["bound", "waiting"]
+    monkeypatch.setattr("claims.lifecycle.pool_deletion.finish_deleting", lambda *_, **__: False)
+    delete_pool("lab", cascade=True)
+    assert open_now() > EACH
+    if not with_gate:
+        take_gates(monkeypatch)
+    bind(claims[1].id, pool)
+    assert held() - EACH == (0 if with_gate else 1)
+
+
+def test_its_claims_end_though_their_slots_are_open_still() -> None:
+    pool = big()
+    claims = [ask() for _ in range(15)]
+    delete_pool("lab", cascade=True)
+    assert {again(claim).outcome for claim in claims} == {"cancelled"}
+    assert Claim.objects.exclude(state="ended").count() == 0
+    for _ in range(4):
+        finalize()
+    assert state_of(pool) == "gone"
+
+
+def test_a_small_one_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_slots, "AT_ONCE", MEMBERS * EACH)
+    monkeypatch.setattr(open_slots, "MEMBERS", 200)
+    monkeypatch.setattr(store, "PIECE", 2_000)
+    pool = big()
+    delete_pool("lab")
+    assert (open_now(), states()) == (0, {"gone"})
+    end_pools()
+    assert state_of(pool) == "gone"
+
+
+def test_pieces_are_limited_in_the_statement() -> None:
+    assert "LIMIT {n} FOR NO KEY UPDATE" in store.S.texts["retire_some"]

@@ -1,0 +1,266 @@
+"""What people order: services, API and the questions that ask before."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from claims.scaling.orders import grow_pool, lift_freeze, pause_scaling, pin_pool, resume_scaling, unpin_pool
+from claims.scaling.scaler import scale_pools
+from pools.access.tokens import create_token
+from pools.lifecycle.services import update_pool
+from pools.models import Decision, Member, Pool
+from pools.roles.services import give_grant
+from project.kernel.errors import Conflict, Invalid, Refused
+from project.kernel.models import Event
+from tests.claims.helpers import again, ask, make_pool, serve
+from tests.claims.scaling.test_scaler import config, fixed, make, names, scale
+from tests.pools.providers.fake_providers import ALL, fresh
+from tests.slots.helpers import is_consistent, open_slots
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _worlds(settings: Any) -> Iterator[None]:
+    settings.BERTH_PROVIDERS = ALL
+    fresh()
+    yield
+    assert is_consistent()
+
+
+def later(**more: float) -> Any:
+    return timezone.now() + timedelta(**(more or {"hours": 1}))
+
+
+def told(verb: str) -> list[Any]:
+    return list(Event.objects.filter(verb=verb).order_by("id").values_list("before", "after", "reason"))
+
+
+def test_a_pin_holds_until_its_time_is_over() -> None:
+    pool = make(low=1)
+    pin_pool(pool_id=pool.pk, count=3, until=later(), reason="release day")
+    assert scale(pool).delta == 3
+    assert scale(pool).inputs["key"] == "hold:pin:0:0"
+    pin_pool(pool_id=pool.pk, count=1, until=later(), reason="over")
+    claim = ask()
+    scale(pool)
+    assert names(pool) == [again(claim).slots[0].member], "who is busy stays, also under a pin"
+    pin_pool(pool_id=pool.pk, count=2, until=later(), reason="again")
+    scale(pool)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET pin_until = now() - interval '1 s'")
+    scale(pool)
+    assert pool.pin_count is None
+    assert told("unpin") == [("pinned", "", "its time is over")]
+    assert told("pin")[:2] == [("", "pinned to 3", "release day"), ("pinned to 3", "pinned to 1", "over")]
+
+
+def test_unpinned_the_policy_decides_again() -> None:
+    pool = make(low=0)
+    pin_pool(pool_id=pool.pk, count=2, until=later(), reason="demo")
+    scale(pool)
+    unpin_pool(pool_id=pool.pk, reason="over")
+    pool.refresh_from_db()
+    assert (pool.pin_count, pool.scale_requested_at is not None) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"count": 5}, "count"),
+        ({"count": -1}, "count"),
+        ({"until": None}, "until"),
+        ({"reason": "  "}, "reason"),
+        ({"reason": "x" * 501}, "reason"),
+    ],
+)
+def test_what_is_wrong_with_a_pin_is_said_at_its_field(wrong: dict[str, Any], field: str) -> None:
+    pool = make()
+    values: dict[str, Any] = {"count": 1, "until": later(), "reason": "why"} | wrong
+    if values["until"] is None:
+        values["until"] = timezone.now() - timedelta(seconds=1)
+    with pytest.raises(Invalid) as refused:
+        pin_pool(pool_id=pool.pk, **values)
+    assert [f.field for f in refused.value.fields] == [field]
+
+
+def test_a_paused_scaler_leaves_the_pool_alone_and_the_pool_serves_on() -> None:
+    pool = fixed(1)
+    pause_scaling(pool_id=pool.pk, until=later(), reason="migration")
+    assert scale(pool).inputs["verdict"] == "paused"
+    assert not ask().is_waiting
+    ask(), ask()
+    serve()
+    assert scale(pool).delta == 0
+    resume_scaling(pool_id=pool.pk)
+    assert scale(pool).delta == 1
+    pause_scaling(pool_id=pool.pk, until=later(), reason="again")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET scaling_paused_until = now() - interval '1 s'")
+    scale(pool)
+    assert pool.scaling_paused_until is None
+
+
+def test_one_more_now() -> None:
+    pool = make(high=2)
+    made = grow_pool(pool_id=pool.pk, reason="demo at ten")
+    assert (made.delta, [j.name for j in made.chosen]) == (1, ["lab-1"])
+    assert Decision.objects.get().reason == "forced: demo at ten"
+    assert scale(pool).delta == 0
+    assert grow_pool(pool_id=pool.pk, count=5, reason="more").delta == 1, "as far as there is room"
+    with pytest.raises(Refused, match="2 of 2 members exist"):
+        grow_pool(pool_id=pool.pk, reason="more")
+    with pytest.raises(Invalid):
+        grow_pool(pool_id=pool.pk, count=0, reason="more")
+
+
+def test_a_freeze_is_lifted_once() -> None:
+    clock = timezone.now()
+    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}"}
+    pool = make(low=2, freeze=[window])
+    assert scale(pool).inputs["verdict"] == "frozen"
+    with pytest.raises(Refused, match="Frozen"):
+        grow_pool(pool_id=pool.pk, reason="demo")
+    lift_freeze(pool_id=pool.pk, reason="hotfix")
+    pool.refresh_from_db()
+    assert (pool.frozen_until, pool.unfrozen_until is not None) == (None, True)
+    assert scale(pool).delta == 2
+    assert open_slots(pool) == 4
+    with pytest.raises(Conflict, match="not frozen"):
+        lift_freeze(pool_id=pool.pk, reason="twice")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET unfrozen_until = now() - interval '1 s'")
+    scale(pool)
+    assert (open_slots(pool), pool.frozen_until is not None) == (0, True), "the next window freezes as ever"
+    assert told("unfreeze") == [("frozen", "active", "hotfix")]
+
+
+def test_a_pool_by_hand_takes_no_orders() -> None:
+    pool = make_pool("still")
+    for order in (
+        lambda: pin_pool(pool_id=pool.pk, count=1, until=later(), reason="x"),
+        lambda: pause_scaling(pool_id=pool.pk, until=later(), reason="x"),
+        lambda: grow_pool(pool_id=pool.pk, reason="x"),
+    ):
+        with pytest.raises(Conflict, match="by hand"):
+            order()
+
+
+# API ------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api() -> Any:
+    return calls_of("operator")
+
+
+def calls_of(role: str) -> Any:
+    user = User.objects.create_user(role)
+    give_grant(role=role, user=user)
+    secret = create_token(user=user, name="t")[1]
+
+    def call(method: str, path: str = "", body: Any = None, name: str = "lab") -> Any:
+        address = f"/api/v1/pools/{name}/scaling/{path}"
+        return getattr(Client(), method)(address, body, content_type="application/json", headers={"Authorization": f"Bearer {secret}"})
+
+    return call
+
+
+def test_the_api_tells_what_would_be_decided_and_what_was(api: Any) -> None:
+    pool = make(low=1, high=2)
+    scale(pool)
+    claim = ask()
+    found = api("get").json()
+    assert (found["now"]["words"], found["now"]["id"]) == ("hold", None)
+    assert (found["decisions"][-1]["delta"], found["min"], found["max"]) == (1, 1, 2)
+    assert found["next_to_go"] == [
+        {"id": Member.objects.get().pk, "name": "lab-1", "state": "ready", "blocked": "1 running", "claims": [claim.id]}
+    ]
+    before = Decision.objects.count()
+    tried = Client().get(
+        "/api/v1/pools/lab/scaling/?min=2", headers={"Authorization": f"Bearer {create_token(user=User.objects.get(), name='u')[1]}"}
+    )
+    assert tried.json()["now"]["delta"] == 1
+    assert (Decision.objects.count(), names(pool)) == (before, ["lab-1"])
+
+
+def test_orders_by_api(api: Any) -> None:
+    pool = make(high=3)
+    until = later().isoformat()
+    pinned = api("post", "pin/", {"count": 2, "until": until, "reason": "demo"})
+    assert (pinned.status_code, pinned.json()["pin_count"]) == (200, 2)
+    assert api("post", "unpin/", {}).json()["pin_count"] is None
+    assert api("post", "pause/", {"until": until, "reason": "x"}).json()["pause_reason"] == "x"
+    assert api("post", "resume/", {}).json()["paused_until"] is None
+    assert api("post", "grow/", {"reason": "x"}).json()["chosen"][0]["name"] == "lab-1"
+    assert api("post", "grow/", {"reason": "x", "count": 9}).json()["delta"] == 2
+    full = api("post", "grow/", {"reason": "x"})
+    assert (full.status_code, "Raise members.max" in full.json()["way_out"]) == (422, True)
+    assert api("post", "unfreeze/", {"reason": "x"}).json()["code"] == "not_frozen"
+    assert api("post", "pin/", {"count": 9, "until": until, "reason": "x"}).json()["errors"][0]["field"] == "count"
+    assert Event.objects.filter(pool_id=pool.pk, verb="pin")[0].actor == "operator/t"
+
+
+def test_who_only_reads_orders_nothing() -> None:
+    make()
+    call = calls_of("viewer")
+    assert call("get").status_code == 200
+    for path in ("pin", "unpin", "pause", "resume", "grow", "unfreeze"):
+        assert call("post", f"{path}/", {"reason": "x", "count": 1, "until": later().isoformat()}).status_code == 403
+
+
+def test_a_pool_by_hand_says_so(api: Any) -> None:
+    make_pool("still")
+    found = api("get", name="still").json()
+    assert (found["policy"], found["now"], found["decisions"]) == (None, None, [])
+    refused = api("post", "pin/", {"count": 1, "until": later().isoformat(), "reason": "x"}, name="still")
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_scaled")
+
+
+# Questions ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page() -> Client:
+    user = User.objects.create_user("ana")
+    give_grant(role="operator", user=user)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_each_order_is_asked_with_what_it_affects(page: Client) -> None:
+    pool = fixed(3)
+    ask()
+    shown = page.get("/pools/lab/scaling/pin/").content.decode()
+    assert "Could go now" in shown and "2 members" in shown
+    first = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet"})
+    assert (first.status_code, "lab-3" in first.content.decode()) == (409, True), "what it affects is shown before it is done"
+    seen = first.content.decode().split('name="seen" value="')[1].split('"')[0]
+    done = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet", "seen": seen})
+    assert done.status_code == 302
+    assert Pool.objects.get().pin_count == 1
+    scale_pools([pool.pk])
+    assert Member.objects.filter(state="deleting").count() == 2
+    for path, form in (("unpin", {}), ("pause", {"for": "1h"}), ("resume", {}), ("grow", {"count": "1"})):
+        assert page.get(f"/pools/lab/scaling/{path}/").status_code == 200
+        assert page.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302, path
+    assert "It is not frozen" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
+    refused = page.post("/pools/lab/scaling/pause/", {"for": "long", "reason": "why"})
+    assert (refused.status_code, "not a length of time" in refused.content.decode()) == (422, True)
+
+
+def test_the_freeze_is_lifted_on_its_page(page: Client) -> None:
+    clock = timezone.now()
+    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}", "name": "release"}
+    pool = make(freeze=[window])
+    scale(pool)
+    assert "release" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
+    assert page.post("/pools/lab/scaling/unfreeze/", {"reason": "hotfix"}).status_code == 302
+    update_pool("lab", config())

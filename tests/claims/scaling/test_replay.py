@@ -1,0 +1,183 @@
+"""What would have been: policies over recorded demand, beside what was."""
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from claims.scaling.replay import figures_of, replay_pool
+from pools.lifecycle.services import create_pool
+from pools.models import Decision, Member, Pool, Sample
+from pools.scaling import Fixed, Limits, OnDemand, Pace, Snapshot, Utilisation, Warm, Wish
+from pools.scaling import replay as replays
+from pools.scaling.replay import Moment, as_it_was, pace_of, replay
+from project.kernel.errors import Conflict, Invalid
+from tests.claims.scaling.test_scaler import config, make
+
+START = datetime(2026, 3, 9, tzinfo=UTC).timestamp()
+WIDE = Limits(1, 12)
+
+
+def moments(*wanted: int, members: int = 2, each: int = 3) -> list[Moment]:
+    """So much is wanted, minute by minute, and so many members were there."""
+    slots = members * each
+    return [Moment(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots)) for i, n in enumerate(wanted)]
+
+
+def waves(days: float, top: int = 24) -> list[Moment]:
+    """A day like any other, with the members that somebody ordered: too few at noon, too many at night."""
+    return moments(*(round(top * (0.5 - 0.5 * math.cos(2 * math.pi * i / 1440))) + i % 3 for i in range(round(days * 1440))), members=5)
+
+
+def run(found: list[Moment], policy: Any, limits: Limits = WIDE, **more: Any) -> replays.Outcome:
+    return replay(found, policy, lambda moment: limits, each=3, **more)
+
+
+def test_what_was_is_counted_as_it_was() -> None:
+    outcome = as_it_was(moments(4, 8, 8, 6, 6), each=3)
+    assert (outcome.member_hours, outcome.most, outcome.created, outcome.removed) == (pytest.approx(2 * 5 / 60), 2, 0, 0)
+    assert sorted(outcome.waits) == [0.0] * 6 + [120.0] * 2, "two of the eight came when it was full, and were served when two others went"
+    assert outcome.waiting_hours == pytest.approx(2 * 2 / 60)
+
+
+def test_more_members_less_to_wait_for() -> None:
+    day = waves(1)
+    was, few, many = as_it_was(day, each=3), run(day, Fixed(5)), run(day, Fixed(9))
+    assert was.waiting_hours == pytest.approx(few.waiting_hours, rel=0.1), "the same number of members, replayed"
+    assert many.waiting_hours < few.waiting_hours
+    assert many.member_hours > few.member_hours
+    assert run(day, Utilisation()).wait(0.9) < was.wait(0.9)
+
+
+@pytest.mark.parametrize(
+    "policy", [Utilisation(), Utilisation(idle_members=True), Warm(1), OnDemand(), Fixed(4)], ids=lambda p: type(p).__name__
+)
+def test_what_is_not_decided_anew_would_be_decided_the_same(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most decisions are left out, because they rest on the same. All of them: the same outcome."""
+    day = waves(1)
+    quick = run(day, policy)
+    monkeypatch.setattr(replays, "BUILT_IN", ())
+    whole = run(day, policy)
+    assert figures_of(quick) == figures_of(whole)
+    assert [p.members for p in quick.points] == [p.members for p in whole.points]
+
+
+def test_a_policy_of_ones_own_is_asked_every_time() -> None:
+    class Counting:
+        pace = Pace(0, 0, 0, 0)
+        asked = 0
+
+        def wish(self, s: Snapshot) -> Wish:
+            self.asked += 1
+            return Wish(3, "three", "three")
+
+    policy = Counting()
+    outcome = run(moments(1, 1, 1, 1), policy)
+    assert (policy.asked, outcome.most) == (16, 3)
+
+
+def test_limits_by_the_clock_hold_and_a_freeze_sends_idle_ones_away() -> None:
+    noon = START + 300
+
+    def limits(moment: datetime) -> Limits:
+        return Limits(0, 9, frozen="night" if moment.timestamp() >= noon else "")
+
+    outcome = replay(moments(*[2] * 5, *[0] * 5), Fixed(4), limits, each=3)
+    assert (outcome.points[19].members, outcome.points[-1].members) == (4, 0)
+
+
+def test_nothing_recorded_is_nothing() -> None:
+    assert (run([], Warm()).points, as_it_was([], each=3).points) == ([], [])
+
+
+def test_a_gap_in_the_record_is_no_night_of_waiting() -> None:
+    found = [*moments(9), Moment(START + 86400, 2, 6, 0, 0, 0)]
+    assert as_it_was(found, each=3).waiting_hours < 1
+
+
+def test_a_long_record_of_a_large_pool_is_decided_on_less_often() -> None:
+    large = moments(*[30] * 10, members=1000)
+    assert pace_of(large, 15.0) == 15.0
+    assert pace_of([*large, Moment(START + 7 * 86400, 1000, 3000, 0, 0, 0)], 15.0) > 60.0
+    assert len(run(waves(2), Warm()).thinned()) <= replays.POINTS
+
+
+# Recorded for real -----------------------------------------------------------------------------------------------------------------------
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool(settings: Any) -> Pool:
+    settings.BERTH_PROVIDERS = ("tests.pools.providers.fake_providers.CraneProvider", "pools.providers.static.StaticProvider")
+    return make(low=1, high=8, slots=3, policy="utilisation")
+
+
+def record(pool: Pool, days: float = 1) -> None:
+    now = timezone.now().replace(second=0, microsecond=0)
+    found = waves(days)
+    shift = now - timedelta(minutes=len(found))
+    Sample.objects.bulk_create(
+        Sample(pool=pool, at=shift + timedelta(minutes=i), members=m.members, slots=m.slots, held=m.held, reserved=0, waiting=m.waiting)
+        for i, m in enumerate(found)
+    )
+
+
+def test_other_limits_over_what_was_recorded(pool: Pool) -> None:
+    record(pool)
+    found = replay_pool(pool, days=2, changes={"members": {"max": 3}})
+    assert (found.minutes, found.was.most) == (1440, 5)
+    assert found.other is not None
+    assert (found.now.most <= 8, found.other.most, found.other.waiting_hours > found.now.waiting_hours) == (True, 3, True)
+    assert (Decision.objects.exclude(delta=0).count(), Member.objects.count()) == (0, 0), "nothing is changed"
+
+
+def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
+    record(pool)
+    file = tmp_path / "warm.yaml"
+    file.write_text("scaling: {policy: warm, max_idle: 2}\n")
+    out = StringIO()
+    call_command("scale", "--replay", "lab", "--days", "1", "--with", str(file), "--json", stdout=out)
+    told = json.loads(out.getvalue())
+    assert set(told) == {"pool", "days", "minutes", "ready_after_s", "was", "now", "tried"}
+    assert told["tried"]["member_hours"] < told["now"]["member_hours"], "who is idle goes though something runs elsewhere"
+    out = StringIO()
+    call_command("scale", "--replay", "lab", stdout=out)
+    assert "Wait, nine in ten" in out.getvalue()
+    assert out.getvalue().splitlines()[1].split() == ["was", "now"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("scaling: {policy: wrm}", "wrm is not a policy here"),
+        ("members: {max: -1}", "members.max"),
+        ("slots: 9", "slots is not replayed"),
+        ("[1, 2", "This is no YAML"),
+        ("7", "This is no configuration"),
+    ],
+    ids=["policy", "limits", "part", "yaml", "number"],
+)
+def test_what_is_wrong_with_the_file_is_said(pool: Pool, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    with pytest.raises(CommandError, match=said):
+        call_command("scale", "--replay", "lab", "--with", str(file))
+
+
+def test_what_can_not_be_replayed_is_said(pool: Pool, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="Nothing is recorded yet"):
+        call_command("scale", "--replay", "lab")
+    with pytest.raises(CommandError, match="can't be read"):
+        call_command("scale", "--replay", "lab", "--with", str(tmp_path / "missing"))
+    with pytest.raises(Invalid, match="99 days are not recorded"):
+        replay_pool(pool, days=99)
+    by_hand = create_pool({n: v for n, v in config("plain").items() if n != "scaling"})
+    with pytest.raises(Conflict, match="come and go by hand"):
+        replay_pool(by_hand)

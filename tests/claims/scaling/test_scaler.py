@@ -1,0 +1,421 @@
+"""The scaler on real rows, with a provider that makes its members outside."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from claims.allocation.scale_request import ask_for_capacity
+from claims.controllers import Scaler
+from claims.scaling.scaler import dry_run, scale_pools
+from pools.lifecycle.selectors import config_of, get_pool
+from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Decision, Member, Pool
+from pools.pages.forms import keep_unshown
+from pools.scaling import Pace, Snapshot, Wish
+from project.kernel.errors import Conflict, Invalid
+from project.kernel.models import Event, Operation
+from project.kernel.outbox.operations import ProviderError, perform_due
+from slots.doctor.checks import find_too_many
+from slots.members.services import cordon_member, pause_pool
+from slots.models import Slot
+from slots.sync.watcher import look_at_pool
+from tests.claims.helpers import again, ask, let_go, make_pool, serve
+from tests.pools.providers.fake_providers import ALL, CraneProvider, fresh
+from tests.slots.helpers import is_consistent, open_slots
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUICK = {"up": "0s", "down": "0s"}
+
+
+@pytest.fixture(autouse=True)
+def _worlds(settings: Any) -> Iterator[None]:
+    settings.BERTH_PROVIDERS = ALL
+    fresh()
+    yield
+    assert is_consistent()
+
+
+def config(name: str = "lab", *, low: int = 0, high: int = 4, slots: Any = 2, **scaling: Any) -> dict[str, Any]:
+    policy = {"policy": "on_demand", "cooldown": QUICK} | scaling
+    return {"name": name, "provider": "crane", "slots": slots, "members": {"min": low, "max": high}, "scaling": policy}
+
+
+def make(name: str = "lab", **more: Any) -> Pool:
+    pool = create_pool(config(name, **more))
+    look_at_pool(pool)
+    pool.refresh_from_db()
+    assert pool.state == "active"
+    return pool
+
+
+def scale(pool: Pool) -> Decision:
+    """One decision, as it is kept; what it needs outside is done."""
+    scale_pools([pool.pk])
+    work()
+    look_at_pool(pool)
+    pool.refresh_from_db()
+    return Decision.objects.filter(pool=pool).order_by("-last_at", "-id")[0]
+
+
+def work() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
+    perform_due("crane")
+
+
+def names(pool: Pool) -> list[str]:
+    return list(Member.objects.filter(pool=pool).exclude(state="gone").order_by("id").values_list("name", flat=True))
+
+
+def old(pool: Pool, seconds: float) -> None:
+    """So much time has passed for the pool and all that is idle in it."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE slots_slot SET changed_at = changed_at - make_interval(secs => %s) WHERE pool_id = %s", [seconds, pool.pk])
+        cursor.execute(
+            """UPDATE pools_pool SET scaled_up_at = scaled_up_at - make_interval(secs => %(s)s),
+               scaled_down_at = scaled_down_at - make_interval(secs => %(s)s) WHERE id = %(p)s""",
+            {"s": seconds, "p": pool.pk},
+        )
+        cursor.execute("UPDATE pools_member SET state_at = state_at - make_interval(secs => %s) WHERE pool_id = %s", [seconds, pool.pk])
+
+
+# Growing --------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_gets_a_member_and_the_request_is_over_once_it_is_there() -> None:
+    pool = make()
+    claim = ask()
+    assert claim.is_waiting
+    serve()
+    pool.refresh_from_db()
+    assert pool.scale_requested_at is not None
+    scale_pools([pool.pk])
+    pool.refresh_from_db()
+    assert (names(pool), pool.scale_requested_at is not None, pool.scaled_up_at is not None) == (["lab-1"], True, True)
+    work()
+    serve()
+    assert again(claim).slots[0].member == "lab-1"
+    decision = scale(pool)
+    assert (decision.delta, pool.scale_requested_at, pool.absorb_until is not None) == (0, None, True)
+
+
+def test_the_next_request_is_absorbed_once() -> None:
+    pool = make()
+    ask()
+    serve()
+    scale(pool)
+    serve()
+    scale(pool)
+    ask_for_capacity([pool.pk])
+    pool.refresh_from_db()
+    assert (pool.scale_requested_at, pool.absorb_until) == (None, None)
+    ask_for_capacity([pool.pk])
+    pool.refresh_from_db()
+    assert pool.scale_requested_at is not None
+
+
+def test_an_absorb_mark_that_nobody_used_expires() -> None:
+    pool = make()
+    Pool.objects.filter(pk=pool.pk).update(absorb_until=timezone.now() - timedelta(seconds=1))
+    ask_for_capacity([pool.pk])
+    pool.refresh_from_db()
+    assert pool.scale_requested_at is not None
+
+
+def test_one_claim_of_sixty_slots_is_served_by_members_of_fifty() -> None:
+    pool = make(slots=50)
+    claim = ask(size=60)
+    for _ in range(4):
+        serve()
+        scale(pool)
+    serve()
+    assert len(again(claim).slots) == 60
+    assert len(names(pool)) == 2
+
+
+def test_a_thousand_that_wait_are_one_request_and_one_member_a_cycle() -> None:
+    pool = make(high=3)
+    for _ in range(9):
+        ask()
+    serve()
+    for there in (1, 2, 3):
+        assert scale(pool).delta == 1
+        assert len(names(pool)) == there
+    decision = scale(pool)
+    assert (decision.delta, decision.inputs["words"]) == (0, "+2 blocked"), "nine slots wanted, six there, two on each"
+    assert (len(names(pool)), pool.scale_requested_at) == (3, None)
+
+
+def test_raising_the_most_lets_it_go_on() -> None:
+    pool = make(high=1)
+    for _ in range(4):
+        ask()
+    serve()
+    scale(pool)
+    serve()
+    assert scale(pool).inputs["verdict"] == "blocked"
+    update_pool("lab", config(high=2))
+    assert scale(pool).delta == 1
+
+
+def test_lowering_the_most_lets_idle_ones_go_and_keeps_busy_ones() -> None:
+    pool = make(low=4)
+    scale(pool)
+    claim = ask()
+    update_pool("lab", config(high=1))
+    assert scale(pool).delta == -3
+    assert names(pool) == [again(claim).slots[0].member]
+
+
+def test_names_are_not_used_again() -> None:
+    pool = make(low=2)
+    scale(pool)
+    update_pool("lab", config(high=4))
+    old(pool, 700)
+    for _ in range(2):
+        scale(pool)
+    assert names(pool) == []
+    update_pool("lab", config(low=1))
+    scale(pool)
+    assert names(pool) == ["lab-3"]
+
+
+def test_a_create_that_fails_keeps_the_request_and_makes_no_second_one() -> None:
+    pool = make()
+    ask()
+    serve()
+    CraneProvider.world.errors = [ProviderError("no quota")]
+    scale(pool)
+    for _ in range(3):
+        assert scale_pools([pool.pk])[pool.pk].delta == 0
+    pool.refresh_from_db()
+    assert len(names(pool)) == 1
+    work()
+    assert CraneProvider.world.made == 1
+    assert open_slots(pool) == 2
+
+
+# Shrinking ------------------------------------------------------------------------------------------------------------------------------
+
+
+def fixed(count: int) -> Pool:
+    """So many members, on demand: all idle for long."""
+    pool = make(low=count)
+    scale(pool)
+    update_pool("lab", config(high=8))
+    old(pool, 700)
+    pool.refresh_from_db()
+    return pool
+
+
+def test_idle_members_go_one_by_one_the_newest_first() -> None:
+    pool = fixed(3)
+    decision = scale(pool)
+    assert (decision.delta, [c["name"] for c in decision.chosen], names(pool)) == (-1, ["lab-3"], ["lab-1", "lab-2"])
+    assert CraneProvider.world.things.keys() == {f"lab/{m}" for m in Member.objects.exclude(state="gone").values_list("pk", flat=True)}
+    assert Event.objects.filter(verb="scale", pool_id=pool.pk).order_by("-id")[0].data["members"] == ["lab-3"]
+
+
+def test_one_that_is_held_reserved_or_drains_never_goes() -> None:
+    pool = fixed(3)
+    held, drains = ask(), ask()
+    let_go(drains)
+    old(pool, 700)
+    for _ in range(4):
+        scale_pools([pool.pk])
+    assert again(held).slots[0].member in names(pool)
+    assert Slot.objects.filter(member__state__in=("deleting", "gone")).exclude(state__in=("idle", "retired")).count() == 0
+
+
+def test_without_a_fresh_look_nothing_goes() -> None:
+    pool = fixed(2)
+    Pool.objects.filter(pk=pool.pk).update(observed_at=timezone.now() - timedelta(seconds=61))
+    decision = scale_pools([pool.pk])[pool.pk]
+    assert (decision.delta, "the provider was looked at" in decision.reason) == (0, True)
+    Pool.objects.filter(pk=pool.pk).update(observed_at=None)
+    assert scale_pools([pool.pk])[pool.pk].delta == 0
+
+
+def test_while_somebody_waits_that_it_could_serve_nobody_goes() -> None:
+    pool = fixed(2)
+    for name in names(pool):
+        cordon_member(member_id=Member.objects.get(pool=pool, name=name).pk, reason="look")
+    ask()
+    serve()
+    assert scale_pools([pool.pk])[pool.pk].delta == 1, "cordoned ones are no capacity"
+    ask(pool="lab", selector={"gpu": "yes"})
+    serve()
+    assert dry_run("lab")[1].inputs["hopeless"] == 1
+
+
+def test_who_is_blocked_adds_no_demand() -> None:
+    pool = create_pool({**config(slots=["any"]), "name": "lab"})
+    look_at_pool(pool)
+    for _ in range(3):
+        ask(task="plan_and_apply", workspace="net")
+    serve()
+    decision = scale(pool)
+    assert (decision.delta, decision.inputs["waiting"], decision.inputs["blocked"]) == (1, 1, 2)
+    serve()
+    assert scale(pool).delta == 0
+
+
+# Orders and windows ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_freeze_closes_the_pool_sends_idle_ones_away_and_ends() -> None:
+    pool = fixed(3)
+    claim = ask()
+    clock = timezone.now()
+    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}", "name": "release"}
+    update_pool("lab", config(freeze=[window]))
+    decision = scale(pool)
+    assert (decision.delta, names(pool)) == (-2, [again(claim).slots[0].member])
+    assert (open_slots(pool), pool.frozen_until is not None) == (0, True)
+    waits = ask()
+    assert waits.is_waiting
+    assert scale(pool).inputs["verdict"] == "frozen"
+    serve()
+    told = again(waits, explain=True).wait
+    assert told is not None and "release" in told.text
+    update_pool("lab", config())
+    scale(pool)
+    serve()
+    assert (pool.frozen_until, again(waits).is_waiting) == (None, False)
+    assert list(Event.objects.filter(verb__in=("freeze", "thaw")).order_by("id").values_list("verb", flat=True)) == ["freeze", "thaw"]
+
+
+def test_a_frozen_pool_that_follows_demand_no_more_is_opened() -> None:
+    pool = make(low=1)
+    scale(pool)
+    Pool.objects.filter(pk=pool.pk).update(frozen_until=timezone.now() + timedelta(hours=1))
+    update_pool("lab", {k: v for k, v in config().items() if k != "scaling"})
+    Scaler().step()
+    pool.refresh_from_db()
+    assert pool.frozen_until is None
+
+
+def test_the_schedule_gives_other_limits() -> None:
+    pool = make(low=0, high=4, schedule=[{"from": "00:00", "to": "24:00", "min": 2, "max": 3}])
+    decision = scale(pool)
+    assert (decision.delta, decision.inputs["min"], decision.inputs["max"]) == (2, 2, 3)
+
+
+def test_a_paused_pool_is_left_alone() -> None:
+    pool = make(low=2)
+    pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="firmware")
+    decision = scale(pool)
+    assert (decision.delta, decision.reason) == (0, "Paused: firmware. Nothing is created or removed")
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_decisions_in_a_row_are_counted() -> None:
+    pool = make(low=1)
+    assert [scale(pool).delta for _ in range(4)] == [1, 0, 0, 0]
+    rows = list(Decision.objects.filter(pool=pool).order_by("id"))
+    assert [(d.delta, d.seen_again) for d in rows] == [(1, 0), (0, 2)]
+    assert rows[0].inputs["checks"] and rows[0].chosen[0]["name"] == "lab-1"
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    pool = make(low=2)
+    before = Event.objects.count(), Operation.objects.count()
+    _, decision = dry_run("lab")
+    assert (decision.delta, names(pool), Decision.objects.count()) == (2, [], 0)
+    assert (Event.objects.count(), Operation.objects.count()) == before
+    out = StringIO()
+    call_command("scale", dry_run="lab", stdout=out)
+    assert out.getvalue().startswith("+2: 2 is the minimum, 0 there")
+    out = StringIO()
+    call_command("scale", dry_run="lab", json=True, stdout=out)
+    assert json.loads(out.getvalue())["delta"] == 2
+    make_pool("still")
+    with pytest.raises(CommandError, match="come and go by hand"):
+        call_command("scale", dry_run="still", stdout=out)
+
+
+def test_a_policy_that_raises_does_nothing_and_says_so(settings: Any) -> None:
+    settings.BERTH_SCALING_POLICIES = ["tests.claims.scaling.test_scaler.Moody"]
+    pool = make(policy="moody", mood="bad")
+    decision = scale(pool)
+    assert (decision.delta, decision.reason) == (0, "Its policy failed: ValueError: bad mood")
+    update_pool("lab", config(policy="moody", mood="good"))
+    assert scale(pool).delta == 1, "its pace is one at a time, as nothing else is said"
+    with pytest.raises(Invalid, match="mood"):
+        update_pool("lab", config(policy="moody"))
+    settings.BERTH_SCALING_POLICIES = []
+    assert scale(pool).inputs["verdict"] == "failed", "its class was taken out of the settings"
+
+
+class Moody:
+    """Somebody's own."""
+
+    kind = "moody"
+
+    def __init__(self, mood: str, pace: Pace) -> None:
+        self.mood, self.pace = mood, pace
+
+    @classmethod
+    def read_options(cls, options: Any, where: str, faults: Any) -> dict[str, Any]:
+        if "mood" not in options:
+            faults.add(f"{where}.mood", "Which mood?")
+        return dict(options)
+
+    def wish(self, s: Snapshot) -> Wish:
+        if self.mood == "bad":
+            raise ValueError("bad mood")
+        return Wish(2, "mood", "in the mood")
+
+
+def test_only_a_pool_whose_provider_makes_members_scales() -> None:
+    with pytest.raises(Invalid) as refused:
+        create_pool({"name": "still", "slots": 1, "scaling": {"policy": "warm"}})
+    assert [f.field for f in refused.value.fields] == ["scaling"]
+    assert "declare members" in refused.value.fields[0].way_out
+    with pytest.raises(Invalid, match="declared one by one"):
+        create_pool({**config(), "members": {"list": ["a"]}})
+    make_pool("still")
+    with pytest.raises(Conflict, match="by hand"):
+        dry_run("still")
+
+
+def test_the_loop_looks_at_all_pools_and_first_at_those_that_ask() -> None:
+    pools = [make(f"lab{i}", low=1) for i in range(3)]
+    scaler = Scaler()
+    while scaler.step():
+        pass
+    assert Member.objects.count() == 3
+    work()
+    Pool.objects.filter(pk=pools[2].pk).update(scale_requested_at=timezone.now(), min_members=2)
+    Pool.objects.filter(pk=pools[1].pk).update(min_members=2)
+    assert not scaler.step()
+    assert [Member.objects.filter(pool=pool).count() for pool in pools] == [1, 1, 2], "the round is not due yet"
+
+
+def test_the_doctor_minds_too_many_that_came_and_not_too_many_that_may_stay() -> None:
+    pool = make(low=3)
+    scale(pool)
+    claims = [ask() for _ in range(6)]
+    update_pool("lab", config(high=1))
+    scale(pool)
+    assert len(names(pool)) == 3 and not any(claim.is_waiting for claim in claims)
+    assert list(find_too_many()) == []
+    Member.objects.filter(pool=pool).update(created_at=timezone.now() + timedelta(seconds=1))
+    assert [finding.subject for finding in find_too_many()] == ["pool lab"]
+
+
+def test_the_form_of_a_pool_keeps_what_it_does_not_show() -> None:
+    make(low=1, policy="warm", max_idle=2)
+    before = config_of(get_pool("lab"))
+    assert before["scaling"]["max_idle"] == 2
+    assert "list" not in before["members"], "members that follow demand are not declared"
+    assert keep_unshown({"name": "lab"}, before)["scaling"] == before["scaling"]

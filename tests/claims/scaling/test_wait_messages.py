@@ -1,0 +1,140 @@
+"""Why somebody waits in a pool that is scaled, and what would start it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from claims.allocation.requests.resolve import forget_routes
+from claims.allocation.wait_reason import forget_explanations
+from claims.scaling import orders
+from claims.scaling.scaler import scale_pools
+from pools.models import Pool
+from tests.claims.helpers import again, ask, serve
+from tests.claims.scaling.test_scaler import config, make, names, scale, update_pool
+from tests.pools.providers.fake_providers import ALL, fresh
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WHY = "looking at the bill"
+
+
+@pytest.fixture(autouse=True)
+def _worlds(settings: Any) -> Iterator[None]:
+    settings.BERTH_PROVIDERS = ALL
+    fresh()
+    forget_routes()
+    forget_explanations()
+    yield
+    forget_routes()
+
+
+def later() -> Any:
+    return timezone.now() + timedelta(hours=2)
+
+
+def wait(**body: Any) -> Any:
+    serve()
+    found = again(ask(**body), explain=True).wait
+    assert found is not None
+    return found
+
+
+def fill(pool: Pool, members: int = 1) -> None:
+    for _ in range(2 * members):
+        ask()
+    serve()
+    for _ in range(members):
+        scale(pool)
+        serve()
+    assert len(names(pool)) == members
+
+
+def test_at_the_most_it_says_what_the_most_would_be() -> None:
+    fill(make(high=1))
+    assert wait().unblock[:2] == ["The maximum of members goes from 1 to 2", "One of 2 claims ends"]
+
+
+def test_with_room_the_scaler_makes_one() -> None:
+    fill(make(high=2))
+    assert wait().unblock[0] == "One more member, made by the scaler"
+
+
+def test_the_most_of_a_window_says_which() -> None:
+    now = datetime.now(UTC)
+    window = {"from": f"{now - timedelta(hours=1):%H:%M}", "to": f"{now + timedelta(hours=2):%H:%M}", "min": 0, "max": 1}
+    fill(make(high=4, schedule=[window]))
+    assert wait().unblock[0].startswith(f"The maximum of members ({window['from']}–{window['to']} UTC) goes from 1 to 2")
+
+
+def test_a_pause_and_a_pin_are_what_stands_against_it() -> None:
+    pool = make(high=4)
+    fill(pool)
+    orders.pin_pool(pool_id=pool.pk, count=1, until=later(), reason=WHY)
+    assert wait().unblock[0] == f"The pin to 1 member is taken back: {WHY}"
+    orders.pause_scaling(pool_id=pool.pk, until=later(), reason="ana")
+    assert wait().unblock[0] == "The scaler is resumed (paused: ana)"
+
+
+def test_a_pool_without_a_member() -> None:
+    make()
+    assert wait().unblock == ["One more member, made by the scaler"]
+    pool = Pool.objects.get()
+    orders.pause_scaling(pool_id=pool.pk, until=later(), reason="ana")
+    assert wait().unblock == ["The scaler is resumed (paused: ana)"]
+
+
+def test_a_freeze_says_until_when_and_that_it_can_be_lifted() -> None:
+    now = datetime.now(UTC)
+    window = {"from": f"{now - timedelta(hours=1):%H:%M}", "to": f"{now + timedelta(hours=2):%H:%M}", "name": "release"}
+    pool = make(low=0)
+    fill(pool)
+    update_pool("lab", config(freeze=[window]))
+    scale_pools([pool.pk])
+    found = wait()
+    assert found.text.startswith("Pool lab is frozen until ")
+    assert "release: " in found.text
+    assert [way.split(",")[0] for way in found.unblock] == ["The freeze ends", "The freeze is lifted"]
+
+
+# Labels --------------------------------------------------------------------------------------------------------------------------------
+
+
+def labelled(**more: Any) -> dict[str, Any]:
+    found = config(**more)
+    return found | {"members": found["members"] | {"labels": {"zone": "a", "size": "large"}}}
+
+
+def test_who_asks_for_labels_that_new_members_carry_gets_one() -> None:
+    pool = make()
+    update_pool("lab", labelled())
+    claim = ask(selector={"zone": "a"})
+    serve()
+    assert again(claim, explain=True).wait.unblock == ["One more member, made by the scaler"]
+    assert scale(pool).delta == 1
+    serve()
+    assert again(claim).slots[0].member == "lab-1"
+
+
+def test_free_slots_without_the_labels_do_not_serve_them() -> None:
+    pool = make(low=1)
+    scale(pool)
+    update_pool("lab", labelled(low=1) | {"roll": "manual"})
+    claim = ask(selector={"size": "large"})
+    serve()
+    assert again(claim).is_waiting
+    assert scale(pool).delta == 1
+    serve()
+    assert again(claim).slots[0].member == "lab-2"
+    other = ask(selector={"size": "large"})
+    serve()
+    assert (again(other).slots[0].member, scale(pool).delta) == ("lab-2", 0), "what is free there serves the next"
+
+
+def test_who_asks_for_others_makes_nothing_grow() -> None:
+    pool = make()
+    update_pool("lab", labelled())
+    found = wait(selector={"zone": "b"})
+    assert "with zone=b is added" in found.unblock[0]
+    assert scale(pool).delta == 0

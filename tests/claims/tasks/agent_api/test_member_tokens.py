@@ -1,0 +1,158 @@
+"""Tokens of members: for one incarnation, replaced with an overlap, refused cheaply, never kept."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pools.access import rate_limit
+from pools.models import Member
+from project.kernel.actor import acting_as
+from project.kernel.models import Event
+from project.kernel.security.client_address import network_of, read_networks
+from slots.members import tokens
+from slots.members.tokens import BadMemberToken, identify_member, issue_token, note_refused, revoke_tokens
+from tests.api.conftest import Caller, caller  # noqa: F401
+from tests.api.helpers import make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def member() -> Member:
+    return make_pool("tf", slots=["any", "plan", "plan"]).members.get()
+
+
+def test_it_says_who_calls(member: Member) -> None:
+    secret = issue_token(member_id=member.pk)
+    found = identify_member(secret)
+    assert (found.member_id, found.pool, found.member, found.incarnation) == (member.pk, "tf", "a", 1)
+    assert found.actor == "agent:tf/a"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT m::text FROM pools_member m UNION ALL SELECT e::text FROM kernel_event e")
+        assert not any(secret.rpartition("_")[2] in row[0] or secret in row[0] for row in cursor.fetchall())
+
+
+def test_it_is_one_statement(member: Member, django_assert_num_queries: Any) -> None:
+    secret = issue_token(member_id=member.pk)
+    with django_assert_num_queries(0):  # Django's own count: named statements go past it
+        identify_member(secret)
+
+
+def test_the_one_before_opens_for_an_hour(member: Member) -> None:
+    first = issue_token(member_id=member.pk)
+    second = issue_token(member_id=member.pk)
+    assert identify_member(first) == identify_member(second)
+    third = issue_token(member_id=member.pk)
+    with pytest.raises(BadMemberToken):
+        identify_member(first)
+    assert identify_member(second) == identify_member(third)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_member SET token_since = now() - interval '61 min'")
+    with pytest.raises(BadMemberToken):
+        identify_member(second)
+    assert identify_member(third)
+
+
+def test_replaced_without_overlap_the_one_before_ends(member: Member) -> None:
+    first = issue_token(member_id=member.pk)
+    second = issue_token(member_id=member.pk, keep_previous=False)
+    with pytest.raises(BadMemberToken):
+        identify_member(first)
+    assert identify_member(second)
+
+
+def test_a_new_incarnation_voids_all(member: Member) -> None:
+    first, second = issue_token(member_id=member.pk), issue_token(member_id=member.pk)
+    Member.objects.filter(pk=member.pk).update(incarnation=2)
+    for secret in (first, second):
+        with pytest.raises(BadMemberToken) as caught:
+            identify_member(secret)
+    assert "incarnation 1" in caught.value.detail
+    third = issue_token(member_id=member.pk)
+    assert identify_member(third).incarnation == 2
+    with pytest.raises(BadMemberToken):
+        identify_member(second)
+
+
+def test_revoked_it_opens_nothing(member: Member) -> None:
+    secret = issue_token(member_id=member.pk)
+    with acting_as("ana"):
+        assert revoke_tokens(member_id=member.pk, reason="lost laptop")
+        assert not revoke_tokens(member_id=member.pk)
+    with pytest.raises(BadMemberToken):
+        identify_member(secret)
+    assert Event.objects.filter(verb="revoke_token", member_id=member.pk, actor="ana", reason="lost laptop").count() == 1
+
+
+def test_another_members_number_does_not_help(member: Member) -> None:
+    other = make_pool("other", slots=["any"]).members.get()
+    issue_token(member_id=other.pk)
+    secret = issue_token(member_id=member.pk)
+    for wrong in (secret.replace(f"_{member.pk}_", f"_{other.pk}_"), secret[:-1] + ("a" if secret[-1] != "a" else "b"), "berthm_0_x", "x"):
+        with pytest.raises(BadMemberToken):
+            identify_member(wrong)
+
+
+def test_a_refusal_is_recorded_once_in_a_while(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_told", type(tokens._told)())
+    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert not note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.2")
+    assert Event.objects.filter(verb="refused_agent").count() == 2
+
+
+@pytest.fixture
+def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.BERTH_STRANGERS_PER_MINUTE = 3
+    monkeypatch.setattr(rate_limit, "_strangers", None)
+    monkeypatch.setattr(rate_limit, "_unknown", rate_limit.UnknownTokens())
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
+    assert statuses == [401, 401, 401, 429, 429]
+    monkeypatch.setattr("pools.access.tokens._ask", lambda hashed: pytest.fail("the database was asked"))
+    assert Caller(f"berth_{4:043}").get("me/").status == 429
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(caller: Any, member: Member) -> None:  # noqa: F811
+    """Neither of them was seen by this process before."""
+    secret = issue_token(member_id=member.pk)
+    valid = caller("viewer")
+    rate_limit.buckets()._levels.clear()
+    assert [Caller(f"berth_{n:043}").get("me/").status for n in range(5)][-1] == 429
+    assert valid.get("me/").status == 200
+    assert Caller(secret)("POST", f"members/{member.pk}/heartbeat/").status != 429
+    assert Caller(secret).get("agent/orders/").status == 200
+
+
+def test_a_token_is_remembered_as_unknown_for_a_few_seconds() -> None:
+    now = [0.0]
+    unknown = rate_limit.UnknownTokens(clock=lambda: now[0])
+    unknown.add("a")
+    assert (unknown.has("a"), unknown.has("b")) == (True, False)
+    now[0] += rate_limit.UNKNOWN_SECONDS
+    assert not unknown.has("a")
+
+
+@pytest.mark.usefixtures("strict_about_strangers")
+def test_a_trusted_proxy_is_no_stranger(settings: Any) -> None:
+    settings.BERTH_TRUSTED_PROXIES = tuple(read_networks(["127.0.0.0/8"]))
+    assert [Caller(f"berth_{n:043}").get("me/").status for n in range(5)] == [401] * 5
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("x:y", "x:y"),
+    ],
+)
+def test_an_address_counts_with_its_network(address: str, network: str) -> None:
+    assert network_of(address) == network

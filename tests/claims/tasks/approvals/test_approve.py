@@ -1,0 +1,230 @@
+"""Yes and no: by whom, of what, how many; and what the other one is told."""
+
+import pytest
+from django.db import IntegrityError
+
+from claims.tasks.approvals.services import Decided, Verdict, approve_plan, decide_many, reject_plan
+from claims.workspaces.services import lock_workspace, unlock_workspace
+from project.kernel.errors import BerthError, Conflict, Invalid, NotFound
+from tests.claims.helpers import serve
+from tests.claims.tasks.approvals.helpers import (
+    ANA,
+    BEN,
+    EVE,
+    again,
+    agents,
+    applying,
+    approvals,
+    code_of,
+    events,
+    hexed,
+    is_sound,
+    known,
+    member_of,
+    no,
+    plan_of,
+    planned,
+    result,
+    row,
+    sql,
+    states,
+    task,
+    tell,
+    ws,
+    yes,
+)
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_one_yes_is_enough_unless_the_pool_says_otherwise() -> None:
+    agents()
+    claim = planned()
+    assert yes(claim, comment="looks right") == Decided("bound", 1, 1)
+    said = events("approve")[0]
+    assert (said.reason, said.before, said.after) == ("looks right", "reserved", "held")
+    assert row(claim).approved_plan_id == plan_of(claim).pk
+
+
+def test_two_of_two_and_ones_own_does_not_count() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    assert code_of(lambda: yes(claim, ANA)) == "own_plan"
+    assert yes(claim, BEN) == Decided("reserved", 2, 1)
+    assert yes(claim, BEN) == Decided("reserved", 2, 1), "said twice it counts once"
+    assert yes(claim, EVE) == Decided("bound", 2, 2)
+    assert [dict(e.data or {})["given"] for e in events("approval")] == [1, 1]
+    assert approvals(claim) == [(BEN, True), (EVE, True)]
+
+
+def test_ones_own_counts_where_the_pool_says_so() -> None:
+    agents("a", approval={"needed": 2, "own": True})
+    assert yes(planned("a", "one"), ANA).given == 1
+    agents("b", approval={"own": False})
+    assert code_of(lambda: yes(planned("b", "two"), ANA)) == "own_plan"
+    agents("c")
+    assert yes(planned("c", "three"), ANA).state == "bound"
+
+
+def test_fewer_are_needed_by_now() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim)
+    sql("""UPDATE pools_pool SET spec = jsonb_set(spec, '{approval,needed}', '1')""")
+    assert yes(claim).state == "bound", "the same person again: it is looked at anew"
+
+
+def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
+    agents(approval={"needed": 2, "own": True})
+    claim = planned()
+    yes(claim, ANA)
+    sql("""UPDATE pools_pool SET spec = jsonb_set(spec, '{approval,own}', 'false')""")
+    assert yes(claim, BEN) == Decided("reserved", 2, 1)
+    assert yes(claim, EVE).state == "bound"
+
+
+def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
+    """R9: enough of them end the deadline; the apply goes first once the freeze is over, where its plan is."""
+    agents()
+    claim = planned()
+    where = member_of(claim)
+    sql("UPDATE pools_pool SET frozen_until = now() + interval '1 h'")
+    sql("UPDATE slots_slot SET is_open = false")
+    assert yes(claim).state == "waiting"
+    serve()
+    found = again(claim)
+    assert (found.state, found.step, row(claim).rank, row(claim).expires_at) == ("waiting", "apply", 0, None)
+    sql("UPDATE pools_pool SET frozen_until = NULL")
+    sql("UPDATE slots_slot SET is_open = true")
+    serve()
+    assert (again(claim).state, member_of(claim).pk) == ("bound", where.pk)
+    assert is_sound()
+
+
+def test_a_no_needs_a_comment_and_is_final() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim, BEN)
+    with pytest.raises(Invalid):
+        no(claim, comment="  ")
+    assert no(claim, EVE, comment="wrong region") == Decided("ended", 2, 1)
+    assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("rejected", {"idle": 2}, True)
+    assert events("reject")[0].reason == "wrong region"
+    assert no(claim, EVE).state == "ended", "said twice it is so once"
+    assert is_sound()
+
+
+def test_who_said_yes_may_say_no_as_long_as_it_waits() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim, BEN)
+    no(claim, BEN)
+    assert approvals(claim) == [(BEN, False)]
+
+
+def test_the_one_who_comes_second_is_told_who_was_first_and_when() -> None:
+    agents(members=4)
+    approved, rejected = planned(workspace="a"), planned(workspace="b")
+    yes(approved, BEN)
+    no(rejected, BEN, comment="not on a Friday")
+    for work, code, words in (
+        (lambda: yes(approved, EVE), "approved", "was approved by ben at"),
+        (lambda: no(approved, EVE), "approved", "was approved by ben at"),
+        (lambda: yes(rejected, EVE), "rejected", "was rejected by ben at"),
+        (lambda: no(rejected, EVE), "rejected", "not on a Friday"),
+    ):
+        with pytest.raises(Conflict) as refused:
+            work()
+        assert (refused.value.code, words in refused.value.detail, refused.value.data["by"]) == (code, True, BEN)
+        assert refused.value.way_out
+    assert yes(approved, BEN) == Decided("bound", 1, 1), "to the one who said it, it is answered as then"
+    assert approvals(approved) == [(BEN, True)]
+
+
+def test_what_does_not_wait_is_not_decided_on() -> None:
+    agents(members=3)
+    running, ended = task(workspace="a"), planned(workspace="b")
+    sql("UPDATE claims_claim SET expires_at = now() WHERE id = %s", ended.id)
+    with pytest.raises(Conflict) as refused:
+        yes(running)
+    assert (refused.value.code, refused.value.data["state"]) == ("not_pending", "bound")
+    with pytest.raises(NotFound):
+        approve_plan(claim_id=12345, digest=hexed(), by=known(BEN))
+    done = applying(workspace="c")
+    tell(done, result("applied"))
+    assert code_of(lambda: no(done)) == "approved"
+
+
+def test_a_yes_after_the_deadline_is_refused_though_nothing_has_ended_it() -> None:
+    """R3, by the database's clock."""
+    agents()
+    claim = planned()
+    sql("UPDATE claims_claim SET expires_at = now() - interval '1 ms'")
+    for work in (lambda: yes(claim), lambda: no(claim)):
+        with pytest.raises(Conflict) as refused:
+            work()
+        assert refused.value.code == "expired"
+    assert (again(claim).state, approvals(claim)) == ("reserved", [])
+
+
+def test_bound_to_the_plan_that_was_seen() -> None:
+    agents()
+    claim = planned()
+    with pytest.raises(Conflict) as refused:
+        yes(claim, text="another plan")
+    assert (refused.value.code, refused.value.data["digest"]) == ("plan_changed", hexed())
+    assert approve_plan(claim_id=claim.id, digest=hexed().upper(), by=known(BEN)).state == "bound"
+
+
+def test_nothing_of_a_locked_workspace_starts() -> None:
+    agents(members=1)
+    claim = planned()
+    lock_workspace(workspace_id=ws("net"), reason="a look at the state")
+    with pytest.raises(Conflict) as refused:
+        yes(claim)
+    assert refused.value.code == "workspace_locked"
+    assert "a look at the state" in refused.value.detail
+    assert approvals(claim) == []
+    unlock_workspace(workspace_id=ws("net"))
+    assert yes(claim).state == "bound"
+
+
+def test_many_at_once_each_on_its_own() -> None:
+    agents(members=6)
+    fine, destroys, gone = planned(workspace="a"), planned(workspace="b", summary={"destroy": 1}), planned(workspace="c")
+    replaces, refused = planned(workspace="d", summary={"replace": 2}), planned(workspace="e")
+    no(gone, EVE)
+    found = decide_many(
+        [
+            Verdict(fine.id, hexed(), True, known(BEN), "fine"),
+            Verdict(destroys.id, hexed(), True, known(BEN)),
+            Verdict(gone.id, hexed(), True, known(BEN)),
+            Verdict(replaces.id, hexed(), True, known(BEN)),
+            Verdict(refused.id, hexed(), False, known(BEN), "no"),
+            Verdict(destroys.id, hexed(), False, known(BEN), "no"),
+            Verdict(999, hexed(), True, known(BEN)),
+            Verdict(replaces.id, hexed(), False, known(BEN), ""),
+        ]
+    )
+    told = [answer.code if isinstance(answer, BerthError) else answer.state for answer in found]
+    assert told == ["bound", "destroys", "rejected", "destroys", "ended", "ended", "not_found", "invalid"]
+    assert approvals(replaces) == []
+
+
+def test_comments_have_an_end() -> None:
+    agents()
+    claim = planned()
+    with pytest.raises(Invalid):
+        yes(claim, comment="x" * 501)
+    with pytest.raises(Invalid):
+        reject_plan(claim_id=claim.id, digest=hexed(), by=known(BEN), comment="x" * 501)
+    with pytest.raises(Invalid):
+        decide_many([Verdict(1, "", True, known(BEN))] * 501)
+
+
+def test_no_apply_without_a_recorded_yes() -> None:
+    """R2: whoever writes past the services is refused by the database."""
+    agents()
+    task()
+    with pytest.raises(IntegrityError, match="claim_apply_approved"):
+        sql("UPDATE claims_claim SET step = 'apply'")

@@ -1,0 +1,224 @@
+"""Plans that wait: for how long, with a slot or without, and who is told."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core import mail
+
+from claims.allocation.requests.policy import Pending, PendingLook, look_at_pending
+from claims.lifecycle.chores import look_at_due_claims
+from claims.tasks.approvals.services import extend_reservation
+from project.kernel.models import Operation
+from project.kernel.outbox.operations import perform_due
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    begin,
+    code_of,
+    events,
+    is_sound,
+    no,
+    pass_time,
+    plan_of,
+    planned,
+    result,
+    row,
+    serve,
+    sql,
+    states,
+    task,
+    tell,
+    verbs,
+    yes,
+)
+
+HOUR, DAY = 3600.0, 86400.0
+M = 60.0
+
+
+def waits(left: float, waited: float = 0.0, **more: Any) -> Pending:
+    usual: dict[str, Any] = {"notice": 2 * HOUR, "is_notified": False, "is_reserved": True, "is_seeking": False, "hold": None}
+    return Pending(left=left, waited=waited, **usual | more)
+
+
+@pytest.mark.parametrize(
+    ("pending", "look"),
+    [
+        (waits(1 * M, is_notified=True), PendingLook("", 1 * M)),  # 23:59
+        (waits(-1 * M), PendingLook("expire")),  # 24:01
+        (waits(0), PendingLook("expire")),
+        (waits(DAY), PendingLook("", DAY - 2 * HOUR)),
+        (waits(2 * HOUR), PendingLook("notify")),
+        (waits(HOUR), PendingLook("notify")),
+        (waits(HOUR, is_notified=True), PendingLook("", HOUR)),
+        (waits(HOUR, notice=0.0), PendingLook("", HOUR)),
+        (waits(DAY, hold=1800.0), PendingLook("", 1800.0)),
+        (waits(DAY, 1800.0, hold=1800.0), PendingLook("park")),
+        (waits(DAY, 1799.0, hold=1800.0), PendingLook("", 1.0)),
+        (waits(DAY, 1800.0, hold=1800.0, is_reserved=False), PendingLook("", DAY - 2 * HOUR)),
+        (waits(DAY, 1800.0, hold=1800.0, is_reserved=False, is_seeking=True), PendingLook("stop_seeking")),
+        (waits(DAY, 10.0, hold=1800.0, is_reserved=False, is_seeking=True), PendingLook("", 1790.0)),
+        (waits(DAY, DAY, hold=0.0), PendingLook("park")),  # the pool has changed its mind
+        (waits(-1, DAY, hold=0.0), PendingLook("expire")),
+        (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingLook("notify")),
+    ],
+)
+def test_what_becomes_of_one_that_waits(pending: Pending, look: PendingLook) -> None:
+    assert look_at_pending(pending) == look
+
+
+def look() -> None:
+    for _ in range(4):
+        look_at_due_claims()
+
+
+@pytest.mark.usefixtures("tables")
+class TestTime:
+    def test_a_day_unless_the_pool_says_otherwise(self) -> None:
+        agents()
+        claim = planned()
+        assert sql("SELECT expires_at - reserved_at FROM claims_claim") == [(timedelta(days=1),)]
+        look()
+        pass_time(claim, DAY - 60)
+        look()
+        assert again(claim).state == "reserved"
+        pass_time(claim, 120)
+        look()
+        assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("expired", {"idle": 2}, True)
+        assert events("expire")[0].reason == "nobody decided in time"
+        assert code_of(lambda: yes(claim)) == "expired"
+        assert code_of(lambda: no(claim)) == "expired"
+        assert is_sound()
+
+    def test_the_next_of_its_workspace_goes_on(self) -> None:
+        agents()
+        first, second = planned(), task()
+        assert again(second).state == "blocked"
+        pass_time(first, DAY)
+        look()
+        serve()
+        assert again(second).state == "bound"
+
+    def test_people_are_told_once_before(self, settings: Any) -> None:
+        settings.BERTH_MAIL = "smtp://mail"
+        settings.BERTH_URL = "https://berth.example"
+        User.objects.create_user("ana", "ana@example.org")
+        agents(approval={"expires": "10h", "notice": "1h"})
+        claim = planned()
+        pass_time(claim, 8.9 * HOUR)
+        look()
+        assert events("expire_soon") == []
+        pass_time(claim, 0.2 * HOUR)
+        look()
+        look()
+        assert len(events("expire_soon")) == 1
+        perform_due("default")
+        perform_due("default")
+        assert [(m.to, m.subject) for m in mail.outbox] == [(["ana@example.org"], "net waits for a decision")]
+        assert f"https://berth.example/claims/{claim.id}/" in mail.outbox[0].body
+
+    def test_no_mail_without_a_server_or_to_nobody_or_late(self, settings: Any) -> None:
+        agents(approval={"expires": "10h", "notice": "1h"}, members=3)
+        pass_time(planned(workspace="a"), 9.5 * HOUR)
+        look()
+        assert not Operation.objects.filter(kind="mail_notice").exists()
+        settings.BERTH_MAIL = "smtp://mail"
+        claim = planned(workspace="b")
+        pass_time(claim, 9.5 * HOUR)
+        look()
+        no(claim)
+        perform_due("default")
+        assert mail.outbox == []
+        assert Operation.objects.filter(kind="mail_notice", done_at=None).count() == 0
+
+    def test_longer_with_a_reason_and_told_anew(self) -> None:
+        agents(approval={"expires": "10h", "notice": "1h"})
+        claim = planned()
+        pass_time(claim, 9.5 * HOUR)
+        look()
+        later = extend_reservation(claim_id=claim.id, seconds=2 * HOUR, reason="away")
+        look()
+        assert (later.state, len(events("expire_soon")), events("extend")[0].reason) == ("reserved", 1, "away")
+        assert sql("SELECT round(extract(epoch FROM expires_at - reserved_at) / 360) FROM claims_claim") == [(120,)]
+        pass_time(claim, 2 * HOUR)
+        look()
+        assert (again(claim).state, len(events("expire_soon"))) == ("reserved", 2)
+        pass_time(claim, HOUR)
+        look()
+        assert again(claim).outcome == "expired"
+        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="late")) == "not_pending"
+
+    def test_not_longer_than_a_month_not_without_a_reason_not_after_the_end(self) -> None:
+        agents()
+        claim = planned()
+        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=29.5 * DAY, reason="x")) == "too_far"
+        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="")) == "invalid"
+        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=-60, reason="x")) == "invalid"
+        sql("UPDATE claims_claim SET expires_at = now()")
+        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="x")) == "expired"
+        assert events("extend") == []
+
+
+@pytest.mark.usefixtures("tables")
+class TestHold:
+    def test_a_pool_that_keeps_no_slot(self) -> None:
+        agents(approval={"hold": "0s"})
+        claim = task()
+        begin(claim)
+        settled = tell(claim, result())
+        assert (settled.state, settled.keep, states()) == ("parked", True, {"idle": 2})
+        assert sql("SELECT expires_at - reserved_at = interval '1 day', is_seeking FROM claims_claim") == [(True, False)]
+        look()
+        serve()
+        assert again(claim).state == "parked", "it gets a slot once it is approved"
+        assert yes(claim).state == "waiting"
+        serve()
+        now = row(claim)
+        assert (now.state, now.step, now.rank, now.spec["rank"]) == ("bound", "apply", 0, 100)
+        assert is_sound()
+
+    def test_a_slot_for_half_an_hour_then_back_at_the_head(self) -> None:
+        agents(members=1, approval={"hold": "30m"})
+        claim = planned()
+        pass_time(claim, 29 * M)
+        look()
+        assert again(claim).state == "reserved"
+        pass_time(claim, 2 * M)
+        look()
+        assert (again(claim).state, states(), events("park")[0].reason) == (
+            "parked",
+            {"idle": 1},
+            "its pool keeps a slot for 30 min at most",
+        )
+        others = [task(workspace=f"w{i}", priority=0) for i in range(3)]
+        assert again(others[0]).state == "bound"
+        yes(claim)
+        begin(others[0])
+        tell(others[0], result("failed"))
+        serve()
+        assert (again(claim).state, again(others[1]).state) == ("bound", "waiting"), "approved work goes first"
+
+    def test_its_deadline_goes_on_while_it_has_no_slot(self) -> None:
+        agents(approval={"hold": "30m"})
+        claim = planned()
+        pass_time(claim, HOUR)
+        look()
+        pass_time(claim, 22.9 * HOUR)
+        look()
+        assert (again(claim).state, len(events("expire_soon"))) == ("parked", 1)
+        pass_time(claim, HOUR)
+        look()
+        assert (again(claim).outcome, plan_of(claim).is_stale) == ("expired", True)
+
+    def test_a_yes_while_it_has_no_slot_is_kept_until_enough_have_said_it(self) -> None:
+        agents(approval={"hold": "0s", "needed": 2})
+        claim = planned()
+        assert (yes(claim, "ben").state, yes(claim, "eve").state) == ("parked", "waiting")
+
+    def test_rejected_without_a_slot(self) -> None:
+        agents(approval={"hold": "0s"})
+        claim = planned()
+        no(claim)
+        assert (again(claim).outcome, verbs(claim)[-1]) == ("rejected", "reject")

@@ -1,0 +1,346 @@
+"""Where a plan waits and where its apply runs: kept, given up, taken again, near the plan, elsewhere."""
+
+import pytest
+
+from claims.allocation.claim_view import ClaimView, Wait
+from claims.allocation.selectors import view_claim
+from claims.controllers import Allocator
+from claims.lifecycle.chores import look_at_due_claims, lose_claims
+from claims.tasks.approvals.services import move_reserved, plan_again
+from claims.tasks.plans.selectors import list_pending
+from claims.workspaces.services import lock_workspace, unlock_workspace
+from pools.models import Member
+from slots.members.liveness import bring_back
+from slots.members.services import cordon_member, lose_member, remove_member, settle_leaving, take_offline
+from slots.models import Slot
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    approvals,
+    begin,
+    code_of,
+    digest,
+    events,
+    is_sound,
+    member,
+    member_of,
+    pass_time,
+    plan_of,
+    planned,
+    result,
+    row,
+    serve,
+    sql,
+    states,
+    task,
+    tell,
+    verbs,
+    workspace,
+    ws,
+    yes,
+)
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def where(claim: object) -> str:
+    found = again(claim).slots  # type: ignore[arg-type]
+    return found[0].member if found else ""
+
+
+def again_explained(claim: ClaimView) -> Wait:
+    found = view_claim(claim.id, explain=True).wait
+    assert found is not None
+    return found
+
+
+def step() -> None:
+    Allocator().step()
+
+
+def lose(name: str) -> None:
+    lose_member(member_id=member(name).pk, reason="gone")
+    lose_claims()
+
+
+# -- S11: a place again -----------------------------------------------------------------------------------------------------------------
+
+
+def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_its_approvals() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim)
+    before = row(claim)
+    lose("tf-0")
+    now = row(claim)
+    assert (now.state, now.is_seeking, now.expires_at) == ("parked", True, before.expires_at)
+    step()
+    now = row(claim)
+    assert (now.state, where(claim), now.is_seeking, now.expires_at) == ("reserved", "tf-1", False, before.expires_at)
+    assert now.generation > before.generation
+    assert approvals(claim) == [("ben", True)]
+    assert yes(claim, "eve").state == "bound"
+    assert is_sound()
+
+
+def test_how_long_a_slot_is_kept_is_counted_from_when_it_was_given() -> None:
+    """Not from the last time its member came and went; but anew where it stands on another one."""
+    agents()
+    claim = planned()
+    pass_time(claim, 3 * 3600)
+    sql("UPDATE slots_slot SET changed_at = now()")
+    assert kept(claim) > 3 * 3600 - 60
+    lose("tf-0")
+    step()
+    assert where(claim) == "tf-1"
+    assert kept(claim) < 3600
+
+
+def kept(claim: ClaimView) -> float:
+    found = {pending.claim_id: pending.held_for for pending in list_pending(None)}[claim.id]
+    assert found is not None
+    return found
+
+
+def test_no_room_it_looks_again_with_every_change_and_asks_for_more() -> None:
+    agents(members=2)
+    claim = planned()
+    busy = task(workspace="busy")
+    assert (where(claim), where(busy)) == ("tf-0", "tf-1")
+    lose("tf-0")
+    sql("UPDATE pools_pool SET scale_requested_at = NULL")
+    step()
+    assert again(claim).state == "parked"
+    assert sql("SELECT scale_requested_at IS NOT NULL FROM pools_pool") == [(True,)]
+    begin(busy)
+    tell(busy, result("failed"))
+    step()
+    assert (again(claim).state, where(claim)) == ("reserved", "tf-1")
+    assert verbs(claim)[-1] == "reserve_again"
+
+
+def test_back_where_it_was_if_there_is_room() -> None:
+    agents(slots=["any", "any"])
+    claim = planned()
+    lose("tf-0")
+    bring_back(member_id=member("tf-0").pk)
+    step()
+    assert where(claim) == "tf-0"
+
+
+def test_approved_ones_in_line_go_before_those_that_keep_a_place() -> None:
+    agents(members=2)
+    keeps, approved = planned(workspace="a"), planned(workspace="b")
+    yes(approved)
+    lose("tf-0")
+    lose("tf-1")
+    assert (row(keeps).is_seeking, row(approved).state, row(approved).rank) == (True, "waiting", 0)
+    sql("UPDATE claims_claim SET rank = 1 WHERE id = %s", keeps.id)
+    bring_back(member_id=member("tf-0").pk)
+    step()
+    assert (again(approved).state, again(keeps).state) == ("bound", "parked")
+
+
+def test_a_pool_that_gives_places_up_does_not_take_them_again() -> None:
+    agents(approval={"hold": "30m"})
+    claim = planned()
+    lose("tf-0")
+    assert row(claim).is_seeking
+    pass_time(claim, 1801)
+    look_at_due_claims()
+    assert not row(claim).is_seeking
+    step()
+    assert again(claim).state == "parked"
+
+
+def test_who_waits_beside_it_is_told_what_would_help_and_what_it_costs() -> None:
+    agents(members=1)
+    claim, beside, behind = planned(), task(workspace="other"), task()
+    pass_time(claim, 7200)
+    full, busy = again_explained(beside), again_explained(behind)
+    assert full.text == "The only any slot is taken: 1 reserved (for 2 h)"
+    assert f"Claim {claim.id} is approved or rejected" in full.unblock
+    assert (full.facts["undecided"], full.facts["kept_s"] >= 7200) == ([claim.id], True)
+    assert (busy.code, busy.unblock, busy.start_note) == (
+        "workspace_busy",
+        [f"Claim {claim.id} is approved or rejected"],
+        "depends on a person",
+    )
+
+
+# -- A13: near the plan -----------------------------------------------------------------------------------------------------------------
+
+
+def test_approved_without_a_slot_it_goes_back_to_its_plan() -> None:
+    agents(members=3, approval={"hold": "0s"})
+    fill = task(workspace="busy")
+    claim = planned()
+    assert plan_of(claim).member_id == member("tf-1").pk
+    begin(fill)
+    tell(fill, result("failed"))
+    yes(claim)
+    step()
+    assert where(claim) == "tf-1", "tf-0 is free, too, and stands before it"
+    assert is_sound()
+
+
+def test_its_member_is_full_it_goes_anywhere_with_the_saved_plan() -> None:
+    agents(members=2, approval={"hold": "0s"})
+    claim = planned()
+    other = task(workspace="busy")
+    assert where(other) == "tf-0"
+    yes(claim)
+    step()
+    assert where(claim) == "tf-1"
+    assert bytes(plan_of(claim).digest) == digest()
+
+
+# -- R9: a member that leaves -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_leaves_lets_what_waits_there_be_approved_and_applied() -> None:
+    agents(members=1)
+    claim = planned()
+    removal = remove_member(member_id=member().pk, reason="old")
+    assert [h.claim_id for h in removal.holders] == [claim.id]
+    assert not settle_leaving(member().pk)
+    assert yes(claim).state == "bound"
+    begin(claim)
+    assert not settle_leaving(member().pk)
+    tell(claim, result("applied"))
+    settle_leaving(member().pk)
+    assert Member.objects.get().state == "deleting"
+
+
+def test_a_cordoned_member_keeps_what_waits_there() -> None:
+    agents(members=1)
+    claim = planned()
+    cordon_member(member_id=member().pk, reason="disk")
+    assert yes(claim).state == "bound"
+    assert where(claim) == "tf-0"
+
+
+def test_approved_while_its_member_is_silent_it_waits_for_it() -> None:
+    agents(members=1)
+    claim = planned()
+    take_offline(member_id=member().pk, reason="silent")
+    assert yes(claim).state == "bound"
+    bring_back(member_id=member().pk)
+    begin(claim)
+    assert tell(claim, result("applied")).outcome == "applied"
+
+
+# -- move -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_moved_to_another_member_with_plan_and_approvals() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim)
+    moved = move_reserved(claim_id=claim.id, reason="tf-0 is slow")
+    assert (moved.state, moved.slots[0].member, approvals(claim)) == ("reserved", "tf-1", [("ben", True)])
+    assert (moved.expires_at, plan_of(claim).is_stale) == (claim.expires_at, False)
+    assert verbs(claim)[-2:] == ["leave", "reserve_again"]
+    assert events("leave")[0].reason == "tf-0 is slow"
+    assert is_sound()
+
+
+def test_nowhere_to_go_it_stays_unless_its_member_is_to_be_left() -> None:
+    agents(members=1)
+    claim = planned()
+    assert code_of(lambda: move_reserved(claim_id=claim.id, reason="x")) == "no_place"
+    assert (again(claim).state, where(claim)) == ("reserved", "tf-0")
+    remove_member(member_id=member().pk, reason="old")
+    assert move_reserved(claim_id=claim.id, reason="x").state == "parked"
+    assert row(claim).is_seeking
+    settle_leaving(member().pk)
+    assert Member.objects.get().state == "deleting"
+
+
+def test_only_what_waits_with_a_slot_is_moved() -> None:
+    agents(approval={"hold": "0s"})
+    assert code_of(lambda: move_reserved(claim_id=planned().id, reason="x")) == "not_reserved"
+    assert code_of(lambda: move_reserved(claim_id=task(workspace="b").id, reason="x")) == "not_pending"
+    assert code_of(lambda: move_reserved(claim_id=planned(workspace="c").id, reason=" ")) == "invalid"
+
+
+# -- plan again -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_planned_again_in_the_slot_that_waits() -> None:
+    agents(approval={"needed": 2})
+    claim = planned()
+    yes(claim)
+    again_ = plan_again(claim_id=claim.id, reason="main has moved")
+    assert (again_.state, again_.step, where(claim)) == ("bound", "plan", "tf-0")
+    assert plan_of(claim).is_stale
+    begin(claim)
+    tell(claim, result(text="another"))
+    assert approvals(claim) == []
+    assert code_of(lambda: yes(claim)) == "plan_changed"
+    assert yes(claim, text="another").state == "reserved"
+    assert is_sound()
+
+
+def test_planned_again_elsewhere_where_its_member_takes_nothing_new() -> None:
+    agents()
+    claim = planned()
+    cordon_member(member_id=member_of(claim).pk, reason="disk")
+    assert plan_again(claim_id=claim.id, reason="x").state == "waiting"
+    serve()
+    assert (again(claim).step, where(claim)) == ("plan", "tf-1")
+
+
+def test_planned_again_without_a_slot_and_after_its_approval() -> None:
+    agents(members=1, approval={"hold": "0s"})
+    claim = planned()
+    assert plan_again(claim_id=claim.id, reason="x").state == "waiting"
+    serve()
+    begin(claim)
+    tell(claim, result())
+    busy = task(workspace="busy")
+    assert again(busy).state == "bound"
+    yes(claim)
+    assert (row(claim).step, row(claim).rank) == ("apply", 0)
+    plan_again(claim_id=claim.id, reason="x")
+    now = row(claim)
+    assert (now.step, now.rank, now.approved_plan_id, now.state) == ("plan", 100, None, "waiting")
+    assert code_of(lambda: plan_again(claim_id=claim.id, reason="x")) == "not_pending"
+
+
+def test_planned_again_in_a_locked_workspace_it_stands_in_no_line() -> None:
+    agents()
+    claim = planned()
+    lock_workspace(workspace_id=ws("net"), reason="x")
+    assert plan_again(claim_id=claim.id, reason="x").state == "blocked"
+    assert states() == {"idle": 2}
+    unlock_workspace(workspace_id=ws("net"))
+    serve()
+    assert again(claim).state == "bound"
+
+
+def test_an_approved_one_in_line_leaves_it_while_its_workspace_is_locked() -> None:
+    agents(members=1, approval={"hold": "0s"})
+    claim = planned()
+    task(workspace="busy")
+    yes(claim)
+    lock_workspace(workspace_id=ws("net"), reason="x")
+    assert again(claim).state == "blocked"
+    plan_again(claim_id=claim.id, reason="x")
+    assert (row(claim).step, row(claim).state) == ("plan", "blocked")
+    unlock_workspace(workspace_id=ws("net"))
+    assert again(claim).state == "waiting"
+    assert workspace().locked_at is None
+
+
+def test_idle_slots_are_not_lost_on_the_way() -> None:
+    agents(members=3, slots=["any", "any"])
+    claims = [planned(workspace=f"w{i}") for i in range(4)]
+    move_reserved(claim_id=claims[0].id, reason="x")
+    plan_again(claim_id=claims[1].id, reason="x")
+    yes(claims[2])
+    lose("tf-1")
+    step()
+    step()
+    assert Slot.objects.filter(claim_id__isnull=False).count() == 4
+    assert is_sound()

@@ -1,0 +1,176 @@
+"""Plans that wait while something around them changes: what their pool says of held slots, rivals in a full pool, a file sent once more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from claims.allocation.selectors import DECISIONS
+from claims.controllers import Allocator
+from claims.lifecycle import chores
+from claims.lifecycle.chores import look_after_changes, look_at_due_claims
+from claims.models import Plan
+from claims.tasks.agent_api.tasks import keep
+from claims.tasks.approvals import reservations
+from claims.tasks.files.sealed_files import read_file
+from claims.tasks.runs.orders import AGENTS
+from claims.tasks.runs.services import confirm_stopped
+from claims.tasks.runs.work_order import Hold
+from claims.tasks.task_result import parse_result
+from pools.lifecycle.selectors import spec_of
+from pools.lifecycle.services import update_pool
+from pools.models import Pool
+from project.kernel.errors import BerthError
+from project.kernel.security import encryption
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    begin,
+    digest,
+    events,
+    is_sound,
+    member,
+    planned,
+    result,
+    row,
+    run_of,
+    sql,
+    states,
+    task,
+    tell,
+    verbs,
+)
+from tests.slots.concurrent_actors import Actor, Gate
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.BERTH_HOME = tmp_path
+    options = {"location": tmp_path / "files"}
+    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": options}}
+    encryption.forget()
+    monkeypatch.setattr(chores._Known, "revisions", {})
+
+
+def hold(pool: Pool, value: str) -> None:
+    update_pool(pool.name, spec_of(Pool.objects.get(pk=pool.pk)).as_config() | {"approval": {"hold": value}}, reason="a test")
+
+
+def turn() -> None:
+    look_after_changes()
+    look_at_due_claims()
+    Allocator().step()
+
+
+def test_a_changed_hold_reaches_what_waits_within_a_step() -> None:
+    pool = agents()
+    claim = planned()
+    turn()
+    assert again(claim).state == "reserved"
+    hold(pool, "0s")
+    turn()
+    assert (again(claim).state, row(claim).is_seeking) == ("parked", False)
+    hold(pool, "always")
+    turn()
+    assert again(claim).state == "reserved"
+    assert verbs(claim)[-2:] == ["park", "reserve_again"]
+    assert is_sound()
+
+
+def test_nothing_is_looked_at_while_no_pool_changes() -> None:
+    agents()
+    claim = planned()
+    turn()
+    due = row(claim).due_at
+    turn()
+    assert row(claim).due_at == due is not None
+
+
+def test_many_in_a_full_pool_hide_nobody_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red where the first so many of all are looked at, whether there is a slot for them or not."""
+    monkeypatch.setattr(reservations, "AT_A_TIME", 2)
+    full, free = agents("full", slots=["any"] * 3, members=1), agents("free", members=1)
+    stuck = [planned("full", f"full/{i}") for i in range(3)]
+    lucky = planned("free", "free/0")
+    for pool in (full, free):
+        hold(pool, "0s")
+    turn()
+    assert {again(claim).state for claim in (*stuck, lucky)} == {"parked"}
+    others = [task("full", f"busy/{i}") for i in range(3)]
+    for pool in (full, free):
+        hold(pool, "always")
+    turn()
+    assert again(lucky).state == "reserved", "though three before it wait in vain"
+    assert {again(claim).state for claim in stuck} == {"parked"}
+    assert sql("SELECT scale_requested_at IS NOT NULL FROM pools_pool WHERE id = %s", full.pk) == [(True,)], "it asks for more"
+    for claim in others:
+        begin(claim)
+        tell(claim, result("failed"))
+    turn()
+    turn()
+    assert {again(claim).state for claim in stuck} == {"reserved"}
+    assert is_sound()
+
+
+def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
+    """The result is being taken as the same plan comes once more. What the second upload is answered, and what the plan's file holds."""
+    agents()
+    claim = begin(task())
+    held = Hold(AGENTS.one("hold", claim=claim.id, generation=claim.generation, member=member().pk), {})
+    about = {"plan_digest": digest().hex(), "plan_size": 6}
+    keep(held, {"plan": b"a plan"}, about)
+    gate, read = Gate(), DECISIONS.one
+
+    def one(name: str, *given: Any, **values: Any) -> Any:
+        if name != "lock_run":
+            return read(name, *given, **values)
+        found = read(name if is_locked else "run_of", **values)
+        gate.stop_here()
+        return found
+
+    def take() -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DECISIONS, "one", one)
+            return tell(claim, result())
+
+    def send() -> Any:
+        try:
+            with transaction.atomic():
+                keep(held, {"plan": b"a plan"}, about)
+        except BerthError as error:
+            return error.code
+        return "kept"
+
+    taking = gate.stops(take)
+    sending = Actor(send).begin()
+    sending.until_blocked_or_done()
+    gate.open()
+    answer = sending.result()
+    assert taking.result().state == "reserved"
+    try:
+        return answer, read_file(Plan.objects.get(claim_id=claim.id).file)
+    except BerthError:
+        return answer, None
+
+
+def test_a_plan_sent_once_more_never_takes_the_file_that_a_plan_names() -> None:
+    assert late_upload(is_locked=True) == ("stale_generation", b"a plan")
+
+
+def test_it_does_without_the_lock() -> None:
+    """Red: what the race comes to where the result does not hold on to its run."""
+    assert late_upload(is_locked=False) == ("kept", None)
+
+
+def test_what_cannot_be_ended_keeps_its_slot_and_is_told() -> None:
+    agents(members=1)
+    claim = begin(task())
+    tell(claim, parse_result({"outcome": "failed", "code": "timeout", "reason": "It ran too long.", "left_running": 2}))
+    assert states() == {"draining": 1}
+    assert "2 of its processes cannot be ended" in events("failed")[0].reason
+    assert run_of(claim).facts["left_running"] == 2
+    confirm_stopped(member(), [(sql("SELECT id FROM slots_slot")[0][0], claim.generation)])
+    assert states() == {"idle": 1}

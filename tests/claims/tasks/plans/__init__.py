@@ -1,0 +1,1 @@
+"""Plans: parsing, pages, the form of a new run."""

@@ -1,0 +1,70 @@
+"""In a pool with agents a task says what is to be run: whoever asks, by call, by code or for many at once."""
+
+from typing import Any
+
+import pytest
+
+from claims.allocation.bulk import create_claims
+from claims.allocation.create import claim_named_slot, create_claim
+from claims.models import Claim, Task
+from pools.models import Member, Pool
+from project.kernel.errors import Invalid
+from slots.models import Slot
+from tests.claims.helpers import make_pool, wish
+from tests.claims.tasks.agent_api.conftest import make_agents
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+TASK: dict[str, Any] = {"task": "plan", "workspace": "net"}
+RUN = {"executor": "command", "commands": {"plan": "make plan"}}
+
+
+def check_refused(error: Invalid) -> None:
+    assert [fault.field for fault in error.fields] == ["run"]
+    assert error.fields[0].way_out
+    assert not Claim.objects.exists()
+
+
+def test_it_is_refused_by_the_service() -> None:
+    make_agents("tf")
+    with pytest.raises(Invalid) as caught:
+        create_claim(wish("tf", **TASK))
+    check_refused(caught.value)
+
+
+def test_so_is_one_that_names_its_slot() -> None:
+    pool = make_agents("tf")
+    slot = Slot.objects.filter(pool_id=pool.pk, lane="plan").first()
+    assert slot is not None
+    with pytest.raises(Invalid) as caught:
+        claim_named_slot(slot_id=slot.pk, request=wish("tf", slot=slot.pk, **TASK))
+    check_refused(caught.value)
+
+
+def test_of_many_those_with_a_run_are_made() -> None:
+    make_agents("tf")
+    first, second, third = create_claims([wish("tf", **TASK), wish("tf", **TASK), wish("tf", **TASK, run=RUN)])
+    assert (type(first), type(second)) == (Invalid, Invalid)
+    assert not isinstance(third, Exception) and third.state == "bound"
+    assert (Claim.objects.count(), Task.objects.count()) == (1, 1)
+
+
+def test_elsewhere_a_task_holds_its_slot_and_nothing_runs() -> None:
+    make_pool("lab", slots=["any", "plan"])
+    assert create_claim(wish("lab", **TASK)).state == "bound"
+    (many,) = create_claims([wish("lab", **TASK)])
+    assert not isinstance(many, Exception)
+    assert many.state == "bound"
+
+
+def test_a_name_that_belongs_to_another_pool_by_now_is_looked_up_anew() -> None:
+    make_agents("lab")
+    Slot.objects.update(is_open=False)
+    with pytest.raises(Invalid):
+        create_claim(wish("lab", **TASK))
+    Member.objects.update(state="deleting")
+    Member.objects.update(state="gone")
+    Pool.objects.update(state="deleting")
+    Pool.objects.update(state="gone")
+    make_pool("lab", slots=["any", "plan"])
+    assert create_claim(wish("lab", **TASK)).state == "bound"

@@ -1,0 +1,43 @@
+"""A browser without scripts: pages fetched, dialogs answered, buttons found."""
+
+import re
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from pools.models import Pool
+from pools.roles.services import give_grant
+
+DIALOG = {"HX-Request": "true"}
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def browser_as(role: str, pool: Pool) -> Client:
+    user = User.objects.create_user(f"{role}-{pool.pk}")
+    give_grant(role=role, user=user, pool=pool)
+    return browser_of(user)
+
+
+def get(client: Client, path: str, status: int = 200, **headers: str) -> str:
+    answer = client.get(path, headers=headers)
+    assert answer.status_code == status, (path, answer.status_code)
+    return answer.content.decode()
+
+
+def post(client: Client, path: str, **fields: Any) -> Any:
+    """As the dialog does: what was looked at comes along."""
+    shown = client.get(path, {k: v for k, v in fields.items() if k == "claim"}, headers=DIALOG).content.decode()
+    seen = re.search(r'name="seen" value="(\w+)"', shown)
+    return client.post(path, {"seen": seen[1] if seen else "", **fields}, headers=DIALOG)
+
+
+def off(text: str, word: str) -> str | None:
+    """Why a button is off; None: it is on."""
+    found = re.search(rf'aria-disabled="true"( data-why="([^"]*)")?[^>]*>{word}', text)
+    return (found[2] or "") if found else None

@@ -1,0 +1,144 @@
+"""What is shown for what is stored: the rules as tables, and the same rule in SQL."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from claims.display import CLAIM_CLASSES, claim_class, claim_word, match_of
+from claims.states import CLAIM, OUTCOMES
+from pools.states import MEMBER
+from project.kernel.ui import formatting
+from slots.pages.dashboard_queries import S
+from slots.pages.display import SLOT_CLASSES, Use, bar_parts, member_class, pool_class, slot_class
+from slots.states import SLOT
+
+CSS = (Path(__file__).resolve().parents[2] / "project/static/berth/berth.css").read_text()
+
+
+@pytest.mark.parametrize(
+    ("state", "lane", "is_open", "member_state", "outcome", "shown"),
+    [
+        ("held", "plan", True, "ready", "", "running"),
+        ("held", "any", False, "ready", "", "running"),  # its member is cordoned or leaves: the member carries the mark
+        ("held", "tcp", True, "ready", "", "bound"),
+        ("held", "plan", False, "offline", "", "offline"),
+        ("reserved", "any", True, "ready", "", "reserved"),
+        ("reserved", "any", False, "offline", "", "offline"),
+        ("draining", "node", False, "ready", "", "draining"),
+        ("draining", "node", False, "offline", "", "draining"),
+        ("retired", "slot", False, "offline", "lost", "lost"),
+        ("retired", "slot", False, "ready", "released", ""),
+        ("retired", "slot", False, "ready", "", ""),
+        ("idle", "slot", True, "ready", "", "idle"),
+        ("idle", "slot", False, "ready", "", "closed"),
+        ("idle", "slot", False, "offline", "", "offline"),
+        ("idle", "slot", False, "creating", "", "offline"),
+        ("idle", "slot", False, "gone", "lost", "lost"),
+        ("idle", "slot", False, "gone", "", ""),
+    ],
+)
+def test_a_slot_is_shown_as(state: str, lane: str, is_open: bool, member_state: str, outcome: str, shown: str) -> None:
+    assert slot_class(state, lane=lane, is_open=is_open, member_state=member_state, last_outcome=outcome) == shown
+
+
+@pytest.mark.django_db
+def test_the_rule_in_sql_is_the_same_rule() -> None:
+    for state, lane, is_open, member_state in product(SLOT.states, ("plan", "any", "slot"), (True, False), MEMBER.states):
+        row = S.one("classify", state=state, lane=lane, is_open=is_open, member_state=member_state, claim=None)
+        assert row is not None
+        assert row.name == slot_class(state, lane=lane, is_open=is_open, member_state=member_state), (state, lane, is_open, member_state)
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "outcome", "shown", "word"),
+    [
+        ("waiting", "", "", "waiting", "waiting"),
+        ("blocked", "plan", "", "waiting", "blocked"),
+        ("bound", "", "", "bound", "bound"),
+        ("bound", "plan", "", "running", "running"),
+        ("bound", "apply", "", "applying", "applying"),
+        ("reserved", "plan", "", "apply_pending", "apply_pending"),
+        ("parked", "plan", "", "apply_pending", "apply_pending"),
+        ("ended", "", "released", "done", "released"),
+        ("ended", "apply", "applied", "done", "applied"),
+        ("ended", "plan", "planned", "done", "planned"),
+        ("ended", "", "lost", "lost", "lost"),
+        ("ended", "", "unacknowledged", "unacknowledged", "unacknowledged"),
+    ],
+)
+def test_a_claim_is_shown_as(state: str, step: str, outcome: str, shown: str, word: str) -> None:
+    assert claim_class(state, outcome=outcome, step=step) == shown
+    assert claim_word(state, outcome=outcome, step=step) == word
+
+
+def test_every_claim_is_found_by_the_class_it_is_shown_as() -> None:
+    for state, step in product(CLAIM.states, ("", "plan", "apply")):
+        for outcome in OUTCOMES if state == "ended" else [""]:
+            match = match_of(claim_class(state, outcome=outcome, step=step))
+            assert state in match.states
+            assert match.steps is None or step in match.steps
+            assert match.outcomes is None or outcome in match.outcomes
+
+
+def test_every_class_has_a_colour_and_a_glyph() -> None:
+    for name in (
+        *SLOT_CLASSES,
+        *CLAIM_CLASSES,
+        "paused",
+        "pending",
+        "active",
+        "deleting",
+        "cordoned",
+    ):
+        assert f".{name}" in CSS, name
+
+
+@pytest.mark.parametrize(
+    ("state", "marks", "shown"),
+    [
+        ("ready", {}, "ready"),
+        ("ready", {"is_cordoned": True}, "cordoned"),
+        ("ready", {"is_cordoned": True, "is_leaving": True}, "draining"),
+        ("offline", {"is_cordoned": True}, "unhealthy"),
+        ("offline", {"is_lost": True}, "lost"),
+        ("creating", {}, "creating"),
+        ("deleting", {"is_leaving": True}, "deleting"),
+        ("gone", {}, "lost"),
+    ],
+)
+def test_a_member_is_shown_as(state: str, marks: dict[str, bool], shown: str) -> None:
+    given = {"is_cordoned": False, "is_leaving": False, **marks}
+    assert member_class(state, **given) == shown
+
+
+def test_a_pause_is_over_by_the_clock() -> None:
+    now = datetime(2026, 3, 12, 14, 3, tzinfo=UTC)
+    assert pool_class("active", paused_until=now + timedelta(seconds=1), now=now) == "paused"
+    assert pool_class("active", paused_until=now, now=now) == "active"
+    assert pool_class("deleting", paused_until=now + timedelta(hours=1), now=now) == "deleting"
+
+
+def test_the_bar_has_its_order_and_leaves_out_what_is_not_there() -> None:
+    parts = bar_parts({"idle": 1, "lost": 2, "running": 2345, "draining": 0})
+    assert [(part.name, part.count) for part in parts] == [("running", 2345), ("lost", 2), ("idle", 1)]
+    assert (parts[0].digits, parts[2].word) == (5, "open")
+    assert Use(22, 8, 36).percent == pytest.approx(83.33, abs=0.01)
+    assert Use(0, 0, 0).percent is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (124, "2 min 4 s"), (7380, "2 h 3 min"), (3600, "1 h"), (90000, "1 d 1 h"), (-5, "0 s")],
+)
+def test_a_duration_has_two_units_at_most(seconds: float, said: str) -> None:
+    assert formatting.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(360, 1080, "6–18 min"), (5, 40, "5–40 s"), (0, 1, "0–1 s"), (40, 170, "40 s–3 min"), (3600, 3 * 3600, "1–3 h"), (60, 60, "1 min")],
+)
+def test_a_guess_is_a_range(low: float, high: float, said: str) -> None:
+    assert formatting.span(low, high) == said

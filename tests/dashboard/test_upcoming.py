@@ -1,0 +1,55 @@
+"""What comes next in a pool: in order, with links, and nothing that is past."""
+
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from claims.allocation.claim_view import ClaimView, Wait
+from pools.models import Member, Pool
+from project.dashboard.upcoming import LINES, Upcoming, in_order, starts, upcoming
+from slots.members.services import pause_pool
+from tests.dashboard.helpers import chief, claim, identity_of, make_pool, member
+
+NOW = timezone.now()
+
+
+def after(seconds: float) -> Upcoming:
+    return Upcoming(NOW + timedelta(seconds=seconds), f"in {seconds:.0f}")
+
+
+def test_the_soonest_come_first_and_the_rest_is_left_out() -> None:
+    lines = in_order([after(s) for s in (900, 30, 60, 7, 8, 9, 10, 11)], NOW)
+    assert [line.text for line in lines] == ["in 7", "in 8", "in 9", "in 10", "in 11", "in 30"]
+    assert len(lines) == LINES
+
+
+def test_what_is_past_is_left_out_and_a_band_that_has_begun_is_not() -> None:
+    begun = Upcoming(NOW - timedelta(seconds=5), "begun", until=NOW + timedelta(seconds=5))
+    assert in_order([after(-1), begun], NOW) == [begun]
+
+
+def test_only_who_has_an_estimate_is_said_to_start() -> None:
+    def waiting(number: int, wait: Wait | None) -> ClaimView:
+        return ClaimView(number, "lab", ["lab"], "slot", 1, "waiting", 0, NOW, owner=f"job-{number}", wait=wait)
+
+    lines = starts([waiting(1, Wait("full", "", start=(60.0, 120.0))), waiting(2, Wait("full", "", start_note="depends on a person"))], NOW)
+    assert lines == [
+        Upcoming(NOW + timedelta(seconds=60), "job-1 probably starts", "1", "/claims/1/", NOW + timedelta(seconds=120)),
+    ]
+
+
+@pytest.mark.django_db
+def test_holds_drains_and_pauses_end() -> None:
+    pool = make_pool(slots=2, members=2)
+    held = claim(hold_for="30m", owner="demo")
+    claim(owner="stays")
+    Member.objects.filter(pk=member("env-2").pk).update(drain_until=Now() + timedelta(minutes=10), is_leaving=True)
+    pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(minutes=20), reason="move")
+    lines = upcoming(identity_of(chief()), Pool.objects.get(pk=pool.pk))["upcoming"]
+    assert [(line.subject, line.text) for line in lines] == [
+        ("env-2", "has to be empty"),
+        ("", "the pause ends, slots are handed out again"),
+        (str(held.id), "demo has had its time"),
+    ]

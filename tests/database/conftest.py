@@ -1,0 +1,33 @@
+"""Tables that several connections see: committed, emptied before and after."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pools.lifecycle.services import create_pool
+from pools.models import Pool
+from tests.claims.fixtures import nothing_remembered
+from tests.database import helpers
+
+__all__ = ["nothing_remembered"]  # fixtures
+
+
+@pytest.fixture
+def tables(db: None) -> Iterator[None]:
+    """Used by actors with connections of their own. Django's connection of the main thread stays in the test's transaction, unused."""
+    helpers.empty()  # what is left by somebody who commits
+    yield
+    helpers.empty()
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return create_pool({"name": "lab", "slots": 2, "members": {"list": [{"name": "a"}, {"name": "b"}]}})
+
+
+@pytest.fixture
+def drains(pool: Pool) -> Pool:
+    """Something outside is to be cleaned."""
+    Pool.objects.update(queue="local")
+    pool.refresh_from_db()
+    return pool

@@ -1,0 +1,28 @@
+"""Writes the state diagrams into docs/model.md:   python -m tests.database.diagrams"""
+
+import re
+from pathlib import Path
+
+from claims.states import CLAIM, CLAIM_SET
+from pools.states import MEMBER, POOL
+from slots.states import SLOT
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "model.md"
+BLOCK = re.compile(r"(?<=<!-- diagrams, written by tests/database/diagrams.py -->\n).*?(?=<!-- end of diagrams -->)", re.S)
+
+
+def draw() -> str:
+    found = []
+    for machine in (POOL, MEMBER, SLOT, CLAIM, CLAIM_SET):
+        meanings = "\n".join(f"- `{state}`: {meaning}" for state, meaning in machine.states.items())
+        found.append(f"### {machine.name.replace('_', ' ').capitalize()}\n\n{meanings}\n\n```mermaid\n{machine.diagram()}\n```\n")
+    return "\n" + "\n".join(found) + "\n"
+
+
+def written() -> str:
+    found = BLOCK.search(PAGE.read_text())
+    return found[0] if found else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(BLOCK.sub(lambda _: draw(), PAGE.read_text()))

@@ -1,0 +1,289 @@
+"""The doctor: each broken invariant is planted past the rules, is found, and is mended where that is safe; a healthy database has none."""
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from claims.allocation.queues.allocator import allocate
+from claims.lifecycle.release import release_claim
+from claims.lifecycle.update import resize_claim
+from claims.models import Claim
+from claims.workspaces.services import lock_workspace
+from pools.models import Member, Pool
+from pools.providers.base import Look, Seen
+from pools.providers.static import StaticProvider
+from project.kernel.doctor.registry import list_checks
+from project.kernel.models import Event
+from project.kernel.outbox.operations import Throttled
+from slots.members.services import cordon_member
+from slots.models import Slot
+from slots.rules import SLOT_SOUND
+from slots.sync.watcher import look_at_pool
+from tests.claims.helpers import ws
+from tests.database.doctor_helpers import age, agree, ask, fill, find, is_told, mend, plant, told
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
+    held = [ask(), ask(size=2)]
+    waits = [ask(), ask(size=3), ask("nowhere"), ask(workspace="prod", task="plan_and_apply"), ask(workspace="prod", task="plan_and_apply")]
+    resize_claim(claim_id=held[1].id, generation=held[1].generation, size=1)
+    release_claim(claim_id=held[0].id, generation=held[0].generation)
+    lock_workspace(workspace_id=ws("prod"), reason="looking")
+    cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
+    allocate()
+    assert len(waits) == 5
+    wrong = {c.id: [f.detail for f in found] for c in list_checks() if c.id not in ("I23a", "I23b") and (found := list(c.look()))}
+    assert wrong == {}
+
+
+def test_each_invariant_that_is_no_constraint_has_a_check() -> None:
+    """Those without: I3, I5, I7 and I15 are constraints or triggers, which I6 finds missing."""
+    there = {c.id.rstrip("abcdefghijklmnopqrstuvwxyz") for c in list_checks()}
+    numbers = (1, 2, 4, 6, *range(8, 15), *range(16, 29), 31, 38, 40, 41, 43)
+    assert there == {f"I{n}" for n in numbers}
+
+
+# -- who holds what -----------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("state", ["ended", "missing"])
+def test_i1_a_slot_is_held_by_a_claim_that_does_not_hold(pool: Pool, state: str) -> None:
+    claim = ask(size=2)
+    if state == "ended":
+        plant("UPDATE claims_claim SET state = 'ended', outcome = 'released', named_generation = generation WHERE id = %s", claim.id)
+    else:
+        plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
+    slots = ", ".join(str(s.id) for s in claim.slots)
+    what = f"claim {claim.id}, which {'is ended' if state == 'ended' else 'does not exist'}"
+    assert told("I1") == [(f"slots {slots}", f"held by {what}")]
+    mend("I1")
+    assert agree()
+    assert is_told(claim.id)
+    assert not Slot.objects.exclude(state="idle").exists()
+
+
+def test_i1_where_something_is_outside_the_slot_drains(drains: Pool) -> None:
+    claim = ask()
+    plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
+    mend("I1")
+    slot = Slot.objects.get(pk=claim.slots[0].id)
+    assert (slot.state, slot.last_claim_id) == ("draining", claim.id)
+    assert slot.due_at is not None
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s AND ordinal = 1", "has 1 of 2 slots"),
+        ("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s", "has 0 of 2 slots"),
+        ("UPDATE slots_slot SET generation = generation - 1 WHERE claim_id = %s AND ordinal = 0", "of generation"),
+        ("UPDATE slots_slot SET ordinal = ordinal + 1 WHERE claim_id = %s AND ordinal = 1", "has 2 of 2 slots"),
+        ("UPDATE slots_slot SET state = 'reserved' WHERE claim_id = %s AND ordinal = 0", "held and reserved"),
+        ("UPDATE claims_claim SET state = 'reserved', expires_at = now() WHERE id = %s", "reserved, and has 2 of 2"),
+    ],
+)
+def test_i2_a_claim_that_holds_disagrees_with_its_slots(pool: Pool, damage: str, words: str) -> None:
+    claim = ask(size=2)
+    plant(damage, claim.id)
+    [(subject, detail)] = told("I2")
+    assert subject == f"claim {claim.id}"
+    assert words in detail
+    mend("I2")
+    assert agree()
+    assert is_told(claim.id)
+    assert Claim.objects.get(pk=claim.id).outcome == "lost"
+
+
+def test_i4_generations_that_would_be_drawn_again(pool: Pool) -> None:
+    assert find("I4") == []
+    ask()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval('generation', 1)")
+    plant("UPDATE claims_claim SET generation = 1000000")
+    assert told("I4") == [("sequence generation", "stands at 1, the highest in use is 1000000")]
+    mend("I4")
+
+
+def test_i6_a_rule_that_is_off_or_gone() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE slots_slot DISABLE TRIGGER slot_agrees")
+    assert told("I6") == [("trigger slot_agrees on slots_slot", "is switched off")]
+    mend("I6")
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER claim_kept ON claims_claim")
+    [found] = find("I6")
+    assert (found.subject, found.detail, found.fix) == ("trigger claim_kept on claims_claim", "is not there", None)
+
+
+def test_i6_a_check_that_asks_for_less_or_is_gone() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(SLOT_SOUND.function("slot_drain"))
+    assert told("I6") == [("constraint slot_sound on slots_slot", "asks for something else than it should")]
+    mend("I6")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE claims_claim DROP CONSTRAINT claim_sound")
+    [found] = find("I6")
+    assert (found.subject, found.detail, found.fix) == ("constraint claim_sound on claims_claim", "is not there", None)
+
+
+def test_i20_the_log_names_another_holder(pool: Pool) -> None:
+    first, second = ask(), ask()
+    slot, other = first.slots[0].id, second.slots[0].id
+    plant("UPDATE kernel_event SET claim_id = 77 WHERE slot_id = %s", slot)
+    plant("DELETE FROM kernel_event WHERE slot_id = %s", other)
+    plant("UPDATE slots_slot SET changed_at = clock_timestamp() WHERE id = %s", other)
+    assert told("I20") == [
+        (f"slot {slot}", f"is held by claim {first.id}; the log says claim 77, bound"),
+        (f"slot {other}", f"is held by claim {second.id}; the log says nothing"),
+    ]
+    mend("I20")
+
+
+def test_i20_a_slot_that_was_let_go_without_a_word(pool: Pool) -> None:
+    claim = ask()
+    slot = claim.slots[0].id
+    release_claim(claim_id=claim.id, generation=claim.generation)
+    plant("DELETE FROM kernel_event WHERE slot_id = %s AND verb = 'release'", slot)
+    assert told("I20") == [(f"slot {slot}", f"is idle; the log says claim {claim.id}, bound")]
+    mend("I20")
+
+
+def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> None:
+    claim = ask()
+    plant("DELETE FROM kernel_event WHERE slot_id = %s", claim.slots[0].id)
+    age("slots_slot", claim.slots[0].id, seconds=86400)
+    assert find("I20") == []
+
+
+# -- tasks and sets -----------------------------------------------------------------------------------------------------------------------
+def test_i43_a_workspace_without_a_pool_and_an_undecided_use(pool: Pool) -> None:
+    ask(workspace="prod", task="plan")
+    assert told("I43") == []
+    plant("INSERT INTO pools_pool (name, state, lanes, spec) VALUES ('dns', 'active', '{any}', '{}')")
+    both = "SELECT w.id, p.id FROM claims_workspace w, pools_pool p WHERE p.name = 'dns'"
+    plant(f"INSERT INTO claims_workspaceshare (workspace_id, pool_id) {both}")
+    plant("INSERT INTO claims_workspace (name, locked_at) VALUES ('left', now())")
+    assert told("I43") == [
+        ("workspace left", "belongs to no pool, because none of its 0 claims says which; it is locked"),
+        (f"workspace {pool.name}/prod", f"belongs to pool {pool.name}, that of its last apply; claims of pool dns used it, too"),
+    ]
+
+
+def test_i12_waiting_in_a_locked_workspace(pool: Pool) -> None:
+    fill()
+    claim = ask(workspace="prod", task="plan")
+    plant("UPDATE claims_workspace SET locked_at = now(), locked_by = 'ann', lock_reason = 'looking'")
+    assert told("I12") == [("workspace prod", f"is locked by ann (looking); still in line: claim {claim.id}")]
+    mend("I12")
+    assert Claim.objects.get(pk=claim.id).state == "blocked"
+
+
+def test_i12_two_serial_claims_under_way(pool: Pool) -> None:
+    claims = [ask(workspace=name, task="plan_and_apply").id for name in ("prod", "test")]
+    with connection.cursor() as cursor:
+        cursor.execute("DROP INDEX claim_serial")
+    plant("UPDATE claims_claim SET workspace_id = (SELECT min(id) FROM claims_workspace)")
+    assert told("I12") == [("workspace prod", f"serial claims {claims[0]}, {claims[1]} are under way together")]
+
+
+PLAN = "INSERT INTO claims_plan (id, claim_id, generation, digest, is_stale) VALUES (1, %s, 1, 'x', %s)"
+APPLY = "UPDATE claims_claim SET step = 'apply', approved_plan_id = 1 WHERE id = %s"
+SAY = "INSERT INTO claims_approval (plan_id, by_user, is_yes) VALUES (1, %s, %s)"
+
+
+@pytest.mark.parametrize(
+    ("of_another", "is_stale", "votes", "words"),
+    [
+        (False, False, {"ann": True}, None),
+        (False, False, {}, "nobody has said yes"),
+        (False, True, {"ann": True}, "its plan is out of date"),
+        (True, False, {"ann": True}, "its plan is of another claim"),
+        (False, False, {"ann": True, "bob": False}, "somebody has said no"),
+    ],
+)
+def test_i13_an_apply_without_an_approval(pool: Pool, of_another: bool, is_stale: bool, votes: dict[str, bool], words: str | None) -> None:
+    claim = ask(workspace="prod", task="plan_and_apply")
+    plant(PLAN, claim.id + of_another, is_stale)
+    plant(APPLY, claim.id)
+    for who, is_yes in votes.items():
+        plant(SAY, who, is_yes)
+    assert told("I13") == ([] if words is None else [(f"claim {claim.id}", f"applies, bound: {words}")])
+
+
+def test_i13_an_apply_without_a_plan(pool: Pool) -> None:
+    claim = ask(workspace="prod", task="plan_and_apply")
+    plant(APPLY, claim.id)
+    assert told("I13") == [(f"claim {claim.id}", "applies, bound: it names no plan")]
+
+
+def test_i21_a_set_with_too_many_claims(pool: Pool) -> None:
+    claims = fill()
+    plant("INSERT INTO claims_claimset (id, name, shape_id, replicas, max_surge) SELECT 1, 'web', id, 2, 1 FROM claims_shape")
+    plant("UPDATE claims_claim SET claim_set_id = 1 WHERE id <> %s", claims[0].id)
+    assert find("I21") == []
+    plant("UPDATE claims_claim SET claim_set_id = 1")
+    assert told("I21") == [("claim set web", "4 claims, at most 2 and 1 more while they change")]
+
+
+# -- members ------------------------------------------------------------------------------------------------------------------------------
+def test_i10_a_member_leaves_with_open_slots(pool: Pool) -> None:
+    plant("UPDATE pools_member SET state = 'deleting' WHERE name = 'a'")
+    assert told("I10") == [("member a of pool lab", "deleting, with 2 open and 0 occupied slots")]
+    mend("I10")
+
+
+def test_i10_a_member_leaves_under_its_claims(pool: Pool) -> None:
+    claim = ask()
+    plant("UPDATE pools_member SET state = 'gone' WHERE name = 'a'")
+    plant("UPDATE slots_slot SET is_open = false")
+    [found] = find("I10")
+    assert found.detail == "gone, with 0 open and 1 occupied slots"
+    assert str(claim.id) in found.repair
+    assert found.fix is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_i19_a_member_is_missing_outside(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    look_at_pool(pool)
+    assert find("I19") == []
+    a, b = Member.objects.order_by("name")
+    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Look((Seen(b.pk),)))
+    assert told("I19") == [("member a of pool lab", "missing outside")]
+    mend("I19")
+    a.refresh_from_db()
+    assert a.lost_at is not None or a.state == "gone"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_i19_not_ready_unknown_or_not_seen_at_all(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    look_at_pool(pool)
+    a, b = Member.objects.order_by("name")
+    seen = (Seen(a.pk), Seen(b.pk, is_ready=False, why="no route"), Seen(7700, external_id="arn:7"))
+    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Look(seen))
+    assert told("I19") == [
+        ("member b of pool lab", "not ready outside: no route"),
+        ("arn:7 of pool lab", "is outside, and no row knows it"),
+    ]
+
+    def refuse(self: StaticProvider, pool: Any) -> Look:
+        raise Throttled("slow down")
+
+    monkeypatch.setattr(StaticProvider, "look", refuse)
+    assert told("I19") == [("pool lab", "its provider was not seen: slow down")]
+
+
+# -- the command --------------------------------------------------------------------------------------------------------------------------
+def test_the_command_says_what_is_wrong_repairs_it_and_then_is_content(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = ask()
+    plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
+    with pytest.raises(SystemExit) as left:
+        call_command("doctor", "I1")
+    assert left.value.code == 1
+    assert f"held by claim {claim.id}, which does not exist" in capsys.readouterr().out
+    call_command("doctor", "--repair", "I1", "--json")
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    assert Event.objects.get(verb="repair").actor == "doctor"

@@ -1,0 +1,16 @@
+"""What docs/model.md says of the model is so."""
+
+import re
+
+from claims.checks.holding import RULES
+from tests.database.diagrams import PAGE, draw, written
+
+
+def test_the_diagrams_are_those_of_the_declared_machines() -> None:
+    assert written() == draw(), "run: python -m tests.database.diagrams"
+
+
+def test_every_rule_is_named() -> None:
+    """So that nobody looks in vain for what refused."""
+    text = PAGE.read_text()
+    assert [name for names in RULES.values() for name in names if not re.search(rf"`{name}`", text)] == []

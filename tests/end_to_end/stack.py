@@ -1,0 +1,177 @@
+"""A real `up` with all its processes, and waits that end with an event: a line, an answer, the end of a process."""
+
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "BERTH_HOME", "BERTH_SAMPLE", "SECRET_KEY", "PYTHONDONTWRITEBYTECODE"}
+COMPILED = str(Path(tempfile.gettempdir()) / "berth-pycache")  # a process that starts anew compiles nothing: a third of the time
+READY = r"open (http://\S+)"
+
+
+def load() -> float:
+    """How many times longer things take than on a machine that has nothing else to do."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+class Stack:
+    def __init__(self, home: Path, port: int, python: list[str] | None = None, **environment: str) -> None:
+        self.home, self.port, self.python = home, port, python or [sys.executable]
+        self.environment = {name: value for name, value in os.environ.items() if name not in OURS}
+        self.environment |= {"BERTH_HOME": str(home), "BERTH_PORT": str(port), "BERTH_SAMPLE": "0"}
+        self.environment |= {"PYTHONPYCACHEPREFIX": COMPILED, **environment}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.heard, self.is_silent = "", True
+        self.news = threading.Condition()
+
+    # -- running --------------------------------------------------------------
+    def start(self, timeout: float = 60) -> "Stack":
+        self.launch()
+        self.wait_for(READY, timeout)
+        return self
+
+    def launch(self) -> None:
+        self.heard, self.is_silent, self.news = "", False, threading.Condition()
+        self.process = subprocess.Popen(
+            [*self.python, "-m", "project.kernel.embedded.up"],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert self.process.stdout is not None
+        threading.Thread(target=self.listen, args=(self.process.stdout, self.news), daemon=True).start()
+
+    def refused(self) -> tuple[int, str]:
+        """A start that is expected to end by itself, with what it said."""
+        self.launch()
+        assert self.process is not None
+        code = self.process.wait(30)
+        with self.news:
+            self.news.wait_for(lambda: self.is_silent, 10)
+        return code, self.heard
+
+    def wait_for(self, pattern: str, timeout: float = 20) -> str:
+        """What was said from now on counts, and what was said since the last wait."""
+        with self.news:
+            self.news.wait_for(lambda: re.search(pattern, self.heard) or self.is_silent, timeout)
+            found = re.search(pattern, self.heard)
+            assert found, f"no {pattern!r} in:\n{self.heard}"
+            self.heard = self.heard[found.end() :]
+        return found[1] if found.groups() else found[0]
+
+    def listen(self, stdout: IO[bytes], news: threading.Condition) -> None:
+        """All the time: one that nobody listens to would stand still. Children of one that was killed may speak on when the next is
+        there: that is no word of it, and their silence is not its end."""
+        while data := os.read(stdout.fileno(), 65536):
+            with news:
+                if self.news is news:
+                    self.heard += data.decode(errors="replace")
+                    news.notify_all()
+        with news:
+            if self.news is news:
+                self.is_silent = True
+                news.notify_all()
+        stdout.close()
+
+    def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
+        """Seconds until it was gone, as on a machine that has nothing else to do."""
+        assert self.process is not None
+        begin = time.monotonic()
+        self.process.send_signal(sig)
+        self.process.wait(30)
+        return (time.monotonic() - begin) / load()
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self.python, "manage.py", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+
+    def connect(self, timeout: float = 20) -> psycopg.Connection[tuple[Any, ...]]:
+        """Also while the server recovers."""
+        url = json.loads((self.home / "services.json").read_text())["DATABASE_URL"]
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                return psycopg.connect(url)
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    # -- looking --------------------------------------------------------------
+    def status(self, path: str = "/healthz") -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def list_processes(self) -> dict[int, str]:
+        """Children of all depths, with their command lines."""
+        assert self.process is not None
+        parents: dict[int, int] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+        found: dict[int, str] = {}
+        level = {self.process.pid}
+        while level:
+            level = {pid for pid, parent in parents.items() if parent in level}
+            found |= {pid: command_of(pid) for pid in level}
+        return found
+
+    def pid_of(self, part: str) -> int:
+        return next(pid for pid, command in sorted(self.list_processes().items()) if part in command)
+
+    def wait_for_process(self, part: str, timeout: float = 20) -> int:
+        """Until one with this in its command line is a child again. Only its parent is told of a start, so look."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            for pid, command in sorted(self.list_processes().items()):
+                if part in command:
+                    return pid
+        raise AssertionError(f"no process with {part!r}")
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_gone(pids: list[int], timeout: float) -> list[int]:
+    """Those that are still there in the end. A pidfd becomes readable when its process ends."""
+    end = time.monotonic() + timeout
+    left = []
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(max(0, end - time.monotonic()) * 1000):
+            left.append(pid)
+        os.close(handle)
+    return left

@@ -1,0 +1,1 @@
+"""`make` installs what Berth needs."""

@@ -1,0 +1,36 @@
+"""The finalizer's round: what one chore cannot do holds up no other."""
+
+import psycopg
+import pytest
+from django.db import OperationalError
+
+from project.kernel.controllers import periodic
+from project.kernel.controllers.periodic import Chore, Round
+
+
+def chores_of(cause: Exception, done: list[str]) -> dict[str, Chore]:
+    def fail() -> bool:
+        raise OperationalError("not done") from cause
+
+    def work() -> bool:
+        done.append("b")
+        return False
+
+    return {"a": Chore("a", 1.0, fail), "b": Chore("b", 1.0, work)}
+
+
+@pytest.mark.parametrize("cause", [psycopg.errors.QueryCanceled(), psycopg.errors.LockNotAvailable()])
+def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(periodic, "_chores", chores_of(cause, done))
+    with pytest.raises(OperationalError):
+        Round(clock=lambda: 0.0).step()
+    assert done == ["b"]
+
+
+def test_a_database_that_is_away_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(periodic, "_chores", chores_of(psycopg.OperationalError("server closed the connection"), done))
+    with pytest.raises(OperationalError):
+        Round(clock=lambda: 0.0).step()
+    assert not done

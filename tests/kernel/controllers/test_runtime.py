@@ -1,0 +1,441 @@
+"""The loop of controllers: woken without loss, patient after errors, gone when asked."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from django.db import connection
+
+from project.kernel.actor import current_actor
+from project.kernel.controllers import heartbeats, runtime
+from project.kernel.controllers.runtime import Controller, Stop, run
+from project.kernel.db.direct_connection import connect_direct
+from project.kernel.embedded.process import free_port
+from project.kernel.events import notify
+from project.kernel.models import Beat, Event
+from project.kernel.retry import Backoff
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE = 20.0
+
+
+class Scripted(Controller):
+    """Plays a function for each step and lets tests wait for the n-th."""
+
+    name = "scripted"
+    topics = ("claims",)
+    resync = 1000.0  # only a wake-up makes it step again
+
+    def __init__(self, play: Callable[[int], bool | None] = lambda n: False) -> None:
+        self.play = play
+        self.begun = 0
+        self.ended = 0
+        self.change = threading.Condition()
+
+    def step(self) -> bool:
+        with self.change:
+            self.begun += 1
+            self.change.notify_all()
+        try:
+            return bool(self.play(self.begun))
+        finally:
+            with self.change:
+                self.ended += 1
+                self.change.notify_all()
+
+    def wait_for(self, n: int, timeout: float = PATIENCE) -> bool:
+        with self.change:
+            return self.change.wait_for(lambda: self.ended >= n, timeout)
+
+    def wait_for_begin(self, n: int) -> bool:
+        with self.change:
+            return self.change.wait_for(lambda: self.begun >= n, PATIENCE)
+
+
+@contextmanager
+def running(*controllers: Controller, **options: Any) -> Iterator[Stop]:
+    stop = Stop()
+    thread = threading.Thread(target=run, args=(controllers,), kwargs={"stop": stop, **options})
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.request()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        stop.close()
+
+
+@contextmanager
+def listening() -> Iterator[Callable[[], None]]:
+    """Waits until the runtime listens: before that, hints may be missed by design."""
+    with connect_direct("test") as session:
+
+        def wait() -> None:
+            for _ in range(1000):
+                found = session.execute(
+                    """SELECT FROM pg_stat_activity WHERE application_name = 'berth controllers' AND state = 'idle'
+                    AND (query LIKE 'LISTEN%' OR query ILIKE '%beat%')"""
+                ).fetchone()
+                if found is not None:
+                    return
+                session.execute("SELECT pg_sleep(0.01)")
+            raise AssertionError("nobody listens")
+
+        yield wait
+
+
+@pytest.fixture
+def settled() -> Iterator[Callable[[], None]]:
+    with listening() as wait:
+        yield wait
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "BACKOFF", Backoff(0.01, 0.02))
+
+
+def test_a_hint_wakes_whoever_names_its_topic(settled):
+    woken, deaf = Scripted(), Scripted()
+    deaf.name, deaf.topics = "deaf", ("slots",)
+    with running(woken, deaf):
+        settled()
+        assert deaf.wait_for(1)
+        for _ in range(4):
+            before = woken.ended
+            notify.hint("claims")
+            assert woken.wait_for(before + 1)
+        assert deaf.ended <= 2, "its start, and the wake-up that comes with LISTEN"
+
+
+def test_a_hint_that_comes_while_a_step_runs_is_not_lost(settled):
+    """The step has read the rows already; what is new needs another step, and no timer would come for a long time."""
+    inside, go_on = threading.Event(), threading.Event()
+    armed = threading.Event()
+
+    def play(n: int) -> None:
+        if armed.is_set() and not inside.is_set():
+            inside.set()
+            assert go_on.wait(PATIENCE)
+
+    controller = Scripted(play)
+    with running(controller):
+        settled()
+        assert controller.wait_for(1)
+        notify.hint("claims")
+        assert notify.flush(PATIENCE)
+        armed.set()
+        notify.hint("claims")
+        assert inside.wait(PATIENCE)
+        begun = controller.begun
+        notify.hint("claims")
+        assert notify.flush(PATIENCE)
+        with connect_direct("test") as session:
+            session.execute("SELECT pg_sleep(0.05)")  # the notification has arrived by now
+        go_on.set()
+        assert controller.wait_for(begun + 1)
+
+
+def test_who_has_more_to_do_is_called_again_at_once():
+    controller = Scripted(lambda n: n < 50)
+    with running(controller):
+        assert controller.wait_for(50)
+
+
+def test_the_timer_makes_up_for_hints_that_never_come():
+    controller = Scripted()
+    controller.topics = ()
+    controller.resync = 0.01
+    with running(controller):
+        assert controller.wait_for(5)
+
+
+def test_one_that_fails_backs_off_and_the_others_go_on(settled, caplog):
+    def fail(n: int) -> None:
+        raise ValueError("no such thing")
+
+    failing, other = Scripted(fail), Scripted()
+    failing.name, other.name = "failing", "other"
+    with running(failing, other):
+        settled()
+        assert failing.wait_for(3)
+        for _ in range(3):
+            before = other.ended
+            notify.hint("claims")
+            assert other.wait_for(before + 1)
+        assert failing.ended < 10, "0.2 s, doubling: it cannot have run often"
+    assert "failing: step failed" in caplog.text
+    assert "ValueError: no such thing" in caplog.text
+
+
+def test_back_off_doubles_and_ends_with_the_first_success(monkeypatch, caplog):
+    pauses = []
+    monkeypatch.setattr(Stop, "wait", lambda self, seconds: pauses.append(seconds) or False)
+
+    def play(n: int) -> None:
+        if n <= 12:
+            raise ValueError
+
+    controller = Scripted(play)
+    with running(controller):
+        assert controller.wait_for(13)
+    assert len(pauses) == 12
+    assert 0.1 <= pauses[0] <= 0.2
+    assert all(later > earlier for earlier, later in zip(pauses[0:8:2], pauses[2:9:2], strict=True))
+    assert 15 <= pauses[-1] <= 30
+
+
+def test_its_beat_tells_of_the_failure(impatient, monkeypatch):
+    monkeypatch.setattr(runtime, "BEAT_EVERY", 0.02)
+
+    def play(n: int) -> None:
+        if n < 500:
+            raise ValueError("the reason")
+
+    controller = Scripted(play)
+    with running(controller):
+        with connect_direct("test") as session:
+            for _ in range(500):
+                found = session.execute("SELECT failures, error FROM kernel_beat WHERE failures > 0").fetchone()
+                if found is not None:
+                    break
+                session.execute("SELECT pg_sleep(0.01)")
+    assert found is not None
+    assert found[1] == "ValueError: the reason"
+
+
+def test_a_beat_is_gone_with_its_loop(settled):
+    with running(Scripted()):
+        settled()
+        assert Beat.objects.get().name == "scripted"
+    assert not Beat.objects.exists()
+
+
+def test_events_of_a_controller_name_it():
+    actors = []
+    controller = Scripted(lambda n: actors.append(current_actor()))
+    with running(controller):
+        assert controller.wait_for(1)
+    assert actors == ["scripted"]
+
+
+def test_a_stop_lets_the_step_end():
+    inside, go_on = threading.Event(), threading.Event()
+
+    def play(n: int) -> bool:
+        inside.set()
+        assert go_on.wait(PATIENCE)
+        return True
+
+    controller = Scripted(play)
+    with running(controller) as stop:
+        assert inside.wait(PATIENCE)
+        stop.request()
+        go_on.set()
+    assert (controller.begun, controller.ended) == (1, 1)
+
+
+def test_a_step_that_does_not_end_is_left_behind(monkeypatch, caplog):
+    monkeypatch.setattr(runtime, "GRACE", 0.05)
+    go_on = threading.Event()
+    controller = Scripted(lambda n: go_on.wait(PATIENCE))
+    with caplog.at_level("WARNING"), running(controller) as stop:
+        assert controller.wait_for_begin(1)
+        stop.request()
+    assert "stopped in the middle of a step: scripted" in caplog.text
+    go_on.set()
+    assert controller.wait_for(1)
+    for thread in threading.enumerate():
+        if thread.name == "scripted":
+            thread.join(PATIENCE)
+
+
+def kill_sessions(pattern: str) -> None:
+    with connect_direct("killer") as session:
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s AND pid <> pg_backend_pid()", [pattern]
+        )
+
+
+def test_losing_the_listening_connection_wakes_everybody_because_hints_were_lost_with_it(settled):
+    controller = Scripted()
+    with running(controller):
+        settled()
+        assert controller.wait_for(1)
+        before = controller.ended
+        kill_sessions("berth controllers")
+        assert controller.wait_for(before + 1)
+        settled()
+        before = controller.ended
+        notify.hint("claims")
+        assert controller.wait_for(before + 1)
+
+
+def test_a_lost_database_connection_is_replaced(impatient, settled, caplog):
+    def play(n: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET application_name = 'the step'; SELECT 1")
+
+    controller = Scripted(play)
+    with running(controller):
+        settled()
+        assert controller.wait_for(1)
+        kill_sessions("the step")
+        before = controller.ended
+        notify.hint("claims")
+        assert controller.wait_for(before + 2)  # one fails, the next works
+    assert "the database does not answer" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_transaction_that_a_step_leaves_behind_ends_with_it(impatient):
+    """A step that fails in the middle must not pass its transaction on to the next."""
+    seen = []
+
+    def play(n: int) -> None:
+        seen.append(connection.in_atomic_block or not connection.get_autocommit())
+        if n == 1:
+            connection.set_autocommit(False)
+            raise ValueError
+
+    controller = Scripted(play)
+    with running(controller):
+        assert controller.wait_for(2)
+    assert seen[:2] == [False, False]
+
+
+def test_once_does_what_there_is_and_returns():
+    controller = Scripted(lambda n: n < 4)
+    run([controller], once=True)
+    assert controller.ended == 4
+
+
+def test_a_controller_runs_once_in_a_process():
+    with pytest.raises(ValueError, match="each controller once"):
+        run([Scripted(), Scripted()])
+
+
+def test_once_raises_what_goes_wrong():
+    def fail(n: int) -> None:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        run([Scripted(fail)], once=True)
+
+
+# Processes and signals ------------------------------------------------------------------------------------------------------------------
+
+
+def database_url() -> str:
+    s = connection.settings_dict
+    return f"postgresql://{quote(s['USER'])}:{quote(s['PASSWORD'])}@{s['HOST']}:{s['PORT']}/{s['NAME']}"
+
+
+@contextmanager
+def looping(seconds: float) -> Iterator[tuple[subprocess.Popen[bytes], psycopg.Connection]]:
+    """The process of `looping.py`, in the middle of its first step."""
+    with connect_direct("test") as session:
+        session.execute(f"LISTEN {notify.CHANNEL}")
+        environment = os.environ | {"DATABASE_URL": database_url()}
+        process = subprocess.Popen([sys.executable, "-m", "tests.kernel.controllers.looping_controller", str(seconds)], env=environment)
+        try:
+            list(session.notifies(timeout=60, stop_after=1))
+            assert Event.objects.filter(verb="begin").count() == 1
+            yield process, session
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_sigterm_lets_the_step_end_and_then_leaves():
+    with looping(1.0) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert list(Event.objects.order_by("id").values_list("verb", "actor")) == [("begin", "slow"), ("end", "slow")]
+    assert not Beat.objects.exists()
+
+
+def test_a_second_sigterm_does_not_wait():
+    with looping(600) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == -signal.SIGTERM
+
+
+# Probes ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def wait_for_answer(port: int, path: str, status: int) -> tuple[int, str]:
+    end = time.monotonic() + PATIENCE
+    while (answer := ask(port, path))[0] != status:
+        assert time.monotonic() < end, answer
+    return answer
+
+
+def test_a_process_without_pages_answers_probes(monkeypatch):
+    port, go_on = free_port(), threading.Event()
+    controller = Scripted(lambda n: go_on.wait(PATIENCE))
+    with running(controller, probe_port=port):
+        assert controller.wait_for_begin(1)
+        assert ask(port, "/healthz") == (200, "ok")
+        assert "berth_controller_steps_total" in ask(port, "/metrics")[1]
+        assert ask(port, "/x")[0] == 404
+        monkeypatch.setattr(heartbeats, "STALE", -1.0)
+        status, text = ask(port, "/healthz")
+        assert status == 503
+        assert "scripted has been in one step" in text
+        go_on.set()
+
+
+def test_a_process_without_pages_is_ready_after_its_first_step_and_while_steps_succeed():
+    port, go_on, fail = free_port(), threading.Event(), threading.Event()
+
+    def step(n: int) -> None:
+        if n > 1:  # the first hints may wake it at once
+            fail.wait(PATIENCE)
+            raise ValueError("broken")
+        go_on.wait(PATIENCE)
+
+    controller = Scripted(step)
+    with running(controller, probe_port=port):
+        assert controller.wait_for_begin(1)
+        assert ask(port, "/readyz") == (503, "scripted has not finished its first step")
+        go_on.set()
+        wait_for_answer(port, "/readyz", 200)
+        controller.wake_up()
+        fail.set()
+        _, text = wait_for_answer(port, "/readyz", 503)
+        assert "failed steps in a row: ValueError: broken" in text
+        assert ask(port, "/healthz") == (200, "ok"), "a restart would not help"
+
+
+def test_metrics_of_a_bound_probe_need_the_token_where_one_is_set(settings):
+    port, controller = free_port(), Scripted(lambda n: None)
+    with running(controller, probe_port=port):
+        assert controller.wait_for_begin(1)
+        assert ask(port, "/metrics")[0] == 200
+        settings.BERTH_METRICS_TOKEN = "secret"
+        assert ask(port, "/metrics")[0] == 403

@@ -1,0 +1,133 @@
+"""What may run where."""
+
+import pytest
+from django.db import connection, transaction
+
+from project.kernel.db.guards import InsideTransaction, outside_transaction, patient, reporting
+from project.kernel.db.locks import LANE, RETENTION, key_of, lock_in_transaction, try_lock
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def setting(name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(%s)", [name])
+        return cursor.fetchone()[0]
+
+
+@outside_transaction
+def call_provider(n: int) -> int:
+    return n + 1
+
+
+def test_a_provider_call_inside_a_transaction_is_refused():
+    with pytest.raises(InsideTransaction, match="call_provider"), transaction.atomic():
+        call_provider(1)
+
+
+def test_outside_it_is_made():
+    assert call_provider(1) == 2
+
+
+def test_a_connection_without_autocommit_counts_as_a_transaction():
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(InsideTransaction):
+            call_provider(1)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+def test_hot_connections_have_short_timeouts_and_never_scan():
+    assert [setting(n) for n in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "enable_seqscan")] == [
+        "2s",
+        "5s",
+        "10s",
+        "off",
+    ]
+
+
+def test_a_report_may_scan_and_the_connection_is_hot_again_after_it():
+    with reporting():
+        assert setting("enable_seqscan") == "on"
+    assert setting("enable_seqscan") == "off"
+
+
+def test_a_report_within_a_transaction_leaves_the_rest_of_it_hot():
+    with transaction.atomic():
+        with reporting():
+            assert setting("enable_seqscan") == "on"
+        assert setting("enable_seqscan") == "off"
+
+
+def test_a_report_that_fails_leaves_the_connection_hot():
+    with pytest.raises(KeyError), reporting():
+        raise KeyError
+    assert setting("enable_seqscan") == "off"
+
+
+def test_the_patient_wait_and_only_they():
+    with patient():
+        assert setting("statement_timeout") == setting("lock_timeout") == setting("idle_in_transaction_session_timeout") == "0"
+    assert setting("statement_timeout") == "5s"
+
+
+def test_patience_ends_with_an_error_too():
+    with pytest.raises(KeyError), patient():
+        raise KeyError
+    assert setting("statement_timeout") == "5s"
+
+
+def test_a_lock_is_held_by_one_session_and_let_go_of(in_thread):
+    def try_it() -> bool:
+        with try_lock(LANE, "lb-1") as got:
+            return got
+
+    with try_lock(LANE, "lb-1") as got:
+        assert got
+        assert in_thread(try_it) is False
+        assert in_thread(lambda: try_other_space()) is True
+    assert in_thread(try_it) is True
+
+
+def try_other_space() -> bool:
+    with try_lock(RETENTION, "lb-1") as got:
+        return got
+
+
+def test_a_lock_lasts_through_transactions(in_thread):
+    with try_lock(LANE, "lb-2") as got:
+        with transaction.atomic():
+            pass
+        assert got
+        assert in_thread(lambda: connection.cursor() and _tried("lb-2")) is False
+
+
+def _tried(name: str) -> bool:
+    with try_lock(LANE, name) as got:
+        return got
+
+
+def test_a_session_that_is_lost_lets_go_without_complaint():
+    with try_lock(LANE, "lb-3") as got:
+        assert got
+        connection.close()
+    assert _tried("lb-3")
+
+
+def test_a_lock_of_a_transaction_ends_with_it(in_thread):
+    with transaction.atomic():
+        lock_in_transaction(RETENTION, "x")
+        assert in_thread(lambda: _tried_space("x")) is False
+    assert in_thread(lambda: _tried_space("x")) is True
+
+
+def _tried_space(name: str) -> bool:
+    with try_lock(RETENTION, name) as got:
+        return got
+
+
+@pytest.mark.parametrize("name", ["", "a", "member:17", "x" * 300, "ü"])
+def test_a_key_fits_what_postgresql_takes(name):
+    assert -(1 << 31) <= key_of(name) < 1 << 31

@@ -1,0 +1,1 @@
+"""The cluster client: timeouts, name lookups, proxies, credentials."""

@@ -1,0 +1,3 @@
+from tests.pools.providers.kubernetes.conftest import begin
+
+__all__ = ["begin"]

@@ -1,0 +1,121 @@
+"""Names of servers: a name server that says nothing holds nobody for longer than is said, and takes few threads."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from project.kernel.kubernetes import dns, request
+from project.kernel.kubernetes.dns import MOST, Names, is_address
+from project.kernel.outbox.operations import ProviderError
+from tests.end_to_end.stack import load
+from tests.kernel.kubernetes.slow_server import Begin, api, at_once
+
+SOON = 30.0
+NAME = "api.lab.example"
+
+
+class Server:
+    """In the place of the system's resolver."""
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+        self.answers = threading.Event()
+        self.found: Callable[[str, int], list[str]] = lambda host, port: ["127.0.0.1"]
+        self.system = socket.getaddrinfo
+
+    def look_up(self, host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        if not str(host).endswith(".example"):
+            return self.system(host, port, *more, **named)
+        self.asked.append(host)
+        assert self.answers.wait(SOON)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self.found(host, port)]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    server = Server()
+    monkeypatch.setattr(socket, "getaddrinfo", server.look_up)
+    yield server
+    server.answers.set()
+
+
+def test_a_name_server_that_says_nothing_holds_a_call_for_no_longer_than_is_said(
+    begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dns, "PATIENCE", 0.2)
+    begin(at_once, name=NAME)
+    found = api()
+    with pytest.raises(ProviderError, match=rf"not reachable .*Failed to resolve '{NAME}'.*no name server answers within 0.2 s"):
+        found.list_pods("a=b")
+    server.answers.set()  # late; whoever comes next has it
+    assert found.list_pods("a=b") == []
+
+
+def test_nor_for_longer_than_the_call_has(begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "TOTAL", 0.3)
+    begin(at_once, name=NAME)
+    found = api()
+    with pytest.raises(ProviderError, match="not reachable|not complete after 0.3 s"):
+        found.list_pods("a=b")
+
+
+def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(server: Server) -> None:
+    names = Names()
+    for number in range(MOST):
+        for _ in range(3):
+            with pytest.raises(socket.gaierror, match="no name server answers within 0.001 s"):
+                names.find(f"{number}.example", 443, 0.001)
+    assert len(server.asked) == MOST
+    asked = {f"look-up {number}.example" for number in range(MOST)}
+    assert sorted(thread.name for thread in threading.enumerate() if thread.name in asked) == sorted(asked), "one thread each"
+    with pytest.raises(socket.gaierror, match="16 other names are being looked up"):
+        names.find("one-more.example", 443, SOON)
+    found = list[list[str]]()
+    waiting = threading.Thread(target=lambda: found.append(names.find("3.example", 443, SOON)))
+    waiting.start()
+    server.answers.set()
+    waiting.join(SOON * load())
+    assert found == [["127.0.0.1"]]
+    assert names.find("one-more.example", 443, SOON) == ["127.0.0.1"], "there is room again"
+
+
+def test_a_name_that_is_not_known_is_said(server: Server) -> None:
+    def nobody(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    server.found = nobody
+    server.answers.set()
+    with pytest.raises(socket.gaierror, match="Name or service not known"):
+        Names().find("nobody.example", 443, SOON)
+
+
+def test_of_several_addresses_the_first_that_takes_it_is_used(begin: Begin, server: Server) -> None:
+    server.found = lambda host, port: ["127.0.0.2", "127.0.0.1"]  # nobody listens at the first
+    server.answers.set()
+    slow = begin(at_once, name=NAME)
+    assert api().list_pods("a=b") == []
+    assert len(slow.asked) == 1
+
+
+def test_the_certificate_is_still_that_of_the_name(begin: Begin, server: Server) -> None:
+    server.answers.set()
+    begin(at_once, is_secure=True)
+    assert api().list_pods("a=b") == [], "by the address that it vouches for"
+    begin(at_once, is_secure=True, name=NAME)
+    with pytest.raises(ProviderError, match=f"certificate.*{NAME}"):
+        api().list_pods("a=b")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "::1", "[::1]", "fe80::1%eth0"])
+def test_an_address_is_asked_of_nobody(host: str, server: Server) -> None:
+    assert is_address(host)
+    assert Names().find(host, 443, 0.0) == [host]
+
+
+def test_what_can_be_no_name_is_said(begin: Begin) -> None:
+    begin(at_once, name="a" * 64 + ".example")
+    with pytest.raises(ProviderError, match="label empty or too long"):
+        api().list_pods("a=b")

@@ -1,0 +1,64 @@
+"""The hub of live pages while sockets come and go."""
+
+import asyncio
+from typing import Any
+
+from project.kernel.events.log import Position
+from project.kernel.live.hub import Hub, Joiner
+from project.kernel.live.regions import Opened
+
+
+class Socket:
+    def __init__(self) -> None:
+        self.watching: dict[str, Opened] = {}
+
+    def push(self, key: str, frame: str) -> None: ...
+
+    def recheck(self) -> None: ...
+
+
+def test_who_leaves_while_it_catches_up_takes_nobody_with_it() -> None:
+    async def play() -> list[Socket]:
+        hub, caught = Hub(), list[Socket]()
+        one, two = Socket(), Socket()
+        hub.sockets = {one, two}
+        hub._joiners = [Joiner(each, [], Position(1, 0)) for each in (one, two)]
+
+        async def catch_up(joiner: Any) -> None:
+            caught.append(joiner.socket)
+            if joiner.socket is one:
+                await hub.leave(one)
+
+        hub._catch_up = catch_up  # type: ignore[method-assign]
+        await hub._deliver([])
+        return [each for each in (one, two) if each in caught]
+
+    assert len(asyncio.run(play())) == 2
+
+
+def test_who_enters_while_the_last_one_leaves_gets_a_log_that_stays() -> None:
+    async def play() -> bool:
+        hub = Hub()
+        first, second = Socket(), Socket()
+        is_ending = asyncio.Event()
+
+        async def run(loop: Any) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                is_ending.set()
+                await asyncio.sleep(0.01)
+
+        hub._keep_running = run  # type: ignore[method-assign]
+        hub.enter(first)
+        await asyncio.sleep(0)
+        leaving = asyncio.create_task(hub.leave(first))
+        await is_ending.wait()
+        hub.enter(second)
+        log = hub.log
+        await leaving
+        stays = hub.log is log
+        await hub.leave(second)
+        return stays
+
+    assert asyncio.run(play())

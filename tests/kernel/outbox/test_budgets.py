@@ -1,0 +1,60 @@
+"""Calls left for a provider account: one bucket for all workers."""
+
+import pytest
+from django.db import connection, transaction
+
+from project.kernel.db.guards import InsideTransaction
+from project.kernel.models import Budget
+from project.kernel.outbox.budgets import take_budget
+from tests.kernel.conftest import run_together
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_budget_is_spent_and_fills_again_with_time():
+    assert take_budget("acct", 8, rate=10, burst=10).is_granted
+    refused = take_budget("acct", 8, rate=10, burst=10)
+    assert not refused.is_granted
+    assert 0.3 < refused.wait <= 0.6
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 s'")
+    assert take_budget("acct", 8, rate=10, burst=10).is_granted
+
+
+def test_a_budget_never_holds_more_than_its_burst():
+    take_budget("acct", 1, rate=10, burst=10)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 day'")
+    take_budget("acct", 10, rate=10, burst=10)
+    assert not take_budget("acct", 5, rate=10, burst=10).is_granted
+
+
+def test_eight_workers_together_spend_no_more_than_there_is():
+    granted = run_together(8, lambda k: sum(take_budget("acct", 1, rate=0.001, burst=20).is_granted for _ in range(10)))
+    assert sum(granted) == 20
+    assert Budget.objects.get().spent_today == 20
+
+
+def test_what_was_spent_is_counted_by_the_day():
+    take_budget("acct", 3, rate=1, burst=10)
+    Budget.objects.update(spent_on="2020-01-01")
+    take_budget("acct", 2, rate=1, burst=10)
+    assert Budget.objects.get().spent_today == 2
+
+
+def test_a_clock_that_goes_back_takes_nothing_away():
+    take_budget("acct", 1, rate=10, burst=10)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at + interval '1 hour'")
+    assert take_budget("acct", 9, rate=10, burst=10).is_granted
+
+
+@pytest.mark.parametrize(("n", "rate", "burst"), [(0, 1, 1), (2, 1, 1), (1, 0, 1), (-1, 1, 1)])
+def test_what_never_fits_is_a_mistake(n, rate, burst):
+    with pytest.raises(ValueError, match="never fit"):
+        take_budget("acct", n, rate=rate, burst=burst)
+
+
+def test_a_budget_is_not_taken_inside_a_transaction():
+    with pytest.raises(InsideTransaction), transaction.atomic():
+        take_budget("acct", 1, rate=1, burst=1)

@@ -1,0 +1,403 @@
+"""The outbox: taken once, settled by the holder only, retried with patience, one lane never in another's way."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DataError, OperationalError, connection, transaction
+from django.utils import timezone
+
+from project.kernel.db.guards import InsideTransaction
+from project.kernel.db.locks import LANE, try_lock
+from project.kernel.models import Operation
+from project.kernel.outbox import operations as outbox
+from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs, performs_batch, queues_due, renew, settle, take
+from tests.kernel.conftest import run_in_thread, run_together
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
+
+
+def add(lane: str = "a", kind: str = "sync", queue: str = "q", **more: Any) -> int:
+    return add_operation(lane=lane, kind=kind, queue=queue, **more)
+
+
+def let_lease_run_out() -> None:
+    Operation.objects.filter(done_at=None).update(due_at=timezone.now())
+
+
+def due_in(operation_id: int) -> float:
+    return (Operation.objects.get(pk=operation_id).due_at - timezone.now()).total_seconds()
+
+
+# Take and settle ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_taken_says_what_was_asked():
+    add(pool_id=1, member_id=2, claim_id=3, generation=4, body={"port": 80})
+    (taken,) = take("q", "a")
+    assert (taken.queue, taken.lane, taken.kind, taken.body, taken.attempt) == ("q", "a", "sync", {"port": 80}, 1)
+    assert (taken.pool_id, taken.member_id, taken.claim_id, taken.generation) == (1, 2, 3, 4)
+
+
+@pytest.fixture
+def slow_updates() -> Iterator[None]:
+    """Every update of an operation takes a while, so that those who take at the same time meet."""
+    with connection.cursor() as cursor:
+        cursor.execute("""CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$""")
+        cursor.execute("CREATE TRIGGER dawdles BEFORE UPDATE ON kernel_operation FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER dawdles ON kernel_operation; DROP FUNCTION dawdle()")
+
+
+def test_eight_threads_take_each_operation_once(slow_updates):
+    wanted = {add() for _ in range(40)}
+    found = run_together(8, lambda k: [t.id for _ in range(8) for t in take("q", "a", limit=3)])
+    ids = [i for some in found for i in some]
+    assert sorted(ids) == sorted(wanted)
+
+
+def test_without_skip_locked_a_taken_row_would_hold_everybody_up():
+    """Somebody is in the middle of taking; others take what is left and do not wait."""
+    first, second = add(), add()
+    with transaction.atomic():
+        Operation.objects.select_for_update().get(pk=first)
+        assert run_in_thread(lambda: [t.id for t in take("q", "a")]) == [second]
+
+
+def test_it_is_not_taken_again_while_its_lease_runs():
+    add()
+    assert len(take("q", "a", lease=60)) == 1
+    assert take("q", "a") == []
+
+
+def test_a_lane_of_another_queue_is_left_alone():
+    add(queue="other")
+    assert take("q", "a") == []
+
+
+def test_an_attempt_whose_lease_ran_out_settles_nothing():
+    add()
+    (late,) = take("q", "a")
+    let_lease_run_out()
+    (new,) = take("q", "a")
+    assert not settle(late)
+    assert not settle(late, outbox.Throttled("late news"))
+    assert settle(new)
+    assert not settle(new), "settled once is settled"
+    assert Operation.objects.get().error == ""
+
+
+def test_a_lease_is_renewed_only_by_its_holder():
+    add(), add()
+    old = take("q", "a")
+    Operation.objects.filter(pk=old[0].id).update(due_at=timezone.now())
+    (new,) = take("q", "a")
+    assert renew(old, lease=500) == [old[1]]
+    assert due_in(old[1].id) > 400
+    assert due_in(new.id) < 100
+
+
+def test_taking_inside_a_transaction_is_refused():
+    add()
+    with pytest.raises(InsideTransaction), transaction.atomic():
+        take("q", "a")
+
+
+def test_an_operation_of_a_change_that_is_rolled_back_never_was():
+    with pytest.raises(KeyError), transaction.atomic():
+        add()
+        raise KeyError
+    assert not Operation.objects.exists()
+
+
+# Perform --------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_performer_is_called_outside_of_any_transaction():
+    seen = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        seen.append((taken.id, connection.in_atomic_block))
+
+    number = add()
+    assert perform_due("q") == 1
+    assert seen == [(number, False)]
+    assert Operation.objects.get().done_at is not None
+
+
+def test_performing_inside_a_transaction_is_refused():
+    add()
+    with pytest.raises(InsideTransaction), transaction.atomic():
+        perform_due("q")
+
+
+def test_a_lane_is_worked_off_in_the_order_it_was_asked_for():
+    seen = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        seen.append(taken.id)
+
+    wanted = [add() for _ in range(outbox.BATCH * 2 + 3)]
+    while perform_due("q"):
+        pass
+    assert seen == wanted
+
+
+def test_a_batch_performer_gets_all_that_was_taken_and_names_what_failed():
+    seen = []
+
+    @performs_batch("sync")
+    def perform(taken: Sequence[Taken]) -> dict[int, Exception]:
+        seen.append([t.id for t in taken])
+        return {taken[1].id: outbox.ConflictError("in use")}
+
+    wanted = [add() for _ in range(3)]
+    assert perform_due("q") == 3
+    assert seen == [wanted]
+    failed = Operation.objects.get(done_at=None)
+    assert (failed.id, failed.error_code, failed.error) == (wanted[1], "conflict", "in use")
+
+
+def test_a_batch_performer_that_raises_fails_them_all():
+    @performs_batch("sync")
+    def perform(taken: Sequence[Taken]) -> None:
+        raise outbox.ConflictError("all of it")
+
+    add(), add()
+    perform_due("q")
+    assert set(Operation.objects.values_list("error_code", flat=True)) == {"conflict"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [outbox.Throttled("x"), outbox.QuotaExceeded("x"), outbox.Unauthorised("x"), outbox.ConflictError("x"), outbox.NotFoundOutside("x")],
+)
+def test_an_error_backs_off_and_stays_visible(error):
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise error
+
+    number = add()
+    assert perform_due("q") == 1
+    assert perform_due("q") == 0
+    failed = Operation.objects.get()
+    assert (failed.error, failed.error_code, failed.done_at) == ("x", error.code, None)
+    assert 0 < due_in(number) < 60
+
+
+def test_each_attempt_waits_longer():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise outbox.ConflictError
+
+    number, waits = add(), []
+    for _ in range(5):
+        perform_due("q")
+        waits.append(due_in(number))
+        let_lease_run_out()
+    assert waits[0] < 1
+    assert waits[4] > 2 * waits[0]
+
+
+def test_what_the_provider_asks_for_is_waited_for():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise outbox.Throttled("slow down", retry_after=40)
+
+    number = add()
+    perform_due("q")
+    assert 38 < due_in(number) <= 40
+
+
+def test_a_bug_in_a_performer_is_an_error_like_others_and_logged(caplog):
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise ZeroDivisionError("a \x00 in the text")
+
+    add()
+    assert perform_due("q") == 1
+    failed = Operation.objects.get()
+    assert (failed.error_code, failed.error) == ("unexpected", "a  in the text")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_value_our_database_refuses_is_the_performers_bug():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise DataError("too large")
+
+    add()
+    assert perform_due("q") == 1
+    assert Operation.objects.get().error_code == "unexpected"
+
+
+def test_our_own_database_going_away_settles_nothing():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise OperationalError("server closed the connection")
+
+    add()
+    with pytest.raises(OperationalError):
+        perform_due("q")
+    left = Operation.objects.get()
+    assert (left.error, left.attempts) == ("", 1)  # leased; taken again when the lease runs out
+
+
+def test_an_operation_nobody_performs_is_a_permanent_error():
+    add(kind="what")
+    perform_due("q")
+    failed = Operation.objects.get()
+    assert failed.error_code == "permanent"
+    assert "'what'" in failed.error
+
+
+def test_success_clears_what_was_wrong_before():
+    errors = [outbox.ConflictError("x")]
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        if errors:
+            raise errors.pop()
+
+    add()
+    perform_due("q")
+    let_lease_run_out()
+    perform_due("q")
+    done = Operation.objects.get()
+    assert done.done_at is not None
+    assert (done.error, done.error_code, done.attempts) == ("", "", 2)
+
+
+# Lanes ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lane_that_fails_holds_up_no_other():
+    seen = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        seen.append(taken.lane)
+        if taken.lane == "bad":
+            raise outbox.Throttled
+
+    add(lane="bad"), add(lane="bad"), add(lane="good"), add(lane="good")
+    perform_due("q")
+    assert seen == ["bad", "good", "good"]
+
+
+def test_after_throttling_the_rest_of_the_lane_waits_as_long():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise outbox.Throttled(retry_after=40)
+
+    first, second = add(), add()
+    assert perform_due("q") == 1
+    assert due_in(second) == pytest.approx(due_in(first), abs=2)
+    assert Operation.objects.get(pk=second).error == "", "it was not tried, so nothing is wrong with it"
+
+
+def test_a_lane_somebody_else_works_on_is_passed_over():
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        pass
+
+    busy, free = add(lane="busy"), add(lane="free")
+    with try_lock(LANE, "busy"):
+        assert run_in_thread(lambda: perform_due("q")) == 1
+        assert list(Operation.objects.filter(done_at=None).values_list("id", flat=True)) == [busy]
+    assert run_in_thread(lambda: perform_due("q")) == 1
+    assert Operation.objects.filter(done_at=None).count() == 0
+    assert free
+
+
+def test_many_operations_of_a_busy_lane_hide_no_other(monkeypatch):
+    monkeypatch.setattr(outbox, "LANES", 3)
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        pass
+
+    for _ in range(10):
+        add(lane="busy")
+    add(lane="free")
+    with try_lock(LANE, "busy"):
+        assert run_in_thread(lambda: perform_due("q")) == 1
+
+
+def test_two_workers_never_write_to_one_lane_at_a_time():
+    inside, most, guard = [0], [0], threading.Lock()
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        with guard:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(0.01)")
+        with guard:
+            inside[0] -= 1
+
+    for _ in range(12):
+        add(lane="lb-1")
+
+    def work(k: int) -> int:
+        return sum(perform_due("q", limit=2) for _ in range(20))
+
+    assert sum(run_together(4, work)) == 12
+    assert most[0] == 1
+
+
+def test_who_is_told_to_stop_gives_back_what_it_has_not_begun():
+    seen: list[int] = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        seen.append(taken.id)
+
+    for _ in range(5):
+        add()
+    assert perform_due("q", should_stop=lambda: bool(seen)) == 1
+    assert run_in_thread(lambda: perform_due("q")) == 4  # at once, not when the lease has run out
+
+
+def test_a_lease_is_renewed_while_a_batch_is_worked_off(monkeypatch):
+    monkeypatch.setattr(outbox, "LEASE", 0.3)
+    left = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(0.12)")
+        left.append(due_in(taken.id))
+
+    for _ in range(6):
+        add()
+    assert perform_due("q") == 6
+    assert min(left) > 0, "the last one began 0.6 s after it was taken, and was still ours"
+
+
+def test_what_somebody_else_took_meanwhile_is_not_performed(monkeypatch):
+    monkeypatch.setattr(outbox, "LEASE", 0.0)  # every look finds that it is time to renew
+    seen = []
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        seen.append(taken.id)
+        Operation.objects.filter(pk=second).update(attempts=2, due_at=timezone.now() + timedelta(minutes=1))
+
+    first, second = add(), add()
+    perform_due("q", limit=2)
+    assert seen == [first]
+
+
+def test_queues_with_something_due_are_named():
+    add(queue="a"), add(queue="b", delay=100), add(queue="c")
+    take("c", "a")
+    assert queues_due() == ["a"]
+    assert queues_due(late=60) == []

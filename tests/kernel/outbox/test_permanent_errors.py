@@ -1,0 +1,59 @@
+"""Errors that no retry mends: visible until a person retries them or takes note."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from project.kernel.actor import acting_as
+from project.kernel.errors import Conflict
+from project.kernel.models import Event, Operation
+from project.kernel.outbox import operations as outbox
+from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
+
+
+def fail_for_good() -> int:
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        raise outbox.PermanentError("no such subnet")
+
+    number = add_operation(lane="a", kind="sync", queue="q", pool_id=5, claim_id=6)
+    perform_due("q")
+    return number
+
+
+def test_a_permanent_error_is_told_once_and_waits():
+    fail_for_good()
+    assert Operation.objects.get().due_at > timezone.now() + timedelta(days=365)
+    event = Event.objects.get(verb="give_up")
+    assert (event.pool_id, event.claim_id, event.reason) == (5, 6, "no such subnet")
+
+
+def test_a_person_retries_it():
+    number = fail_for_good()
+    with acting_as("user:1"):
+        outbox.retry_operation(number, "the subnet is there now")
+
+    @performs("sync")
+    def perform(taken: Taken) -> None:
+        pass
+
+    assert perform_due("q") == 1
+    event = Event.objects.get(verb="retry")
+    assert (event.actor, event.reason) == ("user:1", "the subnet is there now")
+
+
+def test_a_person_takes_note_of_it():
+    number = fail_for_good()
+    with acting_as("user:1"):
+        outbox.see_operation(number)
+    assert Operation.objects.get().seen_by == "user:1"
+
+
+@pytest.mark.parametrize("act", [outbox.retry_operation, outbox.see_operation])
+def test_what_has_no_error_is_neither_retried_nor_seen(act):
+    number = add_operation(lane="a", kind="sync", queue="q")
+    with pytest.raises(Conflict, match=str(number)):
+        act(number)

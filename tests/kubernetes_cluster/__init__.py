@@ -1,0 +1,1 @@
+"""Kubernetes clusters for tests: one in memory and a real API server."""

@@ -1,0 +1,70 @@
+"""What a pool says of decisions."""
+
+from typing import Any
+
+import pytest
+
+from pools.config.approval_spec import Approval
+from pools.config.spec import parse_pool, validate
+from pools.providers.base import option_readers
+
+HOUR = 3600.0
+
+
+def pool(**approval: Any) -> dict[str, Any]:
+    return {"name": "tf", "slots": ["any", "plan"], "approval": approval}
+
+
+def read(**approval: Any) -> Approval:
+    return parse_pool(pool(**approval), option_readers()).approval
+
+
+def faults(**approval: Any) -> list[str]:
+    return [fault.field for fault in validate(pool(**approval), option_readers())]
+
+
+def test_nothing_said() -> None:
+    assert read() == Approval(1, True, 24 * HOUR, 2 * HOUR, None)
+    assert "approval" not in parse_pool(pool(), option_readers()).as_stored()
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"needed": 2}, Approval(needed=2, own=False)),
+        ({"needed": 2, "own": True}, Approval(needed=2, own=True)),
+        ({"own": False}, Approval(own=False)),
+        ({"expires": "1h"}, Approval(expires=HOUR, notice=HOUR / 2)),
+        ({"expires": "1h", "notice": "0s"}, Approval(expires=HOUR, notice=0.0)),
+        ({"hold": "always"}, Approval()),
+        ({"hold": "30m"}, Approval(hold=1800.0)),
+        ({"hold": "0s"}, Approval(hold=0.0)),
+    ],
+)
+def test_what_is_said_is_meant_and_written_back(said: dict[str, Any], meant: Approval) -> None:
+    assert read(**said) == meant
+    stored = parse_pool(pool(**said), option_readers()).as_config()
+    assert parse_pool(stored, option_readers()).approval == meant
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"needed": 0}, "needed"),
+        ({"needed": 11}, "needed"),
+        ({"own": "yes"}, "own"),
+        ({"expires": "0s"}, "expires"),
+        ({"expires": "31d"}, "expires"),
+        ({"notice": "24h"}, "notice"),
+        ({"hold": 5}, "hold"),
+        ({"hold": "never"}, "hold"),
+        ({"holds": "5m"}, "holds"),
+    ],
+)
+def test_what_makes_no_sense_is_named(said: dict[str, Any], field: str) -> None:
+    assert faults(**said) == [f"approval.{field}"]
+
+
+def test_how_long_a_slot_is_kept() -> None:
+    assert Approval().holds(1e9)
+    assert (Approval(hold=60.0).holds(59.0), Approval(hold=60.0).holds(60.0), Approval(hold=0.0).holds(0.0)) == (True, False, False)

@@ -1,0 +1,126 @@
+"""Providers for tests, each over a small world in memory. They live here only: the product has no fakes.
+
+`shelf` has a queue: members are there, slots have sessions that must end before a slot is clean, and cleaning may fail.
+`crane` makes its members outside and takes them away again, beside things of others that it must leave alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pools.config.parsing import Faults
+from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from project.kernel.outbox.operations import NotFoundOutside, PermanentError, ProviderError
+
+
+@dataclass
+class World:
+    sessions: set[int] = field(default_factory=set)  # slots that somebody still uses
+    stubborn: set[int] = field(default_factory=set)  # slots whose session doesn't end by being asked
+    vanished: set[str] = field(default_factory=set)  # members nobody finds any more
+    sick: set[str] = field(default_factory=set)  # members that are there and not ready
+    things: dict[str, str] = field(default_factory=dict)  # what the crane made: token -> name outside
+    foreign: dict[str, str] = field(default_factory=lambda: {"theirs": "thing-of-somebody-else"})
+    errors: list[ProviderError] = field(default_factory=list)  # raised by the next calls, one each
+    errors_after: list[ProviderError] = field(default_factory=list)  # the same, once the call has had its effect
+    calls: int = 0
+    made: int = 0
+
+    def call(self) -> None:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def end_call(self) -> None:
+        if self.errors_after:
+            raise self.errors_after.pop(0)
+
+
+class ShelfProvider(Provider):
+    kind: ClassVar[str] = "shelf"
+    queue: ClassVar[str] = "shelf"
+    option_fields: ClassVar[tuple[str, ...]] = ("row",)
+    world: ClassVar[World] = World()
+
+    @classmethod
+    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+        read = dict(super().read_options(options, where, faults))
+        if "row" in read and not isinstance(read["row"], int):
+            faults.add(f"{where}.row", "This is not a number.", "Use a whole number.")
+            del read["row"]
+        return read
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        self.world.call()
+        if member.name in self.world.vanished:
+            raise NotFoundOutside(f"{member.name} is not on the shelf")
+        for slot in member.slots:
+            if slot.state == "draining" and slot.is_overdue:
+                self.world.sessions.discard(slot.id)
+                self.world.stubborn.discard(slot.id)
+        draining = {slot.id for slot in member.slots if slot.state == "draining"}
+        self.world.end_call()
+        return MemberReport(
+            clean=frozenset(draining - self.world.sessions - self.world.stubborn),
+            is_gone=member.state == "deleting",
+            is_ready=member.name not in self.world.sick,
+        )
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        self.world.call()
+        there = [m for m in pool.members if m.name not in self.world.vanished]
+        return Look(tuple(Seen(m.id, is_ready=m.name not in self.world.sick, why="door open") for m in there))
+
+
+class CraneProvider(Provider):
+    kind: ClassVar[str] = "crane"
+    queue: ClassVar[str] = "crane"
+    is_owner: ClassVar[bool] = True
+    world: ClassVar[World] = World()
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        """Looks for its token before it creates: a call that timed out may have had its effect."""
+        self.world.call()
+        token = f"{pool.name}/{member.id}"
+        if member.state == "deleting":
+            self.world.things.pop(token, None)
+            self.world.end_call()
+            return MemberReport(is_gone=True)
+        if token not in self.world.things:
+            if member.state != "creating":
+                raise NotFoundOutside(f"{token} is not there")
+            self.world.made += 1
+            self.world.things[token] = f"thing-{self.world.made}"
+        self.world.end_call()
+        clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
+        return MemberReport(clean=clean, is_ready=True, external_id=self.world.things[token])
+
+    def look(self, pool: PoolSnapshot) -> Look:
+        self.world.call()
+        tokens = {f"{pool.name}/{m.id}": m for m in pool.members}
+        return Look(tuple(Seen(m.id, external_id=self.world.things[t]) for t, m in tokens.items() if t in self.world.things))
+
+
+class BrokenProvider(ShelfProvider):
+    """Never succeeds: what it is asked stays open and visible."""
+
+    kind: ClassVar[str] = "broken"
+    queue: ClassVar[str] = "broken"
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        raise PermanentError("the drawer is jammed")
+
+
+ALL = (
+    "pools.providers.static.StaticProvider",
+    "tests.pools.providers.fake_providers.ShelfProvider",
+    "tests.pools.providers.fake_providers.CraneProvider",
+    "tests.pools.providers.fake_providers.BrokenProvider",
+)
+
+
+def fresh() -> None:
+    """Empty worlds."""
+    ShelfProvider.world = World()
+    BrokenProvider.world = World()
+    CraneProvider.world = World()

@@ -1,0 +1,245 @@
+"""Nobody is called gone because we looked in the wrong place, or because somebody wrote to his labels."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from pools.lifecycle.provider_errors import find_trouble
+from pools.lifecycle.selectors import config_of
+from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Member, Pool
+from pools.providers.base import Look, MemberSnapshot, PoolSnapshot
+from pools.providers.kubernetes import listing
+from pools.providers.kubernetes.cluster_identity import find_place
+from project.kernel.errors import BerthError
+from project.kernel.kubernetes import client
+from project.kernel.models import Event
+from project.kernel.outbox.operations import ConflictError, Misconfigured, perform_due
+from slots.members.services import add_members, remove_member
+from slots.sync.watcher import Watcher
+from tests.kubernetes_cluster.clusters import FakeKube
+from tests.kubernetes_cluster.namespace import Space
+from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.test_watching import look_again, ready
+from tests.slots.helpers import hold
+
+
+@pytest.fixture
+def elsewhere(bench: KubeHarness) -> Iterator[FakeKube]:
+    """Another cluster, with a namespace of the same name in which nothing is."""
+    other = FakeKube()
+    try:
+        Space(other, bench.space.name).make()
+        yield other
+    finally:
+        other.close()
+
+
+def lead_to(other: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_KUBECONFIG", str(other.kubeconfig))
+
+
+def asked(bench: KubeHarness, pool: PoolSnapshot) -> Look:
+    return bench.provider().look(pool)
+
+
+def placed(bench: KubeHarness, *members: MemberSnapshot) -> PoolSnapshot:
+    """A pool whose place is known, as after a look."""
+    pool = bench.pool(*members)
+    return replace(pool, place=asked(bench, pool).place)
+
+
+# -- another place ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_context_that_leads_to_another_cluster_loses_nobody(
+    bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [bench.there(number) for number in (1, 2)]
+    pool = placed(bench, *members)
+    lead_to(elsewhere, monkeypatch)
+    leaving = replace(members[0], state="deleting", slots=())
+    creating = replace(members[0], state="creating", slots=(), incarnation=2, token="berthm_1_y")
+    with pytest.raises(Misconfigured, match="confirm_place lab"):
+        asked(bench, pool)
+    for member in (members[0], leaving, creating):
+        with pytest.raises(Misconfigured, match="leads to another place"):
+            bench.provider().sync(pool, member)
+    with pytest.raises(Misconfigured, match="leads to another place"):
+        bench.provider().needs_token(pool, creating)
+    assert elsewhere.must("GET", f"/api/v1/namespaces/{bench.space.name}/pods")["items"] == []
+    monkeypatch.undo()
+    client.forget()
+    monkeypatch.setenv("BERTH_KUBECONFIG", str(bench.space.world.kubeconfig))
+    assert [each.is_ready for each in asked(bench, pool).seen] == [True, True]
+
+
+def test_without_the_place_that_was_remembered_all_would_be_lost(
+    bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the test above looks for, seen: its eyes are open."""
+    pool = placed(bench, bench.there())
+    lead_to(elsewhere, monkeypatch)
+    assert [each.is_lost for each in asked(bench, replace(pool, place="")).seen] == [True]
+
+
+def test_a_pool_that_has_nothing_outside_may_move(bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = placed(bench)
+    lead_to(elsewhere, monkeypatch)
+    assert asked(bench, pool).place not in ("", pool.place)
+
+
+class Somewhere:
+    """An API server as far as a place is concerned."""
+
+    def __init__(self, namespace: str, uid: str, server: str) -> None:
+        self.namespace, self.server, self.place, self._uid = namespace, server, f"namespace {namespace} of context prod", uid
+
+    def check_namespace(self) -> str:
+        return self._uid
+
+
+@pytest.mark.parametrize(
+    ("there", "is_taken"),
+    [
+        (("ci", "u1", "s1"), True),
+        (("ci", "u2", "s1"), True),
+        (("ci", "u1", "s2"), True),
+        (("ci", "u2", "s2"), False),
+        (("ci", "", "s2"), False),
+        (("default", "u3", "s1"), False),
+    ],
+    ids=["the-same", "namespace-made-anew", "server-has-another-address", "another-cluster", "may-not-ask", "another-namespace"],
+)
+@pytest.mark.parametrize("is_seen", [False, True], ids=["none-is-there", "one-is-there"])
+def test_what_counts_as_another_place(there: tuple[str, str, str], is_taken: bool, is_seen: bool) -> None:
+    made = MemberSnapshot(1, "a", "ready", external_id="lab-a/7")
+    pool = PoolSnapshot(7, "lab", "kubernetes", members=(made,), place="ci/u1/s1")
+    pods = [{"metadata": {"name": "lab-a", "uid": "7"}}] if is_seen else []
+    if is_taken or is_seen:
+        assert find_place(Somewhere(*there), pool, pods).split("/")[::2] == [there[0], there[2]]
+    else:
+        with pytest.raises(Misconfigured, match="leads to another place"):
+            find_place(Somewhere(*there), pool, pods)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
+    bench: KubeHarness, elsewhere: FakeKube, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, member = ready(bench, watcher)
+    hold(pool, lane="any")
+    look_again(watcher)
+    lead_to(elsewhere, monkeypatch)
+    look_again(watcher)
+    member.refresh_from_db()
+    pool.refresh_from_db()
+    assert (member.state, member.lost_at, member.down_at) == ("ready", None, None)
+    assert "leads to another place" in pool.provider_error
+    assert find_trouble(pool) is not None
+    monkeypatch.setenv("BERTH_KUBECONFIG", str(bench.space.world.kubeconfig))
+    look_again(watcher)
+    pool.refresh_from_db()
+    assert pool.provider_error == ""
+    lead_to(elsewhere, monkeypatch)
+    look_again(watcher)
+    assert Member.objects.get(pk=member.pk).lost_at is None
+    call_command("confirm_place", "lab", "--reason", "the old cluster burned down")
+    look_again(watcher)
+    assert Member.objects.get(pk=member.pk).lost_at is not None
+    assert Event.objects.get(verb="confirm_place").reason == "the old cluster burned down"
+    assert Pool.objects.get(pk=pool.pk).provider_error == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pool_that_is_configured_to_move_is_asked_nothing(bench: KubeHarness, watcher: Watcher) -> None:
+    """It has no members then; the first one need not wait for a look."""
+    config: dict[str, Any] = {
+        "name": "lab",
+        "provider": {"kind": "kubernetes", **bench.good_options},
+        "slots": ["any"],
+        "members": {"max": 3},
+    }
+    pool = create_pool(config)
+    look_again(watcher)
+    assert Pool.objects.get(pk=pool.pk).place
+    other = Space(bench.space.world).make()
+    try:
+        add_members(pool_id=pool.pk, declared=["a"])
+        with pytest.raises(BerthError):
+            update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+        assert Pool.objects.get(pk=pool.pk).place
+        member = Member.objects.get(pool=pool)
+        remove_member(member_id=member.pk, reason="it moves")
+        perform_due("kubernetes")
+        assert Member.objects.get(pk=member.pk).state == "gone"
+        update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+        assert Pool.objects.get(pk=pool.pk).place == ""
+        add_members(pool_id=pool.pk, declared=["b"])
+        perform_due("kubernetes")
+        assert len(other.names()) == 1
+    finally:
+        other.remove()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_nobody_knows_yet_is_not_confirmed(bench: KubeHarness, watcher: Watcher) -> None:
+    ready(bench, watcher)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET place = ''")
+    for name in ("lab", "other"):
+        with pytest.raises(CommandError):
+            call_command("confirm_place", name, "--reason", "why not")
+
+
+# -- other labels ----------------------------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "none": {"berth.dev/installation": None, "berth.dev/member": None},
+    "another-member": {"berth.dev/member": "99"},
+    "another-incarnation": {"berth.dev/incarnation": "9"},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_one_whose_labels_somebody_changed_is_there_all_the_same(bench: KubeHarness, change: dict[str, str | None]) -> None:
+    member = bench.there()
+    name = member.external_id.partition("/")[0]
+    bench.space.patch("pods", name, {"metadata": {"labels": change}})
+    seen, report = asked(bench, bench.pool(member)).seen[0], bench.provider().sync(bench.pool(member), member)
+    assert (seen.is_ready, seen.is_lost, report.down, report.clean) == (True, False, "", frozenset())
+    assert seen.why == report.why
+    assert ("labels" in seen.why) is ("berth.dev/member" in change)
+
+
+def test_it_is_neither_deleted_nor_called_gone(bench: KubeHarness) -> None:
+    member = bench.there()
+    name = member.external_id.partition("/")[0]
+    bench.space.patch("pods", name, {"metadata": {"labels": CHANGES["none"]}})
+    leaving = replace(member, state="deleting", slots=())
+    with pytest.raises(ConflictError, match="put those of Berth back"):
+        bench.provider().sync(bench.pool(leaving), leaving)
+    assert "deletionTimestamp" not in bench.space.pod(name)["metadata"]
+    assert len(asked(bench, bench.pool(leaving)).seen) == 1
+    bench.space.delete(name, grace=0)
+    assert bench.provider().sync(bench.pool(leaving), leaving).is_gone
+
+
+def test_by_its_labels_alone_it_would_be_lost(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "complete", lambda _api, mine, *_: mine)
+    member = bench.there()
+    bench.space.patch("pods", member.external_id.partition("/")[0], {"metadata": {"labels": CHANGES["none"]}})
+    assert asked(bench, bench.pool(member)).seen[0].is_lost
+
+
+def test_a_list_of_something_else_is_no_empty_list(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands at the address, a portal to sign in at say, may answer 200 to everything."""
+    member = bench.there()
+    monkeypatch.setattr(client, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}})
+    with pytest.raises(Misconfigured, match="no list of pods"):
+        asked(bench, bench.pool(member))

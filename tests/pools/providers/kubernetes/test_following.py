@@ -1,0 +1,109 @@
+"""Changes in a cluster are told in a moment, and nothing is missed: not over a cut, not over a version that is too old."""
+
+import queue
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pools.providers.kubernetes import pod_watch
+from pools.providers.kubernetes.pod_watch import PodFollower
+from tests.end_to_end.stack import load
+from tests.kubernetes_cluster.plugin import WORLDS
+from tests.pools.providers.kubernetes.test_provider import Bench
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(params=list(WORLDS))
+def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[Bench]:
+    bench = Bench(WORLDS[request.param])
+    with bench.world_of_its_own(request, settings):
+        yield bench
+
+
+class Ear:
+    def __init__(self, bench: Bench) -> None:
+        self.told: queue.Queue[int | None] = queue.Queue()
+        self.follower = PodFollower(bench.good_options, "berth", self.told.put)
+
+    def hear(self, *wanted: int | None) -> float:
+        """Until one of these is told; how long it took."""
+        start = time.monotonic()
+        end = start + PATIENCE * load()
+        while self.told.get(timeout=max(0.1, end - time.monotonic())) not in wanted:
+            pass
+        return time.monotonic() - start
+
+
+@pytest.fixture
+def ear(bench: Bench) -> Iterator[Ear]:
+    ear = Ear(bench)
+    ear.follower.start()
+    ear.hear(None)  # it has begun: everything before is for a look
+    yield ear
+    start = time.monotonic()
+    ear.follower.stop()
+    assert not ear.follower._thread.is_alive()
+    assert time.monotonic() - start < pod_watch.ENDS_WITHIN * load()
+
+
+def test_a_pod_that_is_made_changed_and_deleted_is_told(bench: Bench, ear: Ear) -> None:
+    name = bench.create()
+    ear.hear(7)
+    bench.space.run(name)
+    ear.hear(7)
+    bench.space.delete(name, grace=0)
+    took = ear.hear(7)
+    assert took < 1.0 * load()
+
+
+def test_pods_of_others_are_not_told(bench: Bench, ear: Ear) -> None:
+    bench.space.create_pod("stranger", labels={"berth.dev/pool": "7", "berth.dev/installation": "another"})
+    bench.space.create_pod("plain")
+    with pytest.raises(queue.Empty):
+        ear.told.get(timeout=0.3)
+    bench.create()
+    ear.hear(7)
+
+
+def test_what_happens_while_the_watch_is_cut_is_told_after(bench: Bench, ear: Ear) -> None:
+    bench.space.world.refuse("watch", 503, times=2)
+    bench.space.world.cut()
+    bench.create()
+    ear.hear(7)
+
+
+def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(bench: Bench, ear: Ear) -> None:
+    bench.space.world.expire()
+    ear.hear(None)
+    name = bench.create()
+    ear.hear(7, None)  # the server was away, too, and that was told first: then this one is found by a look
+    bench.space.run(name)
+    ear.hear(7)
+
+
+def test_a_server_that_was_away_is_followed_again(bench: Bench, ear: Ear) -> None:
+    bench.space.world.kill()
+    bench.space.world.start()
+    ear.hear(None)
+    name = bench.create()
+    ear.hear(7, None)  # as above: what it knew from before may be too old for it
+    bench.space.run(name)
+    ear.hear(7)
+
+
+def test_a_watch_that_hangs_is_given_up_and_nothing_is_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_watch, "LASTS", 11)  # a second at least, a second more until it is given up
+    monkeypatch.setattr(pod_watch, "SLACK", 1.0)
+    ear = Ear(bench)
+    bench.space.world.mute(f"{bench.space.path}/pods")
+    ear.follower.start()
+    ear.hear(None)
+    bench.create()
+    bench.space.world.front.muted.clear()  # the open watch stays as it is
+    try:
+        ear.hear(7)
+    finally:
+        ear.follower.stop()

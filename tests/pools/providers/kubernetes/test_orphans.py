@@ -1,0 +1,125 @@
+"""What is left over is removed, and nothing else: whoever knows less than the cluster ends nothing that may be at work."""
+
+from dataclasses import replace
+
+import pytest
+from django.db import connection
+
+from pools.lifecycle.selectors import config_of
+from pools.lifecycle.services import update_pool
+from pools.models import Member, Pool
+from pools.providers.kubernetes import reconcile
+from project.kernel.outbox.operations import ConflictError, perform_due
+from slots.members.chores import settle_deleting
+from slots.members.provider_status import forget_member
+from slots.sync.watcher import Watcher
+from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.test_watching import look, look_again, ready
+
+
+def is_going(bench: KubeHarness, name: str) -> bool:
+    return "deletionTimestamp" in bench.space.pod(name)["metadata"]
+
+
+def end_pool(pool: Pool, member: Member) -> None:
+    """Its cluster can't be asked, so a person says that its member is gone."""
+    update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": []}})
+    assert forget_member(member_id=member.pk, reason="the cluster is gone")
+    Pool.objects.filter(pk=pool.pk).update(state="deleting")
+    assert settle_deleting(pool.pk)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_left_of_a_pool_that_is_gone_is_removed(bench: KubeHarness, watcher: Watcher) -> None:
+    pool, member = ready(bench, watcher)
+    end_pool(pool, member)
+    name = member.external_id.partition("/")[0]
+    assert not is_going(bench, name)
+    another = Watcher()
+    try:
+        look(another)
+        bench.space.until(lambda: is_going(bench, name))
+        bench.space.until(lambda: name not in bench.space.names("secrets"))
+        assert "theirs" in bench.space.names()
+    finally:
+        another.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pool_of_declared_pods_may_change(bench: KubeHarness, watcher: Watcher) -> None:
+    """What a pod is called outside is not said by the configuration, and is no change of it."""
+    pool, member = ready(bench, watcher)
+    update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": ["a", "b"]}})
+    assert [m.name for m in Member.objects.filter(pool=pool)] == ["a", "b"]
+    assert Member.objects.get(pk=member.pk).external_id == member.external_id != ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(bench: KubeHarness, watcher: Watcher) -> None:
+    pool, member = ready(bench, watcher)
+    end_pool(pool, member)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET changed_at = changed_at - interval '8 days'")
+    another = Watcher()
+    look(another)
+    assert another._threads is None
+    another.close()
+    assert not is_going(bench, member.external_id.partition("/")[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pod_of_a_member_that_our_rows_never_knew_is_left_alone(bench: KubeHarness, watcher: Watcher) -> None:
+    """The database is an old copy: the member was made after it was taken."""
+    pool, member = ready(bench, watcher)
+    mine = bench.space.pod(member.external_id.partition("/")[0])["metadata"]["labels"]
+    unknown, forgotten = {**mine, "berth.dev/member": "987654"}, {**mine, "berth.dev/member": str(gone_member(pool))}
+    for name, labels in (("unknown", unknown), ("forgotten", forgotten)):
+        bench.space.create_pod(name, labels=labels, node="n1")
+        bench.space.run(name)
+    look_again(watcher)
+    bench.space.until(lambda: is_going(bench, "forgotten"))
+    assert not is_going(bench, "unknown")
+
+
+def gone_member(pool: Pool) -> int:
+    update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": ["a", "b"]}})
+    member = Member.objects.get(pool=pool, name="b")
+    update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": ["a"]}})
+    perform_due("kubernetes")
+    forget_member(member_id=member.pk, reason="its pod is on a lost node")
+    return member.pk
+
+
+def test_one_whose_label_names_a_member_that_is_gone_is_no_stray(bench: KubeHarness) -> None:
+    member = bench.there()
+    name = member.external_id.partition("/")[0]
+    bench.space.patch("pods", name, {"metadata": {"labels": {"berth.dev/member": "99"}}})
+    pool = bench.pool(member)
+    assert bench.provider().look(pool).strays == frozenset()
+    bench.provider().remove_strays(pool, [99])
+    assert not is_going(bench, name)
+    assert bench.provider().look(bench.pool()).strays == {99}, "nobody knows it by its uid: then its label counts"
+
+
+def test_who_was_frozen_does_not_end_the_pod_of_a_later_incarnation(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that took its snapshot, lost its lock while it stood still, and goes on."""
+    later = replace(bench.member("creating"), slots=(), incarnation=2)
+    made = bench.provider().sync(bench.pool(later), later).external_id.partition("/")[0]
+    bench.space.run(made)
+    frozen = replace(bench.member("creating"), slots=(), external_id="")
+    with pytest.raises(ConflictError, match="later incarnation"):
+        bench.provider().sync(bench.pool(frozen), frozen)
+    assert not is_going(bench, made)
+    monkeypatch.setattr(reconcile, "is_newer", lambda *_: False)
+    bench.provider().sync(bench.pool(frozen), frozen)
+    assert is_going(bench, made), "its eyes are open"
+
+
+def test_one_of_a_later_incarnation_that_has_ended_is_in_nobody_s_way(bench: KubeHarness) -> None:
+    later = replace(bench.member("creating"), slots=(), incarnation=2)
+    made = bench.provider().sync(bench.pool(later), later).external_id.partition("/")[0]
+    bench.space.run(made)
+    bench.space.finish(made, 3)
+    frozen = replace(bench.member("creating"), slots=(), external_id="")
+    bench.provider().sync(bench.pool(frozen), frozen)
+    assert made not in bench.space.names() or is_going(bench, made)

@@ -1,0 +1,386 @@
+"""Pods as members, over both API servers: what becomes of one whose pod is deleted, evicted, ended, replaced or lost, and of errors."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pools.providers.base import MemberReport, MemberSnapshot, Seen
+from pools.providers.kubernetes import manifests, reconcile
+from project.kernel.kubernetes import client
+from project.kernel.kubernetes import request as kubernetes_request
+from project.kernel.outbox.operations import (
+    ConflictError,
+    Misconfigured,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+    Unauthorised,
+)
+from tests.kubernetes_cluster.namespace import Space
+from tests.kubernetes_cluster.plugin import WORLDS
+from tests.pools.providers.harness import KubeHarness
+
+OURS = ("pods", "secrets")
+
+
+class Bench(KubeHarness):
+    def sync(self, member: MemberSnapshot) -> MemberReport:
+        return self.provider().sync(self.pool(member), member)
+
+    def see(self, member: MemberSnapshot) -> Seen:
+        (seen,) = self.provider().look(self.pool(member)).seen
+        return seen
+
+    def create(self, number: int = 1, **more: Any) -> str:
+        """The name of its pod. Nobody runs it yet."""
+        creating = replace(self.member("creating", number), slots=(), **more)
+        self.ids[number] = self.sync(creating).external_id
+        return self.ids[number].partition("/")[0]
+
+    def run(self, number: int = 1) -> tuple[MemberSnapshot, str]:
+        """A member that is ready, and the name of its pod."""
+        name = self.create(number)
+        self.space.run(name)
+        return self.member("ready", number), name
+
+    def ours(self, plural: str = "pods") -> list[str]:
+        return [name for name in self.space.names(plural) if name != "theirs"]
+
+
+@pytest.fixture(params=list(WORLDS))
+def bench(request: pytest.FixtureRequest, settings: Any) -> Iterator[Bench]:
+    bench = Bench(WORLDS[request.param])
+    with bench.world_of_its_own(request, settings):
+        yield bench
+
+
+def refused(call: Callable[[], Any], kind: type[Exception] = ProviderError) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
+
+
+# -- how it is made -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_is_known_by_its_labels_and_gets_its_token_as_a_file(bench: Bench) -> None:
+    name = bench.create()
+    pod, secret = bench.space.pod(name), bench.space.get(name, "secrets")
+    labels = pod["metadata"]["labels"]
+    assert labels["app.kubernetes.io/managed-by"] == "berth"
+    assert (labels["berth.dev/pool"], labels["berth.dev/member"], labels["berth.dev/incarnation"]) == ("7", "1", "1")
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert secret is not None
+    assert [owner["uid"] for owner in secret["metadata"]["ownerReferences"]] == [pod["metadata"]["uid"]]
+    assert "berthm_1_x" not in str(pod)
+
+
+def test_one_whose_answer_was_lost_is_found_and_never_made_twice(bench: Bench) -> None:
+    bench.space.world.refuse("create", 0, plural="pods", is_after=True)
+    creating = replace(bench.member("creating"), slots=())
+    refused(lambda: bench.sync(creating))
+    (name,) = bench.ours()
+    uid = bench.space.pod(name)["metadata"]["uid"]
+    again = replace(creating, token="")
+    assert not bench.provider().needs_token(bench.pool(again), again), "its Secret is there already"
+    assert bench.sync(again).external_id == f"{name}/{uid}"
+    assert bench.ours() == bench.ours("secrets") == [name]
+
+
+def test_with_names_by_chance_it_would_be_made_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above looks for, seen: its eyes are open."""
+    numbers = count(1)
+    for module in (reconcile, manifests):
+        monkeypatch.setattr(module, "pod_name", lambda *_: f"by-chance-{next(numbers)}")
+    bench.space.world.refuse("create", 0, plural="pods", is_after=True)
+    creating = replace(bench.member("creating"), slots=())
+    refused(lambda: bench.sync(creating))
+    (first,) = bench.ours()
+    bench.space.patch("pods", first, {"metadata": {"labels": {"berth.dev/member": "2"}}})  # nor is it known by its labels
+    bench.sync(creating)
+    assert len(bench.ours()) == 2
+
+
+def test_one_that_nobody_could_make_is_made_by_the_next_try(bench: Bench) -> None:
+    bench.space.world.refuse("create", 500, plural="pods")
+    refused(bench.create)
+    assert bench.ours() == []
+    assert bench.create() in bench.ours()
+
+
+def test_a_token_that_comes_anew_replaces_the_one_in_the_secret(bench: Bench) -> None:
+    member, name = bench.run()
+    before = bench.space.get(name, "secrets")
+    bench.sync(replace(member, token="berthm_1_another"))
+    after = bench.space.get(name, "secrets")
+    assert before is not None
+    assert after is not None
+    assert before["metadata"]["uid"] == after["metadata"]["uid"]
+    assert before["data"] != after["data"]
+
+
+def test_the_next_incarnation_waits_until_the_one_before_is_gone(bench: Bench) -> None:
+    _, first = bench.run()
+    second = replace(bench.member("creating"), slots=(), incarnation=2, external_id=bench.ids[1], token="berthm_1_y")
+    assert bench.sync(second).external_id in ("", bench.ids[1])
+    assert bench.ours() == [first]
+    assert "deletionTimestamp" in bench.space.pod(first)["metadata"]
+    bench.let_go()
+    made = bench.sync(second).external_id
+    assert bench.ours() == [made.partition("/")[0]] == bench.ours("secrets")
+    assert made.partition("/")[0] != first
+
+
+def test_a_name_that_somebody_else_has_is_left_to_him(bench: Bench) -> None:
+    name = bench.create()
+    bench.space.delete(name, grace=0)
+    bench.space.delete(name, plural="secrets")
+    theirs = bench.space.create_pod(name, labels={"app": "theirs"})
+    bench.ids.clear()
+    assert name in refused(bench.create, ConflictError)
+    assert bench.space.pod(name)["metadata"]["uid"] == theirs["metadata"]["uid"]
+
+
+# -- what becomes of it ---------------------------------------------------------------------------------------------------------------
+
+
+def down(bench: Bench, member: MemberSnapshot) -> tuple[MemberReport, Seen]:
+    """By look and by sync alike, and its draining slots are clean: nothing of it runs."""
+    report, seen = bench.sync(member), bench.see(member)
+    assert report.down
+    assert not report.is_gone
+    assert (seen.is_down, seen.is_ready, seen.is_planned) == (True, False, report.is_planned)
+    assert report.clean == {slot.id for slot in member.slots if slot.state == "draining"}
+    return report, seen
+
+
+def test_one_that_was_deleted_outside_is_down(bench: Bench) -> None:
+    member, name = bench.run()
+    bench.space.delete(name, grace=0)
+    report, _ = down(bench, member)
+    assert name in report.down
+
+
+@pytest.mark.parametrize(("code", "planned"), [(1, False), (0, True)], ids=["failed", "succeeded"])
+def test_one_that_ended_by_itself_is_down(bench: Bench, code: int, planned: bool) -> None:
+    member, name = bench.run()
+    bench.space.finish(name, code)
+    assert down(bench, member)[0].is_planned is planned
+
+
+def test_one_that_its_node_pressed_out_is_down_and_that_was_no_fault_of_its_own(bench: Bench) -> None:
+    member, name = bench.run()
+    bench.space.press_out(name)
+    report, _ = down(bench, member)
+    assert report.is_planned
+    assert "Evicted" in report.down
+
+
+def test_one_that_is_being_ended_is_not_gone_before_the_server_says_so(bench: Bench) -> None:
+    member, name = bench.run()
+    assert bench.space.evict(name) == 201
+    seen, report = bench.see(member), bench.sync(member)
+    assert (seen.is_ending, seen.is_down, report.down, report.is_gone) == (True, False, "", False)
+    assert report.clean == frozenset()
+    bench.space.confirm_deletion(name)
+    down(bench, member)
+
+
+def test_one_that_is_to_go_is_not_gone_before_the_server_says_so(bench: Bench) -> None:
+    _, name = bench.run()
+    leaving = bench.member("deleting")
+    for _ in range(2):
+        report = bench.sync(leaving)
+        assert not report.is_gone
+        assert not bench.see(leaving).is_down
+    assert bench.ours("secrets") == []
+    bench.space.confirm_deletion(name)
+    assert bench.sync(leaving).is_gone
+
+
+def test_one_on_a_lost_node_is_not_gone(bench: Bench) -> None:
+    """Nobody knows what runs there: only its removal from the cluster says that nothing does."""
+    member, name = bench.run()
+    bench.space.lose_node(name)
+    report, seen = bench.sync(member), bench.see(member)
+    assert (report.down, report.is_gone, seen.is_down) == ("", False, False)
+    assert not bench.sync(replace(bench.member("deleting"), slots=())).is_gone
+    bench.space.confirm_deletion(name)
+    assert bench.sync(replace(bench.member("deleting"), slots=())).is_gone
+
+
+@pytest.mark.parametrize("labels", ["theirs", "ours"])
+def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_stays(bench: Bench, labels: str) -> None:
+    member, name = bench.run()
+    ours = bench.space.pod(name)["metadata"]["labels"]
+    bench.space.delete(name, grace=0)
+    stranger = bench.space.create_pod(name, labels=ours if labels == "ours" else {"app": "theirs"}, node="n2")
+    bench.space.run(name)
+    down(bench, member)
+    bench.sync(replace(bench.member("deleting"), slots=()))
+    there = bench.space.pod(name)["metadata"]
+    assert there["uid"] == stranger["metadata"]["uid"]
+    assert "deletionTimestamp" not in there
+
+
+def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The uid goes along with the delete: without it the stranger would die."""
+    _, name = bench.run()
+    delete = client.Api.delete_pod
+
+    def replaced_first(api: Any, pod: Any, grace: int | None = None) -> None:
+        bench.space.delete(name, grace=0)
+        bench.space.create_pod(name, labels={"app": "theirs"}, node="n2")
+        delete(api, pod, grace)
+
+    monkeypatch.setattr(client.Api, "delete_pod", replaced_first)
+    assert bench.sync(replace(bench.member("deleting"), slots=())).is_gone
+    assert "deletionTimestamp" not in bench.space.pod(name)["metadata"]
+
+
+def test_without_its_uid_the_stranger_would_be_deleted(bench: Bench) -> None:
+    """As above, with the precondition taken out."""
+    _, name = bench.run()
+    uid = bench.space.pod(name)["metadata"]["uid"]
+    bench.space.delete(name, grace=0)
+    bench.space.create_pod(name, labels={"app": "theirs"}, node="n2")
+    assert bench.space.delete(name, uid=uid) == 409
+    assert bench.space.delete(name) == 200
+    assert "deletionTimestamp" in bench.space.pod(name)["metadata"]
+
+
+def test_things_of_others_and_of_another_installation_are_left_alone(bench: Bench) -> None:
+    bench.run(1)
+    pod = bench.space.pod(bench.create(2))
+    labels = {**pod["metadata"]["labels"], "berth.dev/installation": "another"}
+    bench.space.create_pod("another", labels=labels)
+    before = [bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")]
+    for number in (1, 2):
+        bench.sync(replace(bench.member("deleting", number), slots=()))
+    bench.let_go()
+    assert [bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")] == before
+
+
+# -- errors: one clear word each, and healed by itself ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(429, Throttled), (500, ProviderError), (503, ProviderError), (504, ProviderError), (401, Unauthorised), (0, ProviderError)],
+)
+def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(bench: Bench, status: int, kind: type[Exception]) -> None:
+    member, _ = bench.run()
+    bench.space.world.refuse("*", status, times=2, retry_after=3 if status == 429 else None)
+    with pytest.raises(kind) as caught:
+        bench.see(member)
+    if status == 429:
+        assert caught.value.retry_after == 3  # type: ignore[attr-defined]
+    bench.space.world.heal()
+    assert bench.see(member).is_ready
+
+
+def test_a_quota_that_is_used_up_is_said_as_such(bench: Bench) -> None:
+    words = "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3"
+    bench.space.world.refuse("create", 403, plural="pods", message=words)
+    assert "quota" in refused(bench.create, QuotaExceeded)
+    assert bench.create()
+
+
+def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    member, _ = bench.run()
+    monkeypatch.setattr(kubernetes_request, "READ", 0.5)
+    bench.space.world.hang("list", times=2)
+    assert "does not answer" in refused(lambda: bench.see(member))
+    bench.space.world.heal()
+    bench.space.world.cut()
+    client.forget()
+    assert bench.see(member).is_ready
+
+
+def test_a_server_that_is_away_is_no_reason_to_call_anybody_gone(bench: Bench) -> None:
+    member, _ = bench.run()
+    bench.space.world.kill()
+    assert "not reachable" in refused(lambda: bench.see(member))
+    refused(lambda: bench.sync(member))
+    bench.space.world.start()
+    client.forget()
+    assert bench.see(member).is_ready
+
+
+def test_a_template_that_the_server_refuses_is_said_and_heals(bench: Bench) -> None:
+    good = bench.good_options
+    bench.good_options = {**good, "template": {**good["template"], "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}}
+    said = refused(bench.create, Misconfigured)
+    assert "must be less than or equal to cpu limit" in said
+    assert bench.ours() == []
+    bench.good_options = good
+    assert bench.create()
+
+
+def test_a_context_that_nobody_knows_is_said_with_those_that_are_known(bench: Bench) -> None:
+    bench.good_options = {**bench.good_options, "context": "prod"}
+    said = refused(bench.create, Misconfigured)
+    assert "no context prod" in said
+    assert "admin, gated, limited" in said
+
+
+def test_a_server_that_nobody_runs_is_said_with_its_address(bench: Bench) -> None:
+    bench.good_options = {**bench.good_options, "context": "nowhere"}
+    assert "http://127.0.0.1:" in refused(bench.create)
+
+
+def test_credentials_that_are_not_taken_are_said_and_heal_with_the_file(bench: Bench) -> None:
+    bench.good_options = {**bench.good_options, "context": "stranger"}
+    assert "credentials" in refused(bench.create, Unauthorised)
+    world = bench.space.world
+    whole = world.kubeconfig.read_text()
+    world.kubeconfig.write_text(whole.replace('"cluster": "admin", "user": "stranger"', '"cluster": "admin", "user": "admin"'))
+    try:
+        assert bench.create()
+    finally:
+        world.write_kubeconfig()
+
+
+RULES = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch", "delete"]},
+)
+
+
+def test_with_the_least_rights_it_does_all_it_does(bench: Bench) -> None:
+    bench.space.grant("limited", *RULES)
+    bench.good_options = {**bench.good_options, "context": "limited"}
+    bench.space.until(lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200)
+    member, name = bench.run()
+    assert bench.see(member).is_ready
+    bench.sync(replace(member, token="berthm_1_another"))
+    assert not bench.sync(bench.member("deleting")).is_gone
+    bench.space.confirm_deletion(name)
+    assert bench.sync(bench.member("deleting")).is_gone
+
+
+@pytest.mark.parametrize("missing", OURS)
+def test_a_right_that_is_missing_is_named_and_heals(bench: Bench, missing: str) -> None:
+    bench.space.grant("limited", *(rule for rule in RULES if rule["resources"] != [missing]))
+    bench.good_options = {**bench.good_options, "context": "limited"}
+    said = refused(bench.create, Unauthorised)
+    assert missing in said
+    assert bench.space.name in said
+    bench.space.grant("limited", *RULES)
+    bench.space.until(lambda: bench.space.world.ask("GET", f"{bench.space.path}/{missing}/none", user="limited")[0] == 404)
+    assert bench.create()
+
+
+def test_a_namespace_that_is_gone_is_said_loses_nobody_and_heals(bench: Bench) -> None:
+    member, _ = bench.run()
+    name = bench.space.name
+    bench.space.end()
+    assert "being deleted" in refused(lambda: bench.create(2), Misconfigured)
+    bench.space.remove()
+    for call in (lambda: bench.see(member), lambda: bench.create(3)):
+        assert "Make the namespace" in refused(call, Misconfigured)
+    Space(bench.space.world, name).make()
+    assert bench.create(4)

@@ -1,0 +1,75 @@
+"""What the doctor sees of agents on this machine, and of files beside the database."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+
+from claims.checks.files import find_missing_files
+from claims.models import Claim, Plan, Shape, Source, Task
+from claims.tasks.files.sealed_files import delete_file, save_file
+from pools.lifecycle.services import create_pool
+from pools.models import Member
+from pools.providers.local.provider import LocalProvider
+from slots.doctor.checks import find_agents_without_members
+from slots.members.selectors import snapshot_of
+from tests.pools.providers.local.helpers import own_home, processes_of, until
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def home(settings: Any, tmp_path: Path) -> Iterator[Path]:
+    with own_home(settings, tmp_path) as home:
+        yield home
+
+
+def test_an_agent_that_no_member_knows_is_ended_with_its_folder(home: Path) -> None:
+    create_pool({"name": "lab", "provider": "local", "members": {"list": ["a"]}})
+    found = snapshot_of(Member.objects.get().pk)
+    assert found is not None
+    pool, member = found
+    LocalProvider().sync(pool, replace(member, token="berthm_1_x"))
+    assert list(find_agents_without_members()) == []
+    until(lambda: len(processes_of(home)) == 3)
+    Member.objects.update(state="deleting")
+    Member.objects.update(state="gone")
+    (finding,) = find_agents_without_members()
+    assert finding.fix is not None
+    finding.fix()
+    assert processes_of(home) == []
+    assert list(find_agents_without_members()) == []
+
+
+def a_claim(file: str) -> Claim:
+    shape = Shape.objects.create(digest=file.encode(), pools=["lab"], kind="plan")
+    return Claim.objects.create(shape=shape)
+
+
+def test_files_that_a_claim_needs_are_missed() -> None:
+    source = save_file("source", "ab" * 32, b"files")
+    plan = save_file("plan", "1-2", b"saved")
+    claim = a_claim(plan)
+    Task.objects.create(
+        claim=claim, executor="command", source=Source.objects.create(digest=b"x", file=source, size=5, files=1, made_by="ana")
+    )
+    Plan.objects.create(claim=claim, generation=2, digest=b"d", file=plan)
+    assert list(find_missing_files()) == []
+    delete_file(plan)
+    (finding,) = find_missing_files()
+    assert f"the saved plan of claim {claim.pk}" in finding.detail
+    delete_file(source)
+    assert len(list(find_missing_files())) == 2
+
+
+def test_files_of_another_key_are_named(settings: Any) -> None:
+    claim = a_claim("k")
+    settings.BERTH_SEALING_KEYS = [Fernet.generate_key().decode()]
+    Plan.objects.create(claim=claim, generation=2, digest=b"d", file=save_file("plan", "3-4", b"saved"))
+    assert list(find_missing_files()) == []
+    settings.BERTH_SEALING_KEYS = [Fernet.generate_key().decode()]
+    (finding,) = find_missing_files()
+    assert "can't be opened here" in finding.detail

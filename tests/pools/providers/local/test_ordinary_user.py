@@ -1,0 +1,105 @@
+"""`make up` by an ordinary user: the sample plans and applies, and a task of a claimant gets at nothing of Berth."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pools.providers.local import provider
+from project.kernel.embedded import detached
+from project.kernel.embedded.process import free_port
+from project.sample.scenario import HARBOUR
+from tests.end_to_end.stack import ROOT, Stack, load
+from tests.pools.providers.local.make_up import ask, call
+from tests.slots.agent import ordinary_user
+from tests.slots.agent.processes.test_isolation import ATTACK
+
+WITHIN = 90.0
+needs_namespaces = pytest.mark.skipif(not ordinary_user.has_namespaces(), reason="this system gives ordinary users no namespaces")
+POOL = """
+kind: Pool
+name: lab
+provider: local
+members: {list: [{name: a}]}
+"""
+
+
+def interpreter(folder: Path) -> list[str]:
+    """That of the tests, as an ordinary user. Where it lies in root's private home, it is mounted at a place that others may enter."""
+    if os.geteuid() != 0:
+        return [sys.executable]
+    uid = ordinary_user.named_uid()
+    if uid is None or not ordinary_user.may_read(ROOT / "manage.py"):
+        pytest.skip("this system has no ordinary user who may enter this folder")
+    become = f"exec setpriv --reuid={uid} --regid={uid} --clear-groups"
+    if ordinary_user.may_read(Path(sys.executable).resolve()):
+        return ["sh", "-c", f'{become} {sys.executable} "$@"', "sh"]
+    place = folder / "python"
+    place.mkdir()
+    shut = next(each for each in reversed(Path(sys.base_prefix).parents) if not ordinary_user.may_enter(each))
+    steps = [f"mount --bind {sys.base_prefix} {place}", f"mount -t tmpfs -o mode=755 none {shut}", f"mkdir -p {sys.base_prefix}"]
+    steps += [f"mount --bind {place} {sys.base_prefix}", f'{become} {sys.executable} "$@"']
+    return ["unshare", "-m", "sh", "-c", " && ".join(steps), "sh"]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with ordinary_user.own_folder(ordinary_user.named_uid() or ordinary_user.UID) as folder:
+        python = interpreter(folder)
+        environment = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "HOME": str(folder), "TMPDIR": "/tmp"}
+        stack = Stack(folder / "home", free_port(), python, BERTH_SAMPLE="1", **environment)
+        try:
+            yield stack.start(180)
+        finally:
+            assert stack.process is not None
+            if stack.process.poll() is None:
+                stack.stop()
+            for place in (stack.home / provider.FOLDER).glob("*"):
+                if (process := detached.read(place)) is not None:
+                    detached.end(process, 5)
+
+
+@pytest.fixture(scope="module")
+def token(stack: Stack) -> str:
+    (stack.home.parent / "pools.yaml").write_text(POOL)
+    done = stack.manage("apply", "-f", str(stack.home.parent / "pools.yaml"))
+    assert done.returncode == 0, done.stderr
+    return stack.manage("token", "create", "admin", "test").stdout.strip()
+
+
+def wait_for(stack: Stack, query: str) -> None:
+    end = time.monotonic() + WITHIN * load()
+    while not stack.execute(query)[0][0]:
+        assert time.monotonic() < end, (query, stack.heard[-3000:])
+        time.sleep(0.2)
+
+
+def test_the_sample_applies_for_an_ordinary_user(stack: Stack) -> None:
+    wait_for(stack, "select count(*) from claims_claim where outcome = 'applied'")
+    query = f"select spec #>> '{{task,env,HELLO_TARGET}}' from pools_pool where name = '{HARBOUR}'"
+    assert list(Path(stack.execute(query)[0][0]).glob("*/index.html"))
+
+
+@needs_namespaces
+def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
+    secret = (stack.home / "admin-password").read_text().strip()
+    attack = ATTACK.replace('SECRET = "drowssap-a-si-siht"[::-1]', f'SECRET = "{secret[::-1]}"[::-1]')
+    plan = f"{ordinary_user.python()} attack.py {stack.home} {ROOT}/project {stack.pid_of('celery')}; cat {stack.home}/services.json; true"
+    run = {"executor": "command", "commands": {"plan": plan, "apply": "true"}, "source": {"files": {"attack.py": attack}}}
+    claim = call(stack, token, "POST", "claims/", {"pool": "lab", "task": "plan_and_apply", "workspace": "w", "run": run})
+    wait_for(stack, f"select count(*) from claims_claim where id = {claim['id']} and state = 'reserved'")
+    (run_told,) = call(stack, token, "GET", f"claims/{claim['id']}/runs/")["results"]
+    log = str(ask(stack, token, "GET", f"claims/{claim['id']}/runs/{run_told['generation']}/log/?format=text")[1])
+    found = dict(re.findall(r"^(.+): (LEAKED|kept)$", log, re.M))
+    assert len(found) > 15 and set(found.values()) == {"kept"}, log
+    assert "redis://" not in log and "postgresql://" not in log
+    assert not (ROOT / "project/code.py").exists()
+
+
+@needs_namespaces
+def test_the_protection_is_told(stack: Stack, token: str) -> None:
+    assert "Tasks on this machine: Each task runs in namespaces of its own" in stack.manage("doctor", "I41").stdout

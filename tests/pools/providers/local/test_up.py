@@ -1,0 +1,113 @@
+"""Agents of this machine under a real `make up`: they come, are started again, outlive what dies beside them, and leave nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.stack import Stack, load, wait_gone
+from tests.pools.providers.local.helpers import agents_in
+from tests.pools.providers.local.make_up import folders
+
+POOL = "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\nmembers: {list: [{name: one}, {name: two}]}\n"
+WITHIN = 60.0
+
+
+def running(stack: Stack) -> dict[str, int]:
+    """Agents that are up: name of the member -> number of the process."""
+    return {name: process.pid for name, process in agents_in(stack.home).items()}
+
+
+def rows(stack: Stack) -> list[tuple[Any, ...]]:
+    return stack.execute("select name, state, incarnation, restarts from pools_member where state <> 'gone' order by name")
+
+
+def wait_rows(stack: Stack, wanted: list[tuple[Any, ...]]) -> None:
+    """The rows change by what other processes do; nobody tells us."""
+    end = time.monotonic() + WITHIN * load()
+    while (found := rows(stack)) != wanted:
+        assert time.monotonic() < end, (found, wanted, stack.heard[-3000:], [(f / "agent.log").read_text()[-500:] for f in folders(stack)])
+
+
+def test_agents_come_and_are_ready_from_their_first_word_on(stack: Stack) -> None:
+    wait_rows(stack, [("one", "ready", 1, 0), ("two", "ready", 1, 0)])
+    assert list(running(stack)) == ["lab-one", "lab-two"]
+    assert stack.execute("select count(*) from slots_slot where is_open") == [(4,)]
+
+
+def test_they_are_no_children_that_end_with_whoever_started_them(stack: Stack) -> None:
+    before = running(stack)
+    os.kill(stack.pid_of("celery"), signal.SIGKILL)
+    stack.wait_for_process("celery")
+    assert running(stack) == before
+
+
+def test_one_that_is_killed_is_started_again_within_seconds(stack: Stack) -> None:
+    before = running(stack)
+    os.kill(before["lab-one"], signal.SIGKILL)
+    began = time.monotonic()
+    wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
+    assert time.monotonic() - began < 30 * load()
+    assert running(stack)["lab-two"] == before["lab-two"]
+
+
+def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text("kind: Pool\nname: far\nprovider: agents\nmembers: {list: [{name: theirs}]}\n")
+    assert stack.manage("apply", "-f", str(tmp_path / "far.yaml")).returncode == 0
+    made = stack.manage("member_token", "far/theirs", "--url", f"http://127.0.0.1:{stack.port}")
+    assert made.returncode == 0, made.stderr
+    fetch, keep, start = made.stderr.splitlines()[-3:]
+    try:
+        subprocess.run(["sh", "-euc", f"{fetch}\n{keep}"], cwd=tmp_path, check=True)
+        agent = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)])
+        finally:
+            agent.terminate()
+            assert agent.wait(20) == 0
+        wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)])
+    finally:  # the tests after it see the pool otherwise
+        stack.manage(
+            "shell", "--no-imports", "-c", "from claims.services import delete_pool; delete_pool(pool_name='far', reason='a test')"
+        )
+    wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
+
+
+def test_when_all_else_is_killed_they_stay_and_are_found_again(stack: Stack) -> None:
+    before = running(stack)
+    stack.stop(signal.SIGKILL)
+    assert running(stack) == before
+    stack.start(120)
+    wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
+    assert running(stack) == before
+
+
+def test_ctrl_c_ends_them_within_five_seconds_and_nothing_is_left(stack: Stack) -> None:
+    before = [*stack.list_processes(), *running(stack).values()]
+    assert stack.stop() < 5
+    assert wait_gone(before, 0) == []
+    marks = [(folder / "ended.json").exists() and json.loads((folder / "ended.json").read_text())["why"] for folder in folders(stack)]
+    assert marks == ["asked", "asked"]
+
+
+def test_the_next_start_starts_them_again_and_it_does_not_count(stack: Stack) -> None:
+    stack.start(120)
+    wait_rows(stack, [("one", "ready", 3, 1), ("two", "ready", 2, 0)])
+
+
+def test_one_that_is_removed_goes_with_its_process_and_its_folder(stack: Stack) -> None:
+    pid = running(stack)["lab-two"]
+    member = stack.execute("select id from pools_member where name = 'two'")[0][0]
+    code = f"from slots.members.services import remove_member; remove_member(member_id={member}, reason='a test')"
+    assert stack.manage("shell", "--no-imports", "-c", code).returncode == 0
+    wait_rows(stack, [("one", "ready", 3, 1)])
+    assert wait_gone([pid], 5) == []
+    assert [folder.name.partition(".")[0] for folder in folders(stack)] == ["lab-one"]
+
+
+def test_the_doctor_finds_nothing(stack: Stack) -> None:
+    report = stack.manage("doctor", "--json")
+    assert report.returncode == 0, report.stdout + report.stderr

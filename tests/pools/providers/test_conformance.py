@@ -1,0 +1,145 @@
+"""What every provider promises. One suite for all of them: a new one is done when it passes this."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pools.config.parsing import Faults
+from pools.providers.base import known_providers
+from project.kernel.outbox.operations import NotFoundOutside, ProviderError, QuotaExceeded, Throttled
+from tests.pools.providers.harness import HARNESSES, Harness
+
+
+def only(is_meant: Callable[[Harness], bool]) -> pytest.MarkDecorator:
+    """Where a world has what the promise is about."""
+    return pytest.mark.parametrize("outside", [name for name in sorted(HARNESSES) if is_meant(HARNESSES[name])], indirect=True)
+
+
+@pytest.fixture(params=sorted(HARNESSES))
+def outside(request: pytest.FixtureRequest, settings: Any) -> Iterator[Harness]:
+    """Without a database: a provider that asked for one would fail here."""
+    harness = HARNESSES[request.param]
+    with harness.world_of_its_own(request, settings):
+        yield harness
+    assert not connection.in_atomic_block
+
+
+def draining(member: object) -> set[int]:
+    return {slot.id for slot in member.slots if slot.state == "draining"}  # type: ignore[attr-defined]
+
+
+def test_every_shipped_provider_has_a_harness() -> None:
+    assert set(known_providers()) <= set(HARNESSES)
+
+
+def test_its_options_are_read_to_a_form_that_reads_to_itself(outside: Harness) -> None:
+    faults = Faults()
+    once = outside.provider().read_options(outside.good_options, "provider", faults)
+    assert outside.provider().read_options(once, "provider", faults) == once
+    assert faults.found == []
+
+
+def test_an_option_it_does_not_know_is_refused_by_name(outside: Harness) -> None:
+    faults = Faults()
+    outside.provider().read_options({**outside.good_options, "colour": "red"}, "provider", faults)
+    assert [f.field for f in faults.found] == ["provider.colour"]
+
+
+def test_what_drains_and_is_empty_is_confirmed_and_nothing_else(outside: Harness) -> None:
+    member = outside.there()
+    report = outside.provider().sync(outside.pool(member), member)
+    assert report.clean == (draining(member) if outside.cleans else set())
+    assert not report.is_gone
+
+
+def test_twice_is_once(outside: Harness) -> None:
+    member = outside.there()
+    first = outside.provider().sync(outside.pool(member), member)
+    before = outside.outside()
+    assert outside.provider().sync(outside.pool(member), member) == first
+    assert outside.outside() == before
+
+
+@only(lambda harness: harness.has_sessions)
+def test_a_slot_that_is_still_in_use_is_not_confirmed_until_its_deadline(outside: Harness) -> None:
+    assert outside.world is not None
+    member = outside.there()
+    outside.world.sessions |= draining(member)
+    assert outside.provider().sync(outside.pool(member), member).clean == frozenset()
+    late = outside.member("ready", is_overdue=True)
+    assert outside.provider().sync(outside.pool(late), late).clean == draining(late)
+
+
+@only(lambda harness: harness.can_fail)
+def test_a_failure_is_raised_and_the_next_time_it_works(outside: Harness) -> None:
+    member = outside.there()
+    for error in (Throttled("slow down", retry_after=2.0), QuotaExceeded("full"), ProviderError("no answer")):
+        outside.fail_next(error)
+        with pytest.raises(type(error)):
+            outside.provider().sync(outside.pool(member), member)
+    report = outside.provider().sync(outside.pool(member), member)
+    assert report.clean == (draining(member) if outside.cleans else set())
+    assert report.is_ready
+
+
+def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> None:
+    outside.there()
+    leaving = outside.member("deleting")
+    with suppress(NotFoundOutside):
+        outside.provider().sync(outside.pool(leaving), leaving)
+    outside.let_go()
+    for _ in range(2):
+        with suppress(NotFoundOutside):  # the same, said in another way: the caller takes it as success
+            assert outside.provider().sync(outside.pool(leaving), leaving).is_gone
+    assert all(seen.is_down for seen in outside.provider().look(outside.pool(leaving)).seen) or not outside.makes_things
+
+
+@only(lambda harness: harness.makes_things and harness.can_fail)
+def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -> None:
+    creating = outside.member("creating")
+    outside.fail_next(ProviderError("timed out"), after=True)
+    with pytest.raises(ProviderError):
+        outside.provider().sync(outside.pool(creating), creating)
+    report = outside.provider().sync(outside.pool(creating), creating)
+    assert report.is_ready is not outside.provider().has_agents
+    assert report.external_id
+    assert outside.count_made() == 1
+    assert outside.provider().look(outside.pool(replace(creating, external_id=report.external_id))).seen
+
+
+def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(outside: Harness) -> None:
+    members = [outside.there(1), outside.there(2)]
+    look = outside.provider().look(outside.pool(*members))
+    assert {s.member_id for s in look.seen} == {1, 2}
+    assert all(s.is_ready for s in look.seen)
+    assert {s.member_id for s in outside.provider().look(outside.pool(members[0])).seen} == {1}
+
+
+@only(lambda harness: harness.provider.has_agents)  # type: ignore[attr-defined]
+def test_an_agent_is_ready_by_its_own_word_not_by_its_providers(outside: Harness) -> None:
+    creating = outside.member("creating")
+    for _ in range(2):
+        assert not outside.provider().sync(outside.pool(creating), creating).is_ready
+        assert not [seen for seen in outside.provider().look(outside.pool(creating)).seen if seen.is_ready]
+
+
+@only(lambda harness: harness.can_fail)
+def test_a_look_that_fails_raises_instead_of_seeing_nothing(outside: Harness) -> None:
+    member = outside.there()
+    outside.fail_next(ProviderError("no answer"))
+    with pytest.raises(ProviderError):
+        outside.provider().look(outside.pool(member))
+
+
+@only(lambda harness: harness.can_fail)
+def test_things_of_others_are_left_alone(outside: Harness) -> None:
+    before = outside.foreign()
+    assert before
+    outside.there()
+    leaving = outside.member("deleting")
+    outside.provider().sync(outside.pool(leaving), leaving)
+    assert outside.foreign() == before

@@ -1,0 +1,1 @@
+"""Scaling policies, without a database."""

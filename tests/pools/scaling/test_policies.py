@@ -1,0 +1,362 @@
+"""Each guard alone: the same snapshot but for the one thing that decides."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pools.scaling import Decision, Fixed, Limits, OnDemand, Pace, Pin, Snapshot, Utilisation, Warm, decide, force, list_next, order
+from pools.scaling.model import Member
+from tests.pools.scaling.helpers import NOW, fleet, member, snapshot, waits
+
+S8 = Utilisation()
+S8_IDLE = Utilisation(idle_members=True)
+
+
+def used(percent: float, *, members: int = 10, low: int = 0, **more: Any) -> Snapshot:
+    """So much in use, of members with 100 slots each; the last ones are idle."""
+    left, made = round(percent * members), []
+    for i in range(1, members + 1):
+        made.append(member(i, min(100, left), slots=100))
+        left -= min(100, left)
+    return snapshot(*made, low=low, high=20, each={"slot": 100}, **more)
+
+
+def verdict(decision: Decision) -> tuple[str, int, str]:
+    return decision.verdict, decision.delta, decision.code
+
+
+# S8 -------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [
+        (80.0, ("hold", 0, "between")),
+        (80.1, ("grow", 1, "busy")),
+        (100.0, ("grow", 1, "busy")),
+        (20.0, ("hold", 0, "between")),
+        (19.9, ("hold", 0, "kept")),  # something runs
+        (0.0, ("shrink", -1, "idle")),
+    ],
+)
+def test_thresholds(percent, expected):
+    assert verdict(decide(used(percent), S8)) == expected
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(20.0, 0), (19.9, -1), (80.0, 0), (80.1, 1)])
+def test_thresholds_with_idle_members(percent, expected):
+    assert decide(used(percent), S8_IDLE).delta == expected
+
+
+def test_one_running_keeps_all():
+    found = decide(snapshot(*fleet(0, 0, 0, 0, 0, 1)), S8)
+    assert verdict(found) == ("hold", 0, "kept")
+    assert found.reason == "5.6 % is below 20 %, but 1 running"
+
+
+def test_one_reserved_keeps_all():
+    found = decide(snapshot(*fleet(0, 0, 0, 0, 0), member(9, 0, 1)), S8)
+    assert verdict(found) == ("hold", 0, "kept")
+    assert "1 reserved" in found.reason
+
+
+@pytest.mark.parametrize("policy", [S8, S8_IDLE], ids=["plain", "idle_members"])
+def test_one_that_waits_keeps_all(policy):
+    found = decide(snapshot(*fleet(0, 0, 0, 0), lines=waits(1)), policy)
+    assert (found.delta, "1 waiting" in found.reason) == (0, True)
+
+
+def test_with_idle_members_a_large_pool_with_one_long_task_still_shrinks():
+    found = decide(snapshot(*fleet(1, 0, 0, 0, 0, 0, 0), member(8, 0, 1)), S8_IDLE)
+    assert (found.delta, [j.name for j in found.chosen]) == (-1, ["m7"])
+    assert {j.name: j.why for j in found.spared}["m1"] == "1 running"
+    assert {j.name: j.why for j in found.spared}["m8"] == "1 reserved"
+
+
+def test_it_does_not_shrink_below_the_least():
+    assert verdict(decide(snapshot(*fleet(0, 0, 0), low=3), S8)) == ("hold", 0, "min")
+
+
+def test_it_does_not_take_one_away_that_would_come_back():
+    large = member(2, 0, slots=95)
+    found = decide(snapshot(member(1, 5, slots=5), large, each={"slot": 95}), S8_IDLE)
+    assert verdict(found) == ("hold", 0, "needed")
+
+
+def test_one_on_its_way_is_capacity():
+    assert decide(snapshot(*fleet(3, 3, 2)), S8).delta == 1
+    assert decide(snapshot(*fleet(3, 3, 2), member(4, state="creating")), S8).delta == 0
+
+
+def test_offline_members_are_no_idle_capacity():
+    assert decide(snapshot(*fleet(3, 3, 2), member(4, state="offline"), member(5, state="offline")), S8).delta == 1
+
+
+# S9, S10, S11 ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [S8, OnDemand()], ids=["utilisation", "on_demand"])
+@pytest.mark.parametrize(("low", "expected"), [(0, 1), (1, 1), (4, 4)])
+def test_cold_start(policy, low, expected):
+    assert decide(snapshot(low=low, lines=waits(2), since_up=1.0, seen=None), policy).delta == expected
+
+
+def test_nobody_there_and_nobody_waits_is_rest():
+    assert verdict(decide(snapshot(), S8)) == ("hold", 0, "empty")
+
+
+def test_without_a_fresh_look_nothing_goes():
+    assert decide(snapshot(*fleet(0, 0), seen=59.0), S8).delta == -1
+    for seen in (61.0, None):
+        found = decide(snapshot(*fleet(0, 0), seen=seen), S8)
+        assert (found.verdict, "the provider was looked at" in found.reason) == ("hold", True)
+
+
+def test_reservations_keep_a_floor():
+    held = [member(i, 0, 1) for i in range(1, 3)]
+    assert decide(snapshot(*held), S8).inputs["floor"] == 1
+    seven = snapshot(*[member(i, 0, 3) for i in (1, 2)], member(3, 0, 1), *fleet(0, 0, 0), high=20)
+    assert seven.floor == 3
+    lost = snapshot(member(1, 0, 3, is_lost=True), member(2, 0, 3, is_lost=True), member(3, 0, 1))
+    assert verdict(decide(lost, Warm(max_idle=0))) == ("grow", 2, "floor")
+
+
+def test_the_fleet_does_not_stay_at_three_behind_reservations():
+    """All three reserved and the fourth wants in: reservations are use, so there is one more."""
+    found = decide(snapshot(*[member(i, 0, 3) for i in (1, 2, 3)], low=3, high=12, lines=waits(1)), S8)
+    assert verdict(found) == ("grow", 1, "busy")
+
+
+def test_an_approved_apply_is_not_starved_while_slot_0_is_busy():
+    """A third is in use, but nothing that is free takes an apply: one more at once, whatever the cool-down."""
+    line = waits(1, urgent=1, lanes=("any",))
+    found = decide(snapshot(*fleet(1, 1, 1), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=line, since_up=1.0), S8)
+    assert verdict(found) == ("grow", 1, "urgent")
+    coming = snapshot(*fleet(1, 1, 1), member(4, state="creating"), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=line)
+    assert decide(coming, S8).delta == 0
+
+
+def test_what_waits_for_another_lane_is_not_served_by_what_is_free():
+    found = decide(snapshot(*fleet(1, 1, 1), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=waits(1, lanes=("any",))), S8)
+    assert verdict(found) == ("grow", 1, "waiting")
+
+
+# Fixed, warm, on demand -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("there", "expected"), [(0, 4), (3, 1), (4, 0), (6, -2)])
+def test_fixed(there, expected):
+    assert decide(snapshot(*fleet(*[0] * there)), Fixed(4)).delta == expected
+
+
+@pytest.mark.parametrize(
+    ("running", "pending", "high", "expected"),
+    [
+        ([1, 1], 0, 10, 1),  # two in use, one idle wanted
+        ([1, 1, 0], 0, 10, 0),
+        ([1, 1, 0], 1, 10, 1),  # who waits takes the idle one
+        ([1, 1, 0, 0, 0], 0, 10, -2),
+        ([1, 1, 0], 5, 5, 2),  # P20: the maximum cuts, it does not stop
+        ([1, 0, 0, 0, 0, 0], 0, 3, -4),
+    ],
+)
+def test_warm(running, pending, high, expected):
+    members = [member(i, n, slots=1) for i, n in enumerate(running, 1)]
+    assert decide(snapshot(*members, high=high, each={"slot": 1}, lines=waits(pending) if pending else ()), Warm(1)).delta == expected
+
+
+def test_warm_counts_those_on_their_way_and_not_those_that_go():
+    coming = [member(1, 1, slots=1), member(2, slots=1, state="creating")]
+    assert decide(snapshot(*coming, each={"slot": 1}), Warm(1)).delta == 0
+    going = [member(1, 1, slots=1), member(2, slots=1, state="deleting")]
+    assert decide(snapshot(*going, each={"slot": 1}, high=3), Warm(1)).delta == 1
+    found = decide(snapshot(*going, each={"slot": 1}, high=2), Warm(1))
+    assert (found.verdict, found.words) == ("blocked", "+1 blocked"), "what goes still counts against the most"
+
+
+def test_on_demand_makes_one_a_cycle():
+    found = decide(snapshot(*fleet(3), lines=waits(20)), OnDemand())
+    assert (found.delta, found.verdict) == (1, "grow")
+    assert decide(snapshot(*fleet(3), member(2, state="creating"), lines=waits(20)), OnDemand()).delta == 1
+    enough = snapshot(*fleet(3), *[member(i, state="creating") for i in range(2, 9)], lines=waits(20))
+    assert decide(enough, OnDemand()).delta == 0
+
+
+def test_one_claim_of_sixty_ports_is_served_by_members_of_fifty():
+    """S4: the request that was absorbed is not lost, what is missing is counted again."""
+    first = snapshot(each={"tcp": 50}, lines=(waits(60, lanes=("tcp",))[0]._replace(claims=1),))
+    assert decide(first, OnDemand()).delta == 1
+    then = replace(first, members=(member(1, slots=50),), free={"tcp": 50}, is_requested=False)
+    assert decide(then, OnDemand()).delta == 1
+
+
+def test_on_demand_lets_go_who_is_idle_for_long():
+    assert decide(snapshot(*fleet(0, 0)), OnDemand(600)).delta == -1
+    assert decide(snapshot(*fleet(0, 0, quiet_for=599.0)), OnDemand(600)).delta == 0
+    assert decide(snapshot(*fleet(0, 0)), OnDemand(None)).delta == 0
+
+
+def test_claims_that_ask_for_labels_do_not_make_members_that_have_none():
+    assert decide(snapshot(lines=waits(1, wants_new=False)), OnDemand()).delta == 0
+    assert decide(snapshot(*fleet(0, 0), lines=waits(1, wants_new=False)), OnDemand()).delta == 0, "but keep those that are there"
+
+
+# Precedence -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_pause_is_stronger_than_everything():
+    found = decide(snapshot(*fleet(3, 3), paused="by ana", frozen="night", pin=Pin(8), low=5), S8)
+    assert verdict(found) == ("paused", 0, "paused")
+
+
+def test_freeze_sends_idle_ones_away_and_keeps_the_others():
+    found = decide(snapshot(*fleet(1, 0, 0), member(4, 0, 1), frozen="night", pin=Pin(8), low=2), S8)
+    assert (verdict(found), [j.name for j in found.chosen]) == (("shrink", -2, "freeze"), ["m3", "m2"])
+    busy = decide(snapshot(*fleet(3, 3), frozen="night", lines=waits(9, urgent=1)), S8)
+    assert verdict(busy) == ("frozen", 0, "freeze")
+
+
+def test_the_most_is_stronger_than_a_pin():
+    assert verdict(decide(snapshot(*fleet(0, 0, 0), high=3, pin=Pin(5)), S8)) == ("hold", 0, "pin")
+    assert verdict(decide(snapshot(*fleet(0, 0, 0), high=2, pin=Pin(5)), S8)) == ("shrink", -1, "max")
+
+
+def test_a_pin_is_stronger_than_floor_least_and_policy():
+    assert decide(snapshot(*fleet(3, 3), low=1, pin=Pin(4, "release")), S8).delta == 2
+    found = decide(snapshot(*fleet(0, 0, 0), low=3, pin=Pin(1), lines=waits(1), since_down=1.0), S8)
+    assert verdict(found) == ("shrink", -2, "pin")
+
+
+def test_the_floor_is_stronger_than_the_least():
+    lost = [member(i, 0, 3, is_lost=True) for i in (1, 2)]
+    assert verdict(decide(snapshot(*lost, low=1), Warm(0))) == ("grow", 2, "floor")
+
+
+def test_the_least_is_stronger_than_the_policy_and_made_good_at_once():
+    assert verdict(decide(snapshot(*fleet(0), low=4, since_up=1.0), S8)) == ("grow", 3, "min")
+
+
+def test_the_most_blocks_and_says_so():
+    found = decide(snapshot(*fleet(3, 3), high=2, lines=waits(6), is_requested=True), S8)
+    assert (found.words, found.clears_request) == ("+1 blocked", True)
+    assert found.reason == "100.0 % of 6 slots in use, but 2 of 2 members exist"
+
+
+def test_over_the_most_it_goes_back_as_far_as_it_can():
+    found = decide(snapshot(*fleet(0, 1, 0, 0, 0), high=3, lines=waits(1)), S8)
+    assert verdict(found) == ("shrink", -2, "max")
+
+
+# Cool-downs and requests ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("since", "expected"), [(29.0, 0), (30.0, 1), (None, 1)])
+def test_it_grows_no_faster_than_its_pace(since, expected):
+    assert decide(snapshot(*fleet(3, 3), since_up=since), S8).delta == expected
+
+
+@pytest.mark.parametrize("which", ["since_down", "since_up"])
+@pytest.mark.parametrize(("since", "expected"), [(599.0, 0), (600.0, -1)])
+def test_it_shrinks_no_faster_and_not_right_after_it_grew(which, since, expected):
+    assert decide(snapshot(*fleet(0, 0), **{which: since}), S8).delta == expected
+
+
+def test_two_at_once_if_the_policy_says_so():
+    assert decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=Pace(0, 0, 2, 2))).delta == -1, "S8 wishes one at a time"
+    assert decide(snapshot(lines=waits(20), high=9), OnDemand(pace=Pace(0, 0, 3, 1))).delta == 1, "the first comes alone"
+    assert decide(snapshot(*fleet(3), lines=waits(20), high=9), OnDemand(pace=Pace(0, 0, 3, 1))).delta == 3
+
+
+def test_the_request_stays_until_what_it_asked_for_is_there():
+    wanting = snapshot(*fleet(3, 3), lines=waits(1), is_requested=True)
+    assert not decide(wanting, OnDemand()).clears_request
+    coming = replace(wanting, members=(*wanting.members, member(3, state="creating")), grown_since_request=True)
+    assert not decide(coming, OnDemand()).clears_request
+    done = decide(snapshot(*fleet(3, 3, 1), is_requested=True, grown_since_request=True), OnDemand())
+    assert (done.clears_request, done.absorbs) == (True, True)
+    nothing = decide(snapshot(*fleet(0), is_requested=True), OnDemand())
+    assert (nothing.clears_request, nothing.absorbs) == (True, False)
+    assert decide(replace(wanting, limits=Limits(paused="off")), OnDemand()).clears_request
+
+
+def test_one_more_by_force_obeys_the_most_and_a_freeze():
+    assert verdict(force(snapshot(*fleet(0)), 1, "demo")) == ("grow", 1, "forced")
+    assert force(snapshot(*fleet(0), high=1), 1, "demo").words == "+1 blocked"
+    assert force(snapshot(*fleet(0), high=3), 5, "demo").delta == 2
+    assert force(snapshot(*fleet(0), frozen="night"), 1, "demo").verdict == "blocked"
+
+
+# Members in order -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_victims():
+    """S14. A golden list: on their way out, unknown, idle; dear ones later; the newest first, to the microsecond."""
+    at = NOW
+    members = [
+        member(1, created=at),
+        member(2, created=at + 1e-6),
+        member(3, created=at + 9, cost=10),
+        member(4, created=at + 9, cost=-5),
+        member(5, state="offline", created=at),
+        member(6, state="offline", cost=1, created=at + 3600),
+        member(7, state="deleting"),
+        member(8, is_leaving=True),
+        member(9, state="creating"),
+        member(10, running=1, created=at + 86400),
+        member(11, reserved=1),
+        member(12, running=2),
+        member(13, is_lost=True, state="offline", created=at + 7200),
+    ]
+    golden = ["m8", "m7", "m13", "m5", "m6", "m9", "m4", "m2", "m1", "m3", "m10", "m12", "m11"]
+    assert [m.name for m in order(members)] == golden
+    assert [m.name for m in order(members[::-1])] == golden
+
+
+def test_the_next_to_go_and_what_blocks_the_others():
+    members = [*fleet(0, 2, 0), member(4, 0, 1), member(5, is_cordoned=True), member(6, is_owned=False), member(7, draining=1)]
+    assert [(m.name, why) for m, why in list_next(members)] == [
+        ("m3", ""),
+        ("m1", ""),
+        ("m6", "not made by Berth"),
+        ("m5", "cordoned: a person keeps it"),
+        ("m7", "1 draining"),
+        ("m2", "2 running"),
+        ("m4", "1 reserved"),
+    ]
+
+
+def test_who_is_spared_and_why():
+    members = [
+        member(1, created=NOW),
+        member(2, created=NOW + 7800),
+        member(3, created=NOW, cost=10),
+        member(4, 1),
+    ]
+    found = decide(snapshot(*members), Utilisation(idle_members=True))
+    assert [(j.name, j.why) for j in found.chosen] == [("m2", "wholly idle, cost 0, newest")]
+    assert [(j.name, j.why) for j in found.spared] == [
+        ("m1", "wholly idle, 2 h 10 min older"),
+        ("m3", "deletion cost 10"),
+        ("m4", "1 running"),
+    ]
+
+
+def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something():
+    """What runs is known by the rows, not by what agents say: silent ones with a claim stay, whatever the policy."""
+    members: list[Member] = [member(i, 1, state="offline") for i in range(1, 6)]
+    for policy in (S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)):
+        assert decide(snapshot(*members), policy).chosen == ()
+
+
+def test_what_is_counted_in_one_walk_is_what_each_member_says():
+    states = [
+        {"state": state, flag: True}
+        for state in ("ready", "creating", "offline", "deleting")
+        for flag in ("is_leaving", "is_cordoned", "is_lost", "is_owned")
+    ]
+    members = [member(i, i % 2, i % 3 % 2, draining=i % 5 % 2, **more) for i, more in enumerate(states)]
+    s = snapshot(*members)
+    assert s.total == sum(m.usable for m in members)
+    assert s.there == tuple(m for m in members if m.is_there)
+    assert s.sums.going == sum(m.is_going for m in members)

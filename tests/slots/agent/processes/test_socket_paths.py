@@ -1,0 +1,49 @@
+"""Terraform's providers listen on Unix sockets, whose paths have at most 107 characters."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from slots.agent.workdir.folders import LONGEST_TMP, Folder, link_for, remove
+
+PROVIDER_NAME = "plugin1234567890123"
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Folder:
+    top = tmp_path / ("x" * LONGEST_TMP) / "1-10"
+    top.parent.mkdir()
+    folder = Folder(top)
+    folder.make()
+    return folder
+
+
+def test_provider_can_listen_however_deep_the_folder_of_its_task_is(deep: Folder) -> None:
+    with socket.socket(socket.AF_UNIX) as long, pytest.raises(OSError, match="too long"):
+        long.bind(str(deep.tmp / PROVIDER_NAME))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{deep.name_sockets()}/{PROVIDER_NAME}")
+    assert (deep.tmp / PROVIDER_NAME).is_socket()
+    assert remove(deep.top)
+
+
+def test_link_goes_with_the_folder_of_its_task(deep: Folder) -> None:
+    link = Path(deep.name_sockets())
+    assert link.is_symlink()
+    assert remove(deep.top)
+    assert not link.is_symlink()
+
+
+def test_name_that_leads_elsewhere_is_not_used(deep: Folder, tmp_path: Path) -> None:
+    link = link_for(deep.top)
+    link.unlink()
+    link.symlink_to(tmp_path)
+    assert deep.name_sockets() == ""
+    assert remove(deep.top)
+
+
+def test_short_folder_needs_no_link() -> None:
+    folder = Folder(Path("/w/1-10"))
+    assert folder.name_sockets() == ""
+    assert not link_for(folder.top).is_symlink()

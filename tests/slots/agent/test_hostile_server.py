@@ -1,0 +1,213 @@
+"""A server that is broken, or means harm: nothing crashes, nothing is followed, nothing is believed that cannot be."""
+
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slots.agent.common.errors import AgentError, Away, BadToken, Refused, TooLarge, Unusable
+from slots.agent.server.client import Client
+from slots.agent.server.protocol import Limits, Order, read_hello, read_orders, read_work
+
+from .conftest import Agent
+from .fake_berth import TOKEN, Exchange, Server
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return Client(server.url, lambda: TOKEN)
+
+
+def drip(exchange: Exchange) -> None:
+    exchange.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+    for _ in range(100):
+        exchange.wfile.write(b" ")
+        exchange.wfile.flush()
+        time.sleep(0.05)
+
+
+def drip_headers(exchange: Exchange) -> None:
+    exchange.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    for number in range(100):
+        exchange.wfile.write(b"X-%d: 1\r\n" % number)
+        exchange.wfile.flush()
+        time.sleep(0.05)
+
+
+def short(exchange: Exchange) -> None:
+    exchange.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"a":')
+    exchange.close_connection = True
+
+
+def endless(exchange: Exchange) -> None:
+    exchange.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(200):
+        exchange.wfile.write(b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n")
+    exchange.close_connection = True
+
+
+HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
+    "not JSON": (lambda exchange: exchange.answer(200, raw=b"<html>"), Away),
+    "a list": (lambda exchange: exchange.answer(200, []), Away),
+    "nested": (lambda exchange: exchange.answer(200, raw=b"[" * 200_000), Away),
+    "compressed anyway": (lambda exchange: exchange.answer(200, raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}), Away),
+    "redirect": (lambda exchange: exchange.answer(302, headers={"Location": f"{exchange.server.url}/elsewhere"}), Away),
+    "500": (lambda exchange: exchange.answer(500, raw=b"oops"), Away),
+    "404 of something in between": (lambda exchange: exchange.answer(404, raw=b"not found"), Away),
+    "429": (lambda exchange: exchange.refuse(429, "too_many"), Away),
+    "409 of Berth": (lambda exchange: exchange.refuse(409, "stale_generation"), Refused),
+    "401": (lambda exchange: exchange.refuse(401, "bad_token"), BadToken),
+    "no HTTP": (lambda exchange: exchange.wfile.write(b"SSH-2.0-OpenSSH\r\n\r\n"), Away),
+    "closed": (lambda exchange: setattr(exchange, "close_connection", True), Away),
+    "too short": (short, Away),
+    "endless": (endless, TooLarge),
+    "drip": (drip, Away),
+    "drip of headers": (drip_headers, Away),
+    "huge header": (lambda exchange: exchange.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"), Away),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_bad_answers(name: str, server: Server, client: Client) -> None:
+    server.hooks["x/"], expected = HOOKS[name]
+    begin = time.monotonic()
+    with pytest.raises(expected) as caught:
+        client.get("x/", timeout=0.8)
+    assert time.monotonic() - begin < 3
+    assert caught.type is expected
+    server.hooks.clear()
+    assert client.get("y/") == {}  # the next call is none the worse
+    assert not any("elsewhere" in path for _, path in server.calls)
+    client.close()
+
+
+def test_a_download_is_bounded(server: Server, client: Client, tmp_path: Path) -> None:
+    server.hooks["x/"] = lambda exchange: exchange.answer(200, raw=b"a" * 2000)
+    with pytest.raises(TooLarge):
+        client.download("x/", tmp_path / "file", 1999)
+    assert client.download("x/", tmp_path / "file", 2000)
+    client.close()
+
+
+def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: Client, tmp_path: Path) -> None:
+    """413 comes before the body was taken, and the connection ends."""
+    file = tmp_path / "plan"
+    file.write_bytes(b"a" * 30_000_000)
+
+    def refuse(exchange: Exchange) -> None:
+        exchange.refuse(413, "too_large")
+
+    server.hooks["x/"] = refuse
+    with pytest.raises((Refused, Away)):
+        client.put("x/", file, "application/octet-stream")
+    client.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "http://", "http://u:p@h/", "h:80", "http://h:99999999", "http://h/?a=b"])
+def test_addresses_that_cannot_be(url: str) -> None:
+    with pytest.raises(Unusable):
+        Client(url, lambda: TOKEN)
+
+
+GOOD = {"version": "1", "orders": [{"claim": 1, "generation": 2, "step": "plan", "slot": 3}], "stop": []}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"orders": None},
+        {"orders": {}},
+        {"version": None},
+        {"orders": [{"claim": "1", "generation": 2, "step": "plan", "slot": 3}]},
+        {"orders": [{"claim": True, "generation": 2, "step": "plan", "slot": 3}]},
+        {"orders": [{"claim": -1, "generation": 2, "step": "plan", "slot": 3}]},
+        {"orders": [{"claim": 1, "generation": 2**70, "step": "plan", "slot": 3}]},
+        {"orders": [{"claim": 1, "step": "plan", "slot": 3}]},
+        {"stop": [{"slot": "x", "generation": 1}]},
+    ],
+)
+def test_lists_that_cannot_be_change_nothing(change: dict[str, object]) -> None:
+    with pytest.raises(Away):
+        read_orders({**GOOD, **change})
+
+
+def test_unknown_steps_and_extra_fields_are_left_aside() -> None:
+    orders = read_orders({**GOOD, "orders": [*GOOD["orders"], {"step": "destroy"}, "x", None], "more": 1})  # type: ignore[misc]
+    assert [order.claim for order in orders.orders] == [1]
+    hello = read_hello({**GOOD, "limits": {"chunk_bytes": 1000}, "member": 5})
+    assert (hello.limits.chunk_bytes, hello.limits.plan_bytes) == (1000, 32_000_000)
+    with pytest.raises(Away):
+        read_hello({**GOOD, "limits": {"chunk_bytes": 10**9}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claim": 5},
+        {"step": "apply"},
+        {"executor": "python"},
+        {"env": {"A=B": "x"}},
+        {"env": {"A": "x\0y"}},
+        {"env": {"A": {}}},
+        {"secrets": ["a"]},
+        {"timeout_s": -1},
+        {"timeout_s": "1"},
+        {"timeout_s": float("nan")},
+        {"plan": {"digest": "../x"}},
+        {"source": {"kind": "ftp"}},
+        {"limits": {"log_head_bytes": 10**15}},
+    ],
+)
+def test_work_that_cannot_be(change: dict[str, object]) -> None:
+    body = {"claim": 1, "generation": 2, "step": "plan", "executor": "command", **change}
+    with pytest.raises(Away):
+        read_work(json.loads(json.dumps(body)), Order(1, 2, "plan", 3), Limits())
+
+
+def test_the_agent_outlives_a_server_that_answers_nonsense(server: Server, agent: Agent) -> None:
+    server.wait(lambda: server.hellos)
+    for answer in (b"<html>", b'{"version": 1, "orders": [{"step": "plan"}], "stop": [7]}'):
+        seen = len(server.calls)
+        server.hooks["orders/"] = lambda exchange, answer=answer: exchange.answer(200, raw=answer)  # type: ignore[misc]
+        server.wait(lambda seen=seen: len(server.calls) > seen + 1)  # type: ignore[misc]
+    server.hooks.clear()
+    server.order(1, 10)
+    assert server.result(1, 10)["outcome"] == "planned"
+    assert agent.process.poll() is None
+
+
+def test_a_generation_that_is_refused_does_not_run(server: Server, agent: Agent) -> None:
+    server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
+    server.order(1, 10, commands={"plan": f"echo ran > {agent.folder}/proof"})
+    server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
+    server.order(2, 20, slot=2)
+    server.result(2, 20)
+    assert not (agent.folder / "proof").exists()
+    assert (1, 10) not in server.results
+
+
+def test_another_archive_than_was_named(server: Server, agent: Agent) -> None:
+    source = server.archive(b"first")
+    server.sources[source["digest"]] = b"second"
+    server.order(1, 10, source=source)
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("failed", "source_refused")
+
+
+def test_another_saved_plan_than_was_approved(server: Server, agent: Agent) -> None:
+    server.plans[1, 9] = b"evil"
+    plan = {"digest": "1" * 64, "size": 4, "facts": {}, "has_file": True}
+    server.order(1, 10, "apply", commands={"apply": f"echo ran > {agent.folder}/proof"}, plan=plan)
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("plan_again", "plan_differs")
+    assert not (agent.folder / "proof").exists()
+
+
+def test_a_server_that_takes_no_plan(server: Server, agent: Agent) -> None:
+    server.hooks["tasks/1/10/plan/"] = lambda exchange: exchange.refuse(413, "too_large")
+    server.order(1, 10, commands={"plan": "echo x > $BERTH_PLAN_FILE"})
+    result = server.result(1, 10)
+    assert (result["outcome"], result["code"]) == ("failed", "plan_too_large")

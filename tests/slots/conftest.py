@@ -1,0 +1,3 @@
+from tests.api.conftest import caller
+
+__all__ = ["caller"]

@@ -1,0 +1,130 @@
+"""The doctor sees what is planted, and mends what it may. And rows of what is long gone go."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pools.lifecycle.services import create_pool
+from pools.models import Heartbeat, Member, Pool
+from project.kernel.doctor.registry import Finding
+from slots.doctor.checks import (
+    find_not_looked_at,
+    find_old_timers,
+    find_too_many,
+    find_wrong_places,
+    find_wrongly_open,
+    list_operation_limits,
+)
+from slots.members.retention import delete_gone_members
+from slots.members.services import beat_member, cordon_member, remove_member
+from slots.models import Slot
+from slots.sync.watcher import look_at_pool
+from tests.slots.helpers import hold, is_consistent, open_slots, places
+
+pytestmark = pytest.mark.django_db
+
+CHECKS = (find_wrongly_open, find_wrong_places, find_too_many, find_old_timers, find_not_looked_at)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return create_pool({"name": "lab", "slots": 2, "members": {"list": ["a", "b"]}, "liveness": {"heartbeat": "2m"}})
+
+
+def plant(statement: str, *values: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, list(values))
+
+
+def mend(findings: list[Finding]) -> None:
+    for finding in findings:
+        assert finding.fix is not None
+        finding.fix()
+
+
+def test_nothing_is_found_while_all_is_well(pool: Pool) -> None:
+    hold(pool)
+    cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
+    assert [list(check()) for check in CHECKS] == [[]] * len(CHECKS)
+
+
+def test_i8_open_where_nobody_is_willing_and_closed_where_all_are(pool: Pool) -> None:
+    plant("UPDATE slots_slot SET is_open = false WHERE number = 1 AND member_id = %s", Member.objects.get(name="a").pk)
+    plant("UPDATE pools_member SET is_cordoned = true WHERE name = 'b'")
+    found = list(find_wrongly_open())
+    assert [(f.subject, f.detail) for f in found] == [
+        ("member a of pool lab", "1 closed that should be open"),
+        ("member b of pool lab", "2 open that should be closed"),
+    ]
+    mend(found)
+    assert is_consistent()
+    assert open_slots(pool) == 2
+
+
+def test_i9_places_that_are_missing_or_were_never_declared(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    Slot.objects.filter(member=a, number=1).delete()
+    Slot.objects.create(pool=pool, member=a, lane="slot", number=9)
+    found = list(find_wrong_places())
+    assert [(f.subject, f.detail) for f in found] == [("member a of pool lab", "1 missing, 1 that were not declared")]
+    mend(found)
+    assert places(a.pk) == [("slot", 0), ("slot", 1)]
+
+
+def test_i9_a_place_that_is_held_is_left_to_a_person(pool: Pool) -> None:
+    claim, slot, _ = hold(pool)
+    plant("UPDATE slots_slot SET number = 7 WHERE id = %s", slot)
+    [found] = find_wrong_places()
+    assert found.fix is None
+    assert str(claim) in found.repair
+
+
+def test_i11_more_members_than_the_most(pool: Pool) -> None:
+    plant("UPDATE pools_pool SET max_members = 1")
+    assert [f.detail for f in find_too_many()] == ["2 members, at most 1"]
+
+
+def test_i16_timers_nobody_looks_at(pool: Pool) -> None:
+    plant("UPDATE pools_member SET due_at = now() - interval '2 minutes' WHERE name = 'a'")
+    assert [f.detail for f in find_old_timers()] == ["due 120 s ago"]
+
+
+def test_i24_pools_nobody_looks_at(pool: Pool) -> None:
+    plant("UPDATE pools_pool SET created_at = now() - interval '1 hour'")
+    assert [f.subject for f in find_not_looked_at()] == ["pool lab"]
+    plant("UPDATE pools_pool SET observed_at = now()")
+    assert list(find_not_looked_at()) == []
+
+
+def test_members_that_are_long_gone_are_deleted_with_their_slots(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    beat_member(member_id=a.pk)
+    remove_member(member_id=a.pk, reason="sold")
+    assert delete_gone_members(7, 100) == 0
+    plant("UPDATE pools_member SET changed_at = now() - interval '8 days'")
+    deleted = []
+    while count := delete_gone_members(7, 1):
+        deleted.append(count)
+    assert deleted == [1, 1, 1]  # two slots, then the member
+    assert list(Member.objects.values_list("name", flat=True)) == ["b"]
+    assert not Heartbeat.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_static_pool_is_looked_at_too() -> None:
+    pool = create_pool({"name": "lab", "slots": 2, "members": {"list": ["a"]}})
+    look_at_pool(pool)
+    pool.refresh_from_db()
+    assert pool.observed_at is not None
+    assert Member.objects.get().state == "ready"
+
+
+def test_operations_may_stay_open_as_long_as_slots_may_drain() -> None:
+    """I18: a pool that gives the outside two hours is not reported after ten minutes; one without anything outside has no limit."""
+    slow, quick, _plain = (
+        create_pool({"name": name, "slots": 1, "members": {"max": 1}, "drain": {"limit": limit}})
+        for name, limit in (("slow", "2h"), ("quick", "1s"), ("plain", "1h"))
+    )
+    Pool.objects.filter(pk__in=[slow.pk, quick.pk]).update(queue="default")
+    assert list_operation_limits() == {slow.pk: 7200, quick.pk: 60}

@@ -1,0 +1,63 @@
+"""One row that can't be dealt with holds up no other."""
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from pools.lifecycle.services import create_pool
+from pools.models import Member
+from slots.members import chores
+from slots.members.chores import FINALIZERS, settle_leaving_members
+from slots.members.services import remove_member
+from tests.slots.helpers import give_back, hold
+
+pytestmark = pytest.mark.django_db
+
+
+class Poison(Exception):
+    pass
+
+
+def leaving(*names: str) -> list[int]:
+    pool = create_pool({"name": "lab", "slots": 1, "members": {"list": list(names)}})
+    held = [hold(pool) for _ in names]
+    ids = list(Member.objects.order_by("id").values_list("pk", flat=True))
+    for member_id in ids:
+        remove_member(member_id=member_id, reason="sold")
+    for claim, _, generation in held:
+        give_back(claim, generation)
+    return ids
+
+
+def test_a_poisoned_member_is_passed_over_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = leaving("a", "b", "c")
+    settle = chores.settle_leaving
+
+    def stumble(member_id: int) -> Any:
+        if member_id == first:
+            raise Poison("bad row")
+        return settle(member_id)
+
+    monkeypatch.setattr(chores, "settle_leaving", stumble)
+    with pytest.raises(Poison):
+        settle_leaving_members()
+    assert set(Member.objects.filter(state="gone").values_list("pk", flat=True)) == set(others)
+
+
+def test_a_database_that_is_away_ends_the_step_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaving("a", "b")
+    asked: list[int] = []
+
+    def away(member_id: int) -> Any:
+        asked.append(member_id)
+        raise OperationalError("server closed the connection")
+
+    monkeypatch.setattr(chores, "settle_leaving", away)
+    with pytest.raises(OperationalError):
+        settle_leaving_members()
+    assert len(asked) == 1
+
+
+def test_with_nothing_to_do_every_step_says_so() -> None:
+    assert [step() for step in FINALIZERS] == [False] * len(FINALIZERS)

@@ -1,0 +1,176 @@
+"""P12: silent is offline, offline for long is lost, and a heartbeat brings back what was only silent."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Heartbeat, Member, Pool
+from project.kernel.errors import Conflict, Invalid, NotFound, StaleGeneration
+from project.kernel.models import Event
+from slots.members.chores import look_at_members
+from slots.members.policy import Verdict, decide_liveness
+from slots.members.selectors import list_lost_members
+from slots.members.services import beat_member, lose_member, remove_member, settle_leaving
+from slots.models import Slot
+from tests.slots.helpers import give_back, hold, is_consistent, open_slots
+
+pytestmark = pytest.mark.django_db
+
+CONFIG: dict[str, Any] = {"name": "lab", "slots": 2, "members": {"list": ["a", "b"]}, "liveness": {"heartbeat": "2m", "lost": "10m"}}
+
+
+@pytest.fixture(autouse=True)
+def _stays_consistent() -> Iterator[None]:
+    yield
+    assert is_consistent()
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return create_pool(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_lost", "silent_for", "lost", "verdict"),
+    [
+        ("ready", False, 10.0, 600.0, Verdict("stay", 110.0)),
+        ("ready", False, 119.9, 600.0, Verdict("stay", pytest.approx(0.1))),
+        ("ready", False, 120.0, 600.0, Verdict("go_offline", 600.0, "no heartbeat for 2 min")),
+        ("ready", False, None, 600.0, Verdict("go_offline", 600.0, "no heartbeat for 2 min")),
+        ("ready", False, 500.0, None, Verdict("go_offline", None, "no heartbeat for 2 min")),
+        ("offline", False, 720.0, 600.0, Verdict("lose", None, "offline for 10 min")),
+        ("offline", False, 720.0, None, Verdict("stay", None)),
+        ("offline", True, 9999.0, 600.0, Verdict("stay", None)),
+        ("offline", False, 3.0, 600.0, Verdict("come_back", 120.0)),
+        ("offline", True, 3.0, 600.0, Verdict("come_back", 120.0)),
+        ("deleting", False, 9999.0, 600.0, Verdict("stay", None)),
+        ("creating", False, None, 600.0, Verdict("stay", None)),
+    ],
+)
+def test_the_verdict(state: str, is_lost: bool, silent_for: float | None, lost: float | None, verdict: Verdict) -> None:
+    assert decide_liveness(state=state, is_lost=is_lost, silent_for=silent_for, heartbeat=120.0, lost=lost) == verdict
+
+
+def test_nobody_is_offline_where_nobody_listens() -> None:
+    assert decide_liveness(state="ready", is_lost=False, silent_for=9999.0, heartbeat=None, lost=None).action == "stay"
+
+
+def pass_time(seconds: float) -> None:
+    """By moving all timers into the past: the clock is the database's."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_member SET due_at = due_at - make_interval(secs => %s)", [seconds])
+        cursor.execute("UPDATE pools_heartbeat SET at = at - make_interval(secs => %s)", [seconds])
+
+
+def states() -> dict[str, str]:
+    return dict(Member.objects.values_list("name", "state"))
+
+
+def test_one_that_beats_stays_and_one_that_does_not_goes_offline(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    claim, slot, _ = hold(pool)
+    pass_time(60)
+    heard = beat_member(member_id=a.pk, incarnation=1, load={"cpu": 0.5})
+    assert (heard.state, heard.next_within) == ("ready", 120.0)
+    look_at_members()
+    assert states() == {"a": "ready", "b": "ready"}
+    pass_time(61)
+    look_at_members()
+    assert states() == {"a": "ready", "b": "offline"}
+    assert open_slots(pool) == 1
+    pass_time(60)
+    look_at_members()
+    assert states() == {"a": "offline", "b": "offline"}
+    assert Slot.objects.get(pk=slot).claim_id == claim  # claims are kept
+    event = Event.objects.filter(verb="offline").latest("id")
+    assert (event.member_id, event.before, event.after, event.reason) == (a.pk, "ready", "offline", "no heartbeat for 2 min")
+
+
+def test_offline_comes_back_with_the_next_heartbeat(pool: Pool) -> None:
+    pass_time(121)
+    look_at_members()
+    a = Member.objects.get(name="a")
+    assert beat_member(member_id=a.pk).state == "ready"
+    assert open_slots(pool) == 2
+    pass_time(60)
+    look_at_members()
+    assert states() == {"a": "ready", "b": "offline"}
+
+
+def test_offline_for_long_is_lost_and_its_claims_are_named(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    claim, slot, generation = hold(pool)
+    pass_time(121)
+    look_at_members()
+    pass_time(601)
+    look_at_members()
+    a.refresh_from_db()
+    assert a.lost_at is not None
+    assert list_lost_members() == [a.pk]  # b is lost, too, but nobody holds it
+    assert Slot.objects.get(pk=slot).state == "held"
+    assert set(Slot.objects.exclude(pk=slot).values_list("state", flat=True)) == {"retired"}
+    # Its claims are lost first: until then it stays away, whatever it says.
+    assert beat_member(member_id=a.pk).state == "offline"
+    give_back(claim, generation, lost_member=a.pk)
+    assert list_lost_members() == []
+    assert beat_member(member_id=a.pk).state == "ready"
+    a.refresh_from_db()
+    assert a.lost_at is None
+    assert open_slots(pool) == 2
+
+
+def test_lost_never_means_never() -> None:
+    create_pool(CONFIG | {"name": "lab2", "liveness": {"heartbeat": "2m", "lost": "never"}})
+    pass_time(121)
+    look_at_members()
+    pass_time(1_000_000)
+    look_at_members()
+    assert states() == {"a": "offline", "b": "offline"}
+    assert not Member.objects.exclude(lost_at=None).exists()
+
+
+def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    Member.objects.filter(pk=a.pk).update(incarnation=3)
+    with pytest.raises(StaleGeneration) as caught:
+        beat_member(member_id=a.pk, incarnation=2)
+    assert caught.value.data["incarnation"] == 3
+    assert not Heartbeat.objects.exists()
+    with pytest.raises(NotFound):
+        beat_member(member_id=a.pk + 1000)
+    with pytest.raises(Invalid):
+        beat_member(member_id=a.pk, load={"x": "y" * 5000})
+    remove_member(member_id=a.pk, reason="sold")
+    with pytest.raises(Conflict):
+        beat_member(member_id=a.pk)
+
+
+def test_gone_outside_leaves_for_good_once_its_claims_are_lost(pool: Pool) -> None:
+    a = Member.objects.get(name="a")
+    claim, _, generation = hold(pool)
+    lose_member(member_id=a.pk, reason="not found", is_gone=True)
+    a.refresh_from_db()
+    assert (a.state, a.is_leaving) == ("offline", True)
+    give_back(claim, generation, lost_member=a.pk)
+    assert settle_leaving(a.pk)
+    a.refresh_from_db()
+    assert a.state == "gone"
+
+
+def test_a_pool_that_begins_to_listen_counts_from_then_and_one_that_stops_forgives() -> None:
+    plain = {k: v for k, v in CONFIG.items() if k != "liveness"}
+    pool = create_pool(plain)
+    beat_member(member_id=Member.objects.get(name="a").pk)
+    pass_time(5000)
+    update_pool("lab", {**plain, "liveness": {"heartbeat": "1m"}})
+    look_at_members()
+    assert states() == {"a": "ready", "b": "ready"}
+    pass_time(61)
+    look_at_members()
+    assert states() == {"a": "offline", "b": "offline"}
+    update_pool("lab", plain)
+    assert states() == {"a": "ready", "b": "ready"}
+    assert open_slots(pool) == 4

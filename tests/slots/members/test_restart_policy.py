@@ -1,0 +1,76 @@
+"""P13: who is started again, when, and when nobody tries any more. Pure."""
+
+from typing import Any
+
+import pytest
+
+from slots.members.policy import BACK_OFF, GRACE, MOST_RESTARTS, STAY, WELL_AFTER, Condition, decide_restart
+
+LOST = 600.0
+
+
+def offline(for_s: float, **more: Any) -> Condition:
+    return Condition(state="offline", for_s=for_s, **more)
+
+
+def down(for_s: float, **more: Any) -> Condition:
+    return offline(for_s, is_down=True, **more)
+
+
+@pytest.mark.parametrize("restarts", range(MOST_RESTARTS))
+def test_one_whose_process_has_ended_waits_for_the_back_off_alone(restarts: int) -> None:
+    wait = BACK_OFF[restarts]
+    assert decide_restart(down(wait, restarts=restarts), LOST).action == "restart"
+    if wait:
+        assert decide_restart(down(wait - 0.1, restarts=restarts), LOST) == STAY
+
+
+@pytest.mark.parametrize("restarts", range(MOST_RESTARTS))
+@pytest.mark.parametrize("state", ["offline", "creating"])
+def test_one_that_is_silent_has_two_minutes_more(state: str, restarts: int) -> None:
+    wait = GRACE + BACK_OFF[restarts]
+    assert decide_restart(Condition(state=state, for_s=wait, restarts=restarts), LOST).action == "restart"
+    assert decide_restart(Condition(state=state, for_s=wait - 0.1, restarts=restarts), LOST) == STAY
+
+
+def test_the_waits_are_those_that_were_promised() -> None:
+    assert [seconds / 60 for seconds in BACK_OFF] == [0, 1, 2, 4, 8]
+    assert (GRACE, MOST_RESTARTS, WELL_AFTER) == (120, 5, 600)
+
+
+def test_after_five_in_vain_nobody_tries_any_more() -> None:
+    verdict = decide_restart(down(0.0, restarts=5), LOST)
+    assert (verdict.action, verdict.reason) == ("give_up", "started 5 times in a row in vain")
+    assert decide_restart(offline(119.9, restarts=5), LOST) == STAY
+    assert decide_restart(offline(120.0, restarts=5), LOST).action == "give_up"
+
+
+def test_what_was_there_is_lost_some_time_after_that() -> None:
+    tired = {"restarts": 5, "has_given_up": True}
+    assert decide_restart(down(599.9, **tired), LOST) == STAY
+    assert decide_restart(down(600.0, **tired), LOST).action == "lose"
+    assert decide_restart(down(600.0, is_lost=True, **tired), LOST) == STAY
+    assert decide_restart(down(99999.0, **tired), None) == STAY
+
+
+def test_one_that_was_ended_on_purpose_is_started_at_once_and_it_does_not_count() -> None:
+    verdict = decide_restart(down(0.0, is_planned=True, restarts=5, has_given_up=True), LOST)
+    assert (verdict.action, verdict.is_counted) == ("restart", False)
+
+
+def test_a_silent_one_is_not_started_anew_under_its_task() -> None:
+    assert decide_restart(offline(3000.0, is_busy=True), LOST) == STAY
+    assert decide_restart(offline(3000.0, is_busy=True, is_lost=True), LOST).action == "restart"
+    assert decide_restart(down(0.0, is_busy=True), LOST).action == "restart"
+
+
+def test_restarts_are_forgotten_once_it_has_been_well_for_a_while() -> None:
+    assert decide_restart(Condition(state="ready", for_s=599.9, restarts=3), LOST) == STAY
+    assert decide_restart(Condition(state="ready", for_s=600.0, restarts=3), LOST).action == "forget"
+    assert decide_restart(Condition(state="ready", for_s=600.0, has_given_up=True), LOST).action == "forget"
+    assert decide_restart(Condition(state="ready", for_s=99999.0), LOST) == STAY
+
+
+@pytest.mark.parametrize("state", ["deleting", "gone"])
+def test_who_leaves_is_left_alone(state: str) -> None:
+    assert decide_restart(Condition(state=state, for_s=99999.0, is_down=True), LOST) == STAY

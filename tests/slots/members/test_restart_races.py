@@ -1,0 +1,122 @@
+"""A restart and somebody's word at once, both ways round. All but one were red with a lock taken away; beside each stands which."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+
+from pools.lifecycle.services import create_pool
+from pools.models import Member, Pool
+from slots.members.restart import restart_member, settle_condition
+from slots.members.services import beat_member, bring_back, note_down, take_offline
+from slots.models import Slot
+from tests.slots.concurrent_actors import Actor, Gate
+from tests.slots.helpers import hold, is_consistent, open_slots
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    made = create_pool({"name": "lab", "provider": "local", "members": {"list": ["a"]}})
+    Pool.objects.filter(pk=made.pk).update(state="active")
+    made.refresh_from_db()
+    return made
+
+
+@pytest.fixture
+def member(pool: Pool) -> Member:
+    return Member.objects.get(pool=pool)
+
+
+def fresh(member: Member) -> Any:
+    member.refresh_from_db()
+    return member.state, member.incarnation
+
+
+def age(member: Member, seconds: float) -> None:
+    Member.objects.filter(pk=member.pk).update(state_at=F("state_at") - timedelta(seconds=seconds))
+
+
+def test_the_first_word_of_an_incarnation_that_is_being_replaced_opens_nothing(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """welcome_member waits for the member's lock and looks at its incarnation again; looked at before, the slots opened for a dead one."""
+    age(member, 300)
+    gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
+    restarter = gate.stops(lambda: settle_condition(member.pk))
+    agent = Actor(lambda: beat_member(member_id=member.pk, incarnation=1)).begin()
+    assert agent.until_blocked_or_done() == "blocked"
+    gate.open()
+    assert restarter.result().action == "restart"
+    assert agent.result().state == "creating"
+    assert fresh(member) == ("creating", 2)
+    assert open_slots(pool) == 0 and is_consistent()
+
+
+def test_one_whose_first_word_is_being_heard_is_not_started_again(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """settle_condition decides again under the lock; decided before, a member that had just come was started anew."""
+    age(member, 300)
+    gate = Gate().before(monkeypatch, "slots.members.liveness.make_slots")
+    agent = gate.stops(lambda: beat_member(member_id=member.pk, incarnation=1))
+    restarter = Actor(lambda: settle_condition(member.pk)).begin()
+    assert restarter.until_blocked_or_done() == "blocked"
+    gate.open()
+    assert agent.result().state == "ready"
+    assert restarter.result().action == "stay"
+    assert fresh(member) == ("ready", 1)
+    assert open_slots(pool) == 3 and is_consistent()
+
+
+def test_two_finalizers_start_it_again_once(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second decides again under the lock; without that the incarnation that the first had made was skipped, and counted."""
+    beat_member(member_id=member.pk, incarnation=1)
+    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
+    first = gate.stops(lambda: settle_condition(member.pk))
+    second = Actor(lambda: settle_condition(member.pk)).begin()
+    assert second.until_blocked_or_done() == "blocked"
+    gate.open()
+    assert (first.result().action, second.result().action) == ("restart", "stay")
+    member.refresh_from_db()
+    assert (member.incarnation, member.restarts) == (2, 1)
+
+
+def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the guard of the move would do without the lock: it stayed green."""
+    beat_member(member_id=member.pk, incarnation=1)
+    take_offline(member_id=member.pk, reason="no heartbeat", next_look=600)
+    age(member, 300)
+    gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
+    restarter = gate.stops(lambda: settle_condition(member.pk))
+    agent = Actor(lambda: bring_back(member_id=member.pk, reason="heartbeat")).begin()
+    assert agent.until_blocked_or_done() == "blocked"
+    gate.open()
+    restarter.result()
+    assert agent.result() == "creating"
+    assert fresh(member) == ("creating", 2)
+    assert open_slots(pool) == 0 and is_consistent()
+
+
+def test_a_person_does_not_restart_it_under_a_claim_that_is_being_bound(pool: Pool, member: Member) -> None:
+    """restart_member locks the slots, which waits for the bind, and looks afterwards; looked at before, it ended an agent with a task."""
+    beat_member(member_id=member.pk, incarnation=1)
+    gate = Gate()
+
+    def bind_and_wait() -> Any:
+        with transaction.atomic():
+            held = hold(pool, lane="plan")
+            gate.stop_here()
+        return held
+
+    binder = gate.stops(bind_and_wait)
+    person = Actor(lambda: restart_member(member_id=member.pk, reason="it hangs")).begin()
+    assert person.until_blocked_or_done() == "blocked"
+    gate.open()
+    binder.result()
+    with pytest.raises(Exception, match="may run"):
+        person.result()
+    assert fresh(member) == ("ready", 1)
+    assert Slot.objects.filter(state="held").count() == 1

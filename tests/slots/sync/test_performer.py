@@ -1,0 +1,287 @@
+"""What a provider is asked and what becomes of its answers: through the rows, the outbox and the watch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from pools.lifecycle.services import create_pool
+from pools.models import Member, Pool
+from project.kernel.db.guards import InsideTransaction
+from project.kernel.models import Event, Operation
+from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
+from slots.members.chores import end_pools, look_at_draining, settle_leaving_members, sync_again
+from slots.members.provider_status import note_outside
+from slots.members.selectors import list_lost_members, snapshot_of
+from slots.members.services import clean_slot, close_pool, remove_member
+from slots.models import Slot
+from slots.sync.performers import ask_provider
+from slots.sync.watcher import Watcher, look_at_pool
+from tests.pools.providers.fake_providers import ALL, CraneProvider, ShelfProvider, World, fresh
+from tests.slots.helpers import give_back, hold, is_consistent, open_slots
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _worlds(settings: Any) -> Iterator[None]:
+    settings.BERTH_PROVIDERS = ALL
+    fresh()
+    yield
+    assert is_consistent()
+
+
+def shelf(**more: Any) -> tuple[Pool, World]:
+    """A pool whose provider has been looked at, with one member that is ready."""
+    pool = create_pool({"name": "shelf", "provider": "shelf", "slots": 2, "members": {"list": ["a"]}, **more})
+    assert (pool.state, open_slots(pool)) == ("pending", 0)
+    perform_due("shelf")
+    look_at_pool(pool)
+    pool.refresh_from_db()
+    assert (pool.state, open_slots(pool)) == ("active", 2)
+    assert perform_due("shelf") == 0
+    return pool, ShelfProvider.world
+
+
+def let_drain(pool: Pool) -> Slot:
+    claim, slot, generation = hold(pool)
+    assert perform_due(pool.queue) == 1
+    give_back(claim, generation)
+    return Slot.objects.get(pk=slot)
+
+
+def due_now() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
+        cursor.execute("UPDATE slots_slot SET due_at = now() WHERE due_at IS NOT NULL")
+
+
+def overdue() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE slots_slot SET drain_until = now() WHERE state = 'draining'")
+    due_now()
+
+
+def test_a_slot_is_free_again_once_its_provider_says_so() -> None:
+    pool, _ = shelf()
+    slot = let_drain(pool)
+    assert (slot.state, slot.claim_id) == ("draining", None)
+    assert perform_due("shelf") == 1
+    slot.refresh_from_db()
+    assert (slot.state, slot.is_open, slot.drain_until, slot.due_at) == ("idle", True, None, None)
+    assert Event.objects.filter(verb="clean", slot_id=slot.pk, before="draining", after="idle").count() == 1
+
+
+def test_cleaning_that_fails_keeps_the_slot_draining_visible_and_retried() -> None:
+    pool, world = shelf()
+    world.errors = [Throttled("slow down"), ProviderError("no answer")]
+    slot = let_drain_without_sync(pool, world)
+    for said in ("slow down", "no answer"):
+        perform_due("shelf")
+        slot.refresh_from_db()
+        operation = Operation.objects.get(done_at=None)
+        assert (slot.state, operation.error) == ("draining", said)
+        due_now()
+    perform_due("shelf")
+    slot.refresh_from_db()
+    assert slot.state == "idle"
+    assert not Operation.objects.filter(done_at=None).exists()
+
+
+def let_drain_without_sync(pool: Pool, world: World) -> Slot:
+    errors, world.errors = world.errors, []
+    slot = let_drain(pool)
+    world.errors = errors
+    return slot
+
+
+def test_cleaning_that_can_never_work_stays_for_a_person_and_holds_up_nobody(settings: Any) -> None:
+    pool = create_pool({"name": "jammed", "provider": "broken", "slots": 2, "members": {"list": ["a"]}})
+    perform_due("broken")
+    look_at_pool(pool)
+    slot = let_drain(pool)
+    assert perform_due("broken") == 1
+    slot.refresh_from_db()
+    assert slot.state == "draining"
+    open_operations = Operation.objects.filter(done_at=None)
+    assert {o.error_code for o in open_operations} == {"permanent"}
+    assert hold(pool)[1] != slot.pk  # the other slot is handed out all the same
+
+
+def test_not_found_is_success_for_what_should_go() -> None:
+    pool, world = shelf()
+    slot = let_drain(pool)
+    world.vanished.add("a")
+    perform_due("shelf")
+    slot.refresh_from_db()
+    assert slot.state == "idle"
+
+
+def test_whoever_lingers_is_looked_at_again_and_put_out_at_the_deadline() -> None:
+    pool, world = shelf()
+    slot = let_drain(pool)
+    world.sessions.add(slot.pk)
+    perform_due("shelf")
+    slot.refresh_from_db()
+    assert slot.state == "draining"
+    assert Operation.objects.filter(done_at=None).count() == 1  # the next look, in a while
+    overdue()
+    perform_due("shelf")
+    slot.refresh_from_db()
+    assert slot.state == "idle"
+    assert not Operation.objects.filter(done_at=None).exists()
+
+
+def test_the_finalizer_asks_again_where_nobody_does() -> None:
+    pool, _ = shelf()
+    slot = let_drain(pool)
+    Operation.objects.filter(done_at=None).delete()
+    overdue()
+    look_at_draining()
+    look_at_draining()
+    assert Operation.objects.filter(done_at=None).count() == 1
+    perform_due("shelf")
+    slot.refresh_from_db()
+    assert slot.state == "idle"
+
+
+def test_what_was_said_of_it_on_its_way_is_not_said_of_one_that_is_ready_by_now() -> None:
+    """A look takes seconds; its first word may come meanwhile, and nothing would take the old words back for a while."""
+    pool, _ = shelf()
+    member = Member.objects.get(pool=pool)
+    before = member.outside
+    assert member.state == "ready"
+    told: dict[str, Any] = {"member_id": member.pk, "incarnation": member.incarnation, "external_id": "thing-7"}
+    assert note_outside(**told, state="creating", why="its agent has not come yet"), "its name is news"
+    assert not note_outside(**told, state="creating", why="its agent has not come yet")
+    member.refresh_from_db()
+    assert (member.outside, member.external_id) == (before, "thing-7")
+    assert note_outside(**told, state="ready", why="its disk is full")
+    member.refresh_from_db()
+    assert member.outside == "its disk is full"
+
+
+def test_a_late_answer_leaves_the_next_holder_alone() -> None:
+    pool, _ = shelf()
+    slot = let_drain(pool)
+    old = slot.generation
+    perform_due("shelf")
+    claim, again, _ = hold(pool)
+    assert again == slot.pk
+    assert not clean_slot(slot_id=slot.pk, generation=old)
+    slot.refresh_from_db()
+    assert (slot.state, slot.claim_id) == ("held", claim)
+
+
+def test_no_provider_is_called_inside_a_transaction() -> None:
+    shelf()
+    found = snapshot_of(Member.objects.get().pk)
+    assert found is not None
+    with transaction.atomic(), pytest.raises(InsideTransaction):
+        ask_provider(*found)
+
+
+def test_a_member_is_made_outside_then_ready_and_taken_away_again() -> None:
+    pool = create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}})
+    member = Member.objects.get()
+    assert (member.state, member.is_owned) == ("creating", True)
+    CraneProvider.world.errors_after = [ProviderError("timed out")]
+    perform_due("crane")
+    due_now()
+    perform_due("crane")
+    member.refresh_from_db()
+    assert (member.state, member.external_id, CraneProvider.world.made) == ("ready", "thing-1", 1)
+    look_at_pool(pool)
+    assert open_slots(pool) == 1
+    CraneProvider.world.errors = [ProviderError("no answer")]
+    assert remove_member(member_id=member.pk, reason="sold").state == "deleting"
+    perform_due("crane")
+    member.refresh_from_db()
+    assert member.state == "deleting"  # it stays until it is confirmed
+    due_now()
+    perform_due("crane")
+    member.refresh_from_db()
+    assert (member.state, CraneProvider.world.things) == ("gone", {})
+
+
+def test_a_member_on_its_way_without_an_operation_gets_one() -> None:
+    create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}})
+    Operation.objects.all().delete()
+    sync_again()
+    sync_again()
+    assert Operation.objects.filter(done_at=None).count() == 1
+    perform_due("crane")
+    assert Member.objects.get().state == "ready"
+
+
+def test_the_watch_stamps_a_pool_after_a_full_look_only() -> None:
+    pool, world = shelf()
+    first = Pool.objects.get().observed_at
+    assert first is not None
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET observed_at = observed_at - interval '1 hour'")
+    watcher = Watcher()
+    world.errors = [ProviderError("no answer")]
+    assert watcher.step()
+    assert Pool.objects.get().observed_at < first
+    assert not watcher.step()  # it waits before it asks again
+    watcher = Watcher()
+    assert watcher.step()
+    assert Pool.objects.get().observed_at > first
+    assert not watcher.step()
+    assert pool.pk == Pool.objects.get().pk
+
+
+def test_a_provider_that_is_no_longer_known_holds_up_no_other(settings: Any) -> None:
+    shelf()
+    create_pool({"name": "lab", "slots": 1, "members": {"list": ["a"]}})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pools_pool SET observed_at = NULL")
+    settings.BERTH_PROVIDERS = ALL[:1]
+    watcher = Watcher()
+    while watcher.step():
+        pass
+    assert dict(Pool.objects.values_list("name", "observed_at"))["shelf"] is None
+    assert Pool.objects.get(name="lab").observed_at is not None
+    pool = Pool.objects.get(name="shelf")
+    claim, _, generation = hold(pool)
+    give_back(claim, generation)
+    perform_due("shelf")
+    assert {o.error_code for o in Operation.objects.filter(done_at=None)} == {"permanent"}
+
+
+def test_a_member_that_vanished_leaves_placement_at_once_and_its_claims_are_named() -> None:
+    pool, world = shelf()
+    claim, _, generation = hold(pool)
+    world.vanished.add("a")
+    look_at_pool(pool)
+    member = Member.objects.get()
+    assert (member.state, member.is_leaving, open_slots(pool)) == ("offline", True, 0)
+    assert list_lost_members() == [member.pk]
+    give_back(claim, generation, lost_member=member.pk)
+    settle_leaving_members()
+    perform_due("shelf")
+    member.refresh_from_db()
+    assert member.state == "gone"
+
+
+def test_a_member_that_is_not_ready_takes_nothing_until_it_is() -> None:
+    pool, world = shelf()
+    world.sick.add("a")
+    look_at_pool(pool)
+    assert (Member.objects.get().state, open_slots(pool)) == ("offline", 0)
+    assert Event.objects.get(verb="offline").reason == "door open"
+    world.sick.clear()
+    look_at_pool(pool)
+    assert (Member.objects.get().state, open_slots(pool)) == ("ready", 2)
+
+
+def test_a_pool_is_gone_when_its_provider_has_confirmed_the_last_member() -> None:
+    pool, _ = shelf()
+    close_pool(pool_id=pool.pk, reason="moved")
+    end_pools()
+    assert Pool.objects.get().state == "deleting"
+    perform_due("shelf")
+    end_pools()
+    assert Pool.objects.get().state == "gone"

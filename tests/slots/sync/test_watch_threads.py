@@ -1,0 +1,26 @@
+"""Threads that hear of changes outside end together."""
+
+import threading
+
+from pools.providers.base import Follower
+from slots.sync.watch_threads import Followers, Told
+
+
+class Slow(Follower):
+    """Ends only if the other one is asked to end, too, before it has."""
+
+    both = threading.Barrier(2, timeout=30)
+
+    def start(self) -> None:
+        raise AssertionError("nobody starts it")
+
+    def stop(self) -> None:
+        self.both.wait()
+
+
+def test_one_place_that_does_not_answer_does_not_make_the_end_of_others_wait() -> None:
+    followers = Followers(Told(lambda: None))
+    followers._running.update({"one": Slow(), "two": Slow()})
+    followers.stop()
+    assert not Slow.both.broken
+    assert not followers._running

@@ -1,0 +1,1 @@
+"""Upgrades from the database of an earlier release."""
