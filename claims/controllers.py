@@ -9,7 +9,7 @@ from claims.scaling import sampling as sampling  # registers its chore
 from claims.scaling.scaler import CHUNK, list_scaled, scale_pools
 from claims.scaling.snapshot import read_wanted
 from claims.tasks.files import retention as retention  # registers its chores
-from project.kernel.controllers.periodic import Round
+from project.kernel.controllers.periodic import PeriodicRunner
 from project.kernel.controllers.runtime import Controller
 from slots.members import chores as member_chores  # noqa: F401  registers its chores
 
@@ -33,7 +33,7 @@ class Finalizer(Controller):
     resync = 0.5  # the chores keep their own time; nothing wakes them
 
     def __init__(self) -> None:
-        self.round = Round()
+        self.round = PeriodicRunner()
 
     def step(self) -> bool:
         return self.round.step()

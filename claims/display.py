@@ -41,7 +41,7 @@ def claim_word(state: str, *, outcome: str = "", step: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class StateFilter:
     """The stored values behind a class: what a filter on it asks the database for."""
 
     states: tuple[str, ...]
@@ -49,22 +49,22 @@ class Match:
     outcomes: tuple[str, ...] | None = None
 
 
-def match_of(name: str) -> Match:
+def match_of(name: str) -> StateFilter:
     if name in MATCHES:
         return MATCHES[name]
-    return Match(("ended",), outcomes=(name,))
+    return StateFilter(("ended",), outcomes=(name,))
 
 
 MATCHES = {
-    "unacknowledged": Match(("ended",), outcomes=("unacknowledged", "silent")),
-    "waiting": Match(("waiting", "blocked")),
-    "blocked": Match(("blocked",)),
-    "bound": Match(("bound",), steps=("",)),
-    "running": Match(("bound",), steps=("plan",)),
-    "applying": Match(("bound",), steps=("apply",)),
-    "apply_pending": Match(("reserved", "parked")),
-    "done": Match(("ended",), outcomes=FINE),
-    "live": Match(("waiting", "blocked", "bound", "reserved", "parked")),
-    "held": Match(("bound", "reserved")),
-    "ended": Match(("ended",)),
+    "unacknowledged": StateFilter(("ended",), outcomes=("unacknowledged", "silent")),
+    "waiting": StateFilter(("waiting", "blocked")),
+    "blocked": StateFilter(("blocked",)),
+    "bound": StateFilter(("bound",), steps=("",)),
+    "running": StateFilter(("bound",), steps=("plan",)),
+    "applying": StateFilter(("bound",), steps=("apply",)),
+    "apply_pending": StateFilter(("reserved", "parked")),
+    "done": StateFilter(("ended",), outcomes=FINE),
+    "live": StateFilter(("waiting", "blocked", "bound", "reserved", "parked")),
+    "held": StateFilter(("bound", "reserved")),
+    "ended": StateFilter(("ended",)),
 }

@@ -21,7 +21,7 @@ from claims.allocation.create import claim_made, columns, explain_made, may_repe
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import Route
-from claims.allocation.thread_batching import PATIENCE, Wish, make_batch, pick
+from claims.allocation.thread_batching import PATIENCE, QueuedCreate, make_batch, pick
 from pools.access.tokens import Proof
 
 PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)  # seconds to wait while so many statements are under way
@@ -31,14 +31,14 @@ IDLE = 10.0  # seconds after which a connection is looked at before it is truste
 logger = logging.getLogger(__name__)
 
 
-class Asked:
+class PendingCreate:
     """One claim, from the moment it was read until somebody has made it."""
 
     __slots__ = ("claim", "error", "future", "request", "route", "since", "wish")
 
     def __init__(self, request: ClaimRequest, route: Route, proof: Proof) -> None:
         self.request, self.route = request, route
-        self.wish = Wish(route, columns(request, route), proof)
+        self.wish = QueuedCreate(route, columns(request, route), proof)
         self.claim: ClaimView | None = None
         self.error: BaseException | None = None
         self.since = 0.0
@@ -56,23 +56,23 @@ class Asked:
             CREATED.labels(self.claim.state).inc()
 
 
-def ask_at_once(request: ClaimRequest, proof: Proof) -> Asked | None:
+def ask_at_once(request: ClaimRequest, proof: Proof) -> PendingCreate | None:
     """As create_at_once. None: it is not simple, or its line is not known here yet."""
     route = route_at_once(request)
-    return None if route is None else Asked(request, route, proof)
+    return None if route is None else PendingCreate(request, route, proof)
 
 
-class Company:
+class Batcher:
     """Of one event loop. All but `_work` runs on it, so nothing here needs a lock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: Executor) -> None:
         self.loop, self.threads = loop, threads
-        self.waiting: list[Asked] = []
+        self.waiting: list[PendingCreate] = []
         self.under_way = 0
         self.is_called = False
         self.timer: asyncio.TimerHandle | None = None
 
-    def join(self, asked: Asked) -> "asyncio.Future[ClaimView | None]":
+    def join(self, asked: PendingCreate) -> "asyncio.Future[ClaimView | None]":
         asked.future, asked.since = self.loop.create_future(), self.loop.time()
         self.waiting.append(asked)
         if not self.is_called:  # after those that were read in this turn
@@ -104,24 +104,24 @@ class Company:
         try:
             self.threads.submit(self._work, batch)
         except RuntimeError as error:  # they end with their process
-            blame(batch, error)
+            fail_all(batch, error)
             self.loop.call_soon(self._give, batch, True)
 
-    def _work(self, batch: list[Asked]) -> None:
+    def _work(self, batch: list[PendingCreate]) -> None:
         """In a thread: the statement, then the answers. Those that wait are told why, after the others have theirs."""
         try:
             make_all(batch)
         except BaseException as error:
-            blame(batch, error)
+            fail_all(batch, error)
         explained = [asked for asked in batch if asked.claim is not None and asked.claim.is_waiting]
-        tell(batch, is_bound=True)
+        notify_created(batch, is_bound=True)
         self.loop.call_soon_threadsafe(self._give, [asked for asked in batch if asked not in explained], True)
         if explained:
-            tell(explained, is_bound=False)
+            notify_created(explained, is_bound=False)
             explain_made([asked.claim for asked in explained if asked.claim is not None])
             self.loop.call_soon_threadsafe(self._give, explained, False)
 
-    def _give(self, answered: list[Asked], has_ended: bool) -> None:
+    def _give(self, answered: list[PendingCreate], has_ended: bool) -> None:
         if has_ended:
             self.under_way -= 1
             self._start()  # the next ones begin first
@@ -134,7 +134,7 @@ class Company:
                 asked.future.set_result(asked.claim)
 
 
-def make_all(batch: Sequence[Asked]) -> None:
+def make_all(batch: Sequence[PendingCreate]) -> None:
     trust_connection()
     try:
         make_batch([asked.wish for asked in batch])
@@ -148,7 +148,7 @@ def make_all(batch: Sequence[Asked]) -> None:
             asked.error = error
 
 
-def tell(made: Sequence[Asked], *, is_bound: bool) -> None:
+def notify_created(made: Sequence[PendingCreate], *, is_bound: bool) -> None:
     state = "bound" if is_bound else "waiting"
     pools = {pool.id: pool for asked in made if asked.claim is not None and asked.claim.state == state for pool in asked.route.found}
     if not pools:
@@ -159,7 +159,7 @@ def tell(made: Sequence[Asked], *, is_bound: bool) -> None:
         logger.warning("nobody was told of new claims, they are found by timer: %s", error)
 
 
-def blame(batch: Sequence[Asked], error: BaseException) -> None:
+def fail_all(batch: Sequence[PendingCreate], error: BaseException) -> None:
     for asked in batch:
         asked.claim, asked.error = None, error
 
@@ -187,12 +187,12 @@ def has_news() -> bool:
     return bool(poll.poll(0))
 
 
-_companies: WeakKeyDictionary[Executor, Company] = WeakKeyDictionary()
+_companies: WeakKeyDictionary[Executor, Batcher] = WeakKeyDictionary()
 
 
-def company_of(threads: Executor) -> Company:
+def company_of(threads: Executor) -> Batcher:
     loop = asyncio.get_running_loop()
     found = _companies.get(threads)
     if found is None or found.loop is not loop:
-        found = _companies[threads] = Company(loop, threads)
+        found = _companies[threads] = Batcher(loop, threads)
     return found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, transaction
 
-from claims.allocation.requests.policy import WaitingHead, Wanted
+from claims.allocation.requests.policy import SlotDemand, WaitingHead
 from claims.allocation.requests.resolve import PoolFacts
 from claims.allocation.slot_search import find_slots
 from claims.statements import CLAIMS, PAIRS, TAKEN, sqlstate
@@ -14,7 +14,7 @@ from project.kernel.events.notify import hint
 TRIES = 3
 
 
-def bind_claim(claim: int, wanted: Wanted, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False) -> bool:
+def bind_claim(claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False) -> bool:
     """All the slots it asks for or none. False: they are not free together, another claim that waits comes first, or the claim does not
     wait any more. `may_pass`: a larger claim that comes first may be passed within its bound.
 

@@ -14,7 +14,7 @@ from claims.allocation.selectors import view_claims
 from claims.allocation.wait_reason import explain_claims
 from claims.statements import CLAIMS, repeat
 from claims.tasks.files.task_input import is_run_missing
-from pools.config.spec import Lease
+from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Invalid, Unavailable
 
@@ -92,7 +92,7 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
 
 def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]:
     first, pool = requests[0], route.pools[0]
-    lease: Lease = pool.spec.lease
+    lease: LeaseSpec = pool.spec.lease
     specs = [request.spec(lease) for request in requests]
     rows = CLAIMS.rows(
         "create_batch",

@@ -24,19 +24,19 @@ from claims.allocation.selectors import view_claim
 from claims.allocation.thread_batching import make_together
 from claims.allocation.wait_reason import explain_claims
 from claims.statements import CLAIMS, LINES, SLOTS, TAKEN, constraint, is_passing, repeat, sqlstate
-from claims.tasks.files.task_input import Work, add_work, is_run_missing, prepare_work
-from claims.workspaces.services import Place, enter_workspace
+from claims.tasks.files.task_input import TaskInput, add_work, is_run_missing, prepare_work
+from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.access.tokens import Proof
 from pools.config.layout import default_kind
-from pools.config.spec import Lease
+from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
 from project.kernel.db.after_commit import after_commit
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
 from project.kernel.events.notify import hint
 
 TRIES = 4
-NO_PLACE = Place(None, "waiting", "")
-NO_LEASE = Lease()
+NO_PLACE = WorkspaceEntry(None, "waiting", "")
+NO_LEASE = LeaseSpec()
 CLOSED = "It is closed: its pool or its member takes nothing new."
 ANOTHER = "Claim another one, or wait for any."
 
@@ -122,7 +122,7 @@ def check_same(request: ClaimRequest, claim: int, digest: Any) -> None:
         )
 
 
-def columns(request: ClaimRequest, route: Route, place: Place = NO_PLACE) -> dict[str, Any]:
+def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE) -> dict[str, Any]:
     """What every statement that makes a claim needs to know of it."""
     first = route.pools[0]
     return {
@@ -143,7 +143,7 @@ def columns(request: ClaimRequest, route: Route, place: Place = NO_PLACE) -> dic
     }
 
 
-def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str, place: Place = NO_PLACE) -> ClaimView:
+def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str, place: WorkspaceEntry = NO_PLACE) -> ClaimView:
     """The answer to a simple one, from the row of the statement that made it: nothing is read again."""
     claim = ClaimView(
         id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size, state=row.state,
@@ -193,7 +193,7 @@ def _create(request: ClaimRequest) -> ClaimView:
     raise Unavailable("The pool changes all the time.", way_out="Send the same call again.")
 
 
-def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE, proof: Proof | None = None) -> ClaimView | None:
+def _create_simple(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE, proof: Proof | None = None) -> ClaimView | None:
     """None: the key exists, or what we remember of the pool, or of the caller, is old."""
     pool = route.pools[0]
     assert pool is not None
@@ -207,7 +207,7 @@ def _create_simple(request: ClaimRequest, route: Route, place: Place = NO_PLACE,
     return claim_made(request, route, row, values["spec"], place)
 
 
-def _create_in_transaction(request: ClaimRequest, route: Route, work: Work | None) -> ClaimView | None:
+def _create_in_transaction(request: ClaimRequest, route: Route, work: TaskInput | None) -> ClaimView | None:
     with transaction.atomic():
         if not _are_current(route) or LINES.one("hold_line", line=route.shape, digest=route.digest) is None:
             return None

@@ -17,7 +17,7 @@ class Free(NamedTuple):
     numbers: int  # bits
 
 
-class Match(NamedTuple):
+class NumberMatch(NamedTuple):
     numbers: list[int]  # ascending
     members: list[list[int]]  # of each pool, a member for each number
 
@@ -51,7 +51,7 @@ def runs(bits: int, length: int, step: int) -> int:
     return found
 
 
-def find_match(pools: Sequence[Sequence[Free]], size: int, *, is_together: bool = False, run: int | None = None) -> Match | None:
+def find_match(pools: Sequence[Sequence[Free]], size: int, *, is_together: bool = False, run: int | None = None) -> NumberMatch | None:
     """`size` numbers that are free in every pool. `is_together`: in each on one member. `run`: in a row, so far apart, on one member."""
     if run is not None and size > 1:
         starts = lowest(_common([[Free(f.member, runs(f.numbers, size, run)) for f in free] for free in pools]), 1)
@@ -61,7 +61,7 @@ def find_match(pools: Sequence[Sequence[Free]], size: int, *, is_together: bool 
     numbers = lowest(_common(pools), size)
     if len(numbers) < size:
         return None
-    return Match(numbers, [[next(f.member for f in free if f.numbers >> number & 1) for number in numbers] for free in pools])
+    return NumberMatch(numbers, [[next(f.member for f in free if f.numbers >> number & 1) for number in numbers] for free in pools])
 
 
 def _common(pools: Sequence[Sequence[Free]]) -> int:
@@ -75,24 +75,24 @@ def _common(pools: Sequence[Sequence[Free]]) -> int:
     return max(found, 0)
 
 
-def _on_members(pools: Sequence[Sequence[Free]], numbers: list[int]) -> Match | None:
+def _on_members(pools: Sequence[Sequence[Free]], numbers: list[int]) -> NumberMatch | None:
     wanted = bits_of(numbers)
     found = [next((f.member for f in free if f.numbers & wanted == wanted), None) for free in pools]
-    return Match(numbers, [[member] * len(numbers) for member in found if member is not None]) if None not in found else None
+    return NumberMatch(numbers, [[member] * len(numbers) for member in found if member is not None]) if None not in found else None
 
 
-def _together(pools: Sequence[Sequence[Free]], size: int) -> Iterator[Match]:
+def _together(pools: Sequence[Sequence[Free]], size: int) -> Iterator[NumberMatch]:
     """Member by member, the pool with the fewest first; sets that are too small already go no further. The search ends after so many:
     with many members in many pools it may pass over what there is, and is tried again when that has changed."""
     order = sorted(range(len(pools)), key=lambda i: len(pools[i]))
     left = MOST_TRIED
     common = _common(pools)
 
-    def descend(depth: int, bits: int, chosen: tuple[int, ...]) -> Iterator[Match]:
+    def descend(depth: int, bits: int, chosen: tuple[int, ...]) -> Iterator[NumberMatch]:
         nonlocal left
         if depth == len(order):
             members = dict(zip(order, chosen, strict=True))
-            yield Match(lowest(bits, size), [[members[i]] * size for i in range(len(pools))])
+            yield NumberMatch(lowest(bits, size), [[members[i]] * size for i in range(len(pools))])
             return
         for each in pools[order[depth]]:
             left -= 1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from claims.allocation.requests.policy import Wanted
+from claims.allocation.requests.policy import SlotDemand
 from claims.allocation.requests.resolve import PoolFacts
 from claims.allocation.same_number import Free, bits_of, find_match
 from claims.statements import CLAIMS, PAIRS, SLOTS
@@ -21,7 +21,7 @@ from pools.config.layout import NODE
 TRIES = 3  # somebody may take what was found before it is locked
 
 
-def find_slots(wanted: Wanted, pools: Sequence[PoolFacts], kind: str, claim: int) -> list[int] | None:
+def find_slots(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, claim: int) -> list[int] | None:
     """Ids in the order of their ordinals: the first of each pool, then the second of each, so that a claim that shrinks shrinks evenly."""
     labels = json.dumps(dict(wanted.selector))
     if wanted.same_number and len(pools) > 1:
@@ -40,13 +40,13 @@ def find_slots(wanted: Wanted, pools: Sequence[PoolFacts], kind: str, claim: int
     return [slot for i in range(wanted.size) for ids, width in zip(found, widths, strict=True) for slot in ids[i * width : (i + 1) * width]]
 
 
-def find_instead(wanted: Wanted, pool: PoolFacts, kind: str, count: int, claim: int) -> list[int] | None:
+def find_instead(wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int) -> list[int] | None:
     """So many more slots for a claim that has lost some of its own and keeps the others."""
     labels = json.dumps(dict(wanted.selector))
     return _in_one_pool(replace(wanted, size=count // pool.width_of(kind)), pool, kind, labels, claim)
 
 
-def _in_one_pool(wanted: Wanted, pool: PoolFacts, kind: str, labels: str, claim: int) -> list[int] | None:
+def _in_one_pool(wanted: SlotDemand, pool: PoolFacts, kind: str, labels: str, claim: int) -> list[int] | None:
     pair, lanes = pool.pair_for(kind), pool.lanes_for(kind)
     if pair is not None:
         return _pairs(wanted, pool, pair, labels)
@@ -94,7 +94,7 @@ def _together(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list
     return None
 
 
-def _pairs(wanted: Wanted, pool: PoolFacts, pair: tuple[str, str], labels: str) -> list[int] | None:
+def _pairs(wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: str) -> list[int] | None:
     """Both slots of each number, on one member."""
     size = wanted.size
     places: dict[str, Any] = {"pool": pool.id, "lane": pair[0], "other": pair[1]}
@@ -124,7 +124,7 @@ def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) 
     return [slot for ids in found for slot in ids] if all(len(ids) == width for ids in found) else None
 
 
-def _matched(wanted: Wanted, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
+def _matched(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
     """The same numbers everywhere, where that is more than counting: in two lanes at once, or in each pool on one member."""
     for _ in range(TRIES):
         free = [_free_numbers(pool, kind, labels) for pool in pools]
@@ -163,7 +163,7 @@ def _lock_match(pool: PoolFacts, kind: str, numbers: Sequence[int], members: Seq
     return [slot for number in numbers for slot in found[number]]
 
 
-def _in_all_pools(wanted: Wanted, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
+def _in_all_pools(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
     """The same numbers everywhere."""
     places: dict[str, Any] = {
         "pools": [pool.id for pool in pools for _ in pool.lanes_for(kind)],

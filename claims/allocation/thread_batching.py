@@ -29,7 +29,7 @@ PATIENCE = 0.03  # seconds to wait for one; it is held up by a lock then, and th
 Row = Any
 
 
-class Wish:
+class QueuedCreate:
     """One claim to be made."""
 
     __slots__ = ("batch", "error", "is_left", "proof", "route", "row", "turn", "values")
@@ -37,7 +37,7 @@ class Wish:
     def __init__(self, route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> None:
         self.route, self.values, self.proof = route, values, proof
         self.turn: threading.Lock | None = None  # held as long as it waits for others
-        self.batch: list[Wish] = []  # those it makes when its turn has come
+        self.batch: list[QueuedCreate] = []  # those it makes when its turn has come
         self.row: Row | None = None
         self.error: DatabaseError | None = None  # nobody knows whether it was made
         self.is_left = False  # the common statement did not make it: it is made by itself
@@ -47,16 +47,16 @@ class Wish:
         return self.route.shape, self.values["rank"]
 
 
-class Gatherer:
+class ThreadBatcher:
     """Who makes whom. Holds no lock while a statement runs."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self.at_once = at_once
         self._change = threading.Lock()
-        self._waiting: list[Wish] = []
+        self._waiting: list[QueuedCreate] = []
         self._under_way = 0
 
-    def enter(self, wish: Wish) -> list[Wish]:
+    def enter(self, wish: QueuedCreate) -> list[QueuedCreate]:
         """Those the caller makes now, itself among them, and then it calls `leave`; nobody: another one has made it."""
         with self._change:
             if self._under_way < self.at_once:
@@ -74,7 +74,7 @@ class Gatherer:
                     return self._take()
         return wish.batch
 
-    def leave(self, made: list[Wish]) -> None:
+    def leave(self, made: list[QueuedCreate]) -> None:
         """The next ones begin first, then those that were made go on."""
         with self._change:
             following = self._take()
@@ -87,15 +87,15 @@ class Gatherer:
         for wish in made[1:]:
             _wake(wish)
 
-    def _take(self) -> list[Wish]:
+    def _take(self) -> list[QueuedCreate]:
         taken, self._waiting = pick(self._waiting)
         return taken
 
 
-def pick(waiting: Iterable[Wish]) -> tuple[list[Wish], list[Wish]]:
+def pick(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[QueuedCreate]]:
     """Those for one statement, and the others: in the order they came, of each pool one line, since two would look for the same slots."""
     lines: dict[int, tuple[Any, ...]] = {}
-    taken, left = list[Wish](), list[Wish]()
+    taken, left = list[QueuedCreate](), list[QueuedCreate]()
     for wish in waiting:
         if len(taken) < MOST and lines.setdefault(wish.values["pool"], wish.line) == wish.line:
             taken.append(wish)
@@ -109,7 +109,7 @@ def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None =
     a transaction block a claim may have company: its answer comes after the commit all the same."""
     if connection.in_atomic_block:
         return make_alone(route, values, proof)
-    wish = Wish(route, values, proof)
+    wish = QueuedCreate(route, values, proof)
     batch = _gatherer.enter(wish)
     if batch:
         try:
@@ -131,7 +131,7 @@ def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = No
     )  # fmt: skip
 
 
-def make_batch(batch: list[Wish]) -> None:
+def make_batch(batch: list[QueuedCreate]) -> None:
     """In one statement. One by itself raises what the database says of it."""
     if len(batch) == 1:
         batch[0].row = make_alone(batch[0].route, batch[0].values, batch[0].proof)
@@ -147,7 +147,7 @@ def make_batch(batch: list[Wish]) -> None:
                 wish.error = error if wish.values["key"] is None else None
 
 
-def _make_all(batch: list[Wish]) -> list[Row]:
+def _make_all(batch: list[QueuedCreate]) -> list[Row]:
     lines: dict[int, dict[str, Any]] = {}
     callers: dict[Proof | None, int] = {}
     claims = []
@@ -173,18 +173,18 @@ def _hex(value: bytes | None) -> str | None:
     return None if value is None else f"\\x{value.hex()}"
 
 
-def _wake(wish: Wish) -> None:
+def _wake(wish: QueuedCreate) -> None:
     assert wish.turn is not None
     wish.turn.release()
 
 
-_gatherer = Gatherer()
+_gatherer = ThreadBatcher()
 
 
 def _start_anew() -> None:
     """In a forked child: whoever was making claims stayed behind."""
     global _gatherer
-    _gatherer = Gatherer()
+    _gatherer = ThreadBatcher()
 
 
 os.register_at_fork(after_in_child=_start_anew)

@@ -9,8 +9,8 @@ from datetime import datetime
 from math import ceil
 from typing import NamedTuple
 
-from claims.allocation.requests.policy import Refusal, Wanted, words_for
-from pools.scaling import Limits
+from claims.allocation.requests.policy import Refusal, SlotDemand, words_for
+from pools.scaling import MemberLimits
 
 PLAIN_LANES = ("slot", "node", "port")
 MOST_NAMED = 3
@@ -18,7 +18,7 @@ SHOWN_FROM = 60.0  # seconds that a slot was kept for a decision
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SlotCounts:
     """Slots that a line accepts, by what keeps it from having them."""
 
     total: int = 0
@@ -31,15 +31,15 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class WaitContext:
     """What a waiting claim finds in a pool."""
 
     pool: str
     code: str
     lanes: tuple[str, ...] = ()
     kind: str = ""
-    wanted: Wanted = field(default_factory=Wanted)
-    places: Places = field(default_factory=Places)
+    wanted: SlotDemand = field(default_factory=SlotDemand)
+    places: SlotCounts = field(default_factory=SlotCounts)
     ahead: int = 0  # who go first
     members: int = 0
     max_members: int = 0
@@ -60,117 +60,119 @@ class Scene:
     blockers: tuple[int, ...] = field(default=())
     undecided: tuple[int, ...] = ()  # claims whose slots are kept while people decide, the longest first
     kept: float = 0.0  # seconds that the first of them has been
-    limits: Limits | None = None  # of its scaler; None: members come and go by hand
+    limits: MemberLimits | None = None  # of its scaler; None: members come and go by hand
     is_carried: bool = False  # a member that the scaler makes has the labels asked for
 
 
-class Said(NamedTuple):
+class WaitMessage(NamedTuple):
     text: str
     unblock: list[str]
 
 
-def say(scene: Scene) -> Said:
+def describe_wait(scene: WaitContext) -> WaitMessage:
     said = _SAYINGS.get(scene.code, _say_refused)(scene)
-    return said if not scene.ahead else Said(f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock)
+    return said if not scene.ahead else WaitMessage(f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock)
 
 
-def _say_missing(s: Scene) -> Said:
-    return Said(f"Pool {s.pool} does not exist", [f"Create {s.pool}"])
+def _say_missing(s: WaitContext) -> WaitMessage:
+    return WaitMessage(f"Pool {s.pool} does not exist", [f"Create {s.pool}"])
 
 
-def _say_pending(s: Scene) -> Said:
-    return Said(f"Pool {s.pool} is pending: its provider has not answered yet", [f"Pool {s.pool} becomes active"])
+def _say_pending(s: WaitContext) -> WaitMessage:
+    return WaitMessage(f"Pool {s.pool} is pending: its provider has not answered yet", [f"Pool {s.pool} becomes active"])
 
 
-def _say_deleting(s: Scene) -> Said:
-    return Said(f"Pool {s.pool} is being deleted", ["Cancel it and claim in another pool"])
+def _say_deleting(s: WaitContext) -> WaitMessage:
+    return WaitMessage(f"Pool {s.pool} is being deleted", ["Cancel it and claim in another pool"])
 
 
-def _say_paused(s: Scene) -> Said:
+def _say_paused(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.limits.frozen:
         until = f" until {moment(s.paused_until)}" if s.paused_until else ""
         ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
-        return Said(f"Pool {s.pool} is frozen{until}: {s.limits.frozen}", [ends, "The freeze is lifted, once"])
+        return WaitMessage(f"Pool {s.pool} is frozen{until}: {s.limits.frozen}", [ends, "The freeze is lifted, once"])
     until = f" until {moment(s.paused_until)}" if s.paused_until else ""
     why = f": {s.pause_reason}" if s.pause_reason else ""
-    return Said(
+    return WaitMessage(
         f"Pool {s.pool} is paused{until}{why}", [f"The pool is resumed{', at ' + moment(s.paused_until) if s.paused_until else ''}"]
     )
 
 
-def _say_no_member(s: Scene) -> Said:
-    return Said(f"Pool {s.pool} has no member", _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"]))
+def _say_no_member(s: WaitContext) -> WaitMessage:
+    return WaitMessage(
+        f"Pool {s.pool} has no member", _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"])
+    )
 
 
-def _say_no_labels(s: Scene) -> Said:
+def _say_no_labels(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.is_carried:
-        return Said(f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)]))
-    return Said(f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"])
+        return WaitMessage(f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)]))
+    return WaitMessage(f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"])
 
 
-def _say_unwilling(s: Scene) -> Said:
+def _say_unwilling(s: WaitContext) -> WaitMessage:
     who = f"member of {s.pool} with {labels(s)}" if s.wanted.selector else f"member of {s.pool}"
-    return Said(f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"])
+    return WaitMessage(f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"])
 
 
-def _say_full(s: Scene) -> Said:
+def _say_full(s: WaitContext) -> WaitMessage:
     p = s.places
     parts = [(p.held, "held"), (p.reserved, _reserved(s)), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
     shares = ", ".join(f"{n} {word}" for n, word in parts if n)
     if p.total == 0:
         way = _more_members(s, 1) if s.limits else f"A member is added to {s.pool}"
-        return Said(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [way]))
+        return WaitMessage(f"Pool {s.pool} offers no {noun(s)} now", _with_creating(s, [way]))
     if p.open:
         text = f"{count(p.open, 'slot is', 'slots are')} open in {s.pool}, none of them fits"
     else:
         text = f"{'The only' if p.total == 1 else f'All {p.total}'} {noun(s, p.total)} {'is' if p.total == 1 else 'are'} taken: {shares}"
-    return Said(text, _ways(s))
+    return WaitMessage(text, _ways(s))
 
 
-def _reserved(s: Scene) -> str:
+def _reserved(s: WaitContext) -> str:
     """And what that costs."""
     if s.kept < SHOWN_FROM:
         return "reserved"
     return f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {words_for(s.kept)})"
 
 
-def _say_not_enough(s: Scene) -> Said:
-    return Said(f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s))
+def _say_not_enough(s: WaitContext) -> WaitMessage:
+    return WaitMessage(f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s))
 
 
-def _say_not_contiguous(s: Scene) -> Said:
+def _say_not_contiguous(s: WaitContext) -> WaitMessage:
     at = f" ({s.longest_on})" if s.longest_on else ""
-    return Said(f"Largest free run is {s.longest} of {s.wanted.size}{at}", _ways(s))
+    return WaitMessage(f"Largest free run is {s.longest} of {s.wanted.size}{at}", _ways(s))
 
 
-def _say_not_together(s: Scene) -> Said:
+def _say_not_together(s: WaitContext) -> WaitMessage:
     at = f" ({s.longest_on})" if s.longest_on else ""
-    return Said(f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s))
+    return WaitMessage(f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s))
 
 
-def _say_no_pair(s: Scene) -> Said:
+def _say_no_pair(s: WaitContext) -> WaitMessage:
     some = f"Of {s.wanted.size} numbers {count(s.pairs, 'is', 'are')}"
     text = f"No number of {s.pool} is" if s.pairs == 0 else some
-    return Said(f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s))
+    return WaitMessage(f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s))
 
 
-def _say_no_common(s: Scene) -> Said:
+def _say_no_common(s: WaitContext) -> WaitMessage:
     what = "No number is" if s.wanted.size == 1 else f"No {s.wanted.size} numbers are"
     where = ", in each on one member" if s.wanted.on_one_member and s.wanted.size > 1 else ""
-    return Said(f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"])
+    return WaitMessage(f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"])
 
 
-def _say_next(s: Scene) -> Said:
+def _say_next(s: WaitContext) -> WaitMessage:
     if s.strict is not None:
-        return Said(f"Claim {s.strict} goes first, and this claim may not pass it", [f"Claim {s.strict} starts, or is cancelled"])
+        return WaitMessage(f"Claim {s.strict} goes first, and this claim may not pass it", [f"Claim {s.strict} starts, or is cancelled"])
     text = "A slot is open" if s.places.open == 1 else f"{s.places.open} slots are open"
-    return Said(text if s.places.open else "It was not tried yet", ["Its turn comes"])
+    return WaitMessage(text if s.places.open else "It was not tried yet", ["Its turn comes"])
 
 
-def _say_refused(s: Scene) -> Said:
+def _say_refused(s: WaitContext) -> WaitMessage:
     if s.refusal is None:
-        return Said(s.code.replace("_", " ").capitalize(), [])
-    return Said(s.refusal.text.rstrip("."), ["Cancel it, or change the pool: " + s.refusal.way_out.rstrip(".")])
+        return WaitMessage(s.code.replace("_", " ").capitalize(), [])
+    return WaitMessage(s.refusal.text.rstrip("."), ["Cancel it, or change the pool: " + s.refusal.way_out.rstrip(".")])
 
 
 _SAYINGS = {
@@ -191,7 +193,7 @@ _SAYINGS = {
 }
 
 
-def _ways(s: Scene) -> list[str]:
+def _ways(s: WaitContext) -> list[str]:
     """What would make room, the surest first."""
     need = (s.ahead + 1) * s.wanted.size
     ways = _openings(s)
@@ -210,7 +212,7 @@ def _ways(s: Scene) -> list[str]:
     return ways
 
 
-def _more_members(s: Scene, more: int) -> str:
+def _more_members(s: WaitContext, more: int) -> str:
     """What stands against them, where something does: the strongest first, as the scaler takes it."""
     limits, many = s.limits, "One more member" if more == 1 else f"{more} more members"
     if limits is None:
@@ -229,7 +231,7 @@ def _more_members(s: Scene, more: int) -> str:
     return f"{many}, made by the scaler"
 
 
-def decisions(s: Scene) -> str:
+def decisions(s: WaitContext) -> str:
     """A yes does not make room, but its apply ends by itself; a no does at once."""
     if s.undecided and len(s.undecided) == s.places.reserved <= MOST_NAMED:
         named = [str(claim) for claim in s.undecided]
@@ -238,12 +240,12 @@ def decisions(s: Scene) -> str:
     return "The approval is decided" if s.places.reserved == 1 else f"One of {s.places.reserved} approvals is decided"
 
 
-def _openings(s: Scene) -> list[str]:
+def _openings(s: WaitContext) -> list[str]:
     ways = [f"{name} is uncordoned" for name in s.cordoned[:MOST_NAMED]] + [f"{name} answers" for name in s.offline[:MOST_NAMED]]
     return _with_creating(s, ways)
 
 
-def _with_creating(s: Scene, ways: list[str]) -> list[str]:
+def _with_creating(s: WaitContext, ways: list[str]) -> list[str]:
     return [f"{name} is ready" for name in s.creating[:MOST_NAMED]] + ways
 
 
@@ -258,31 +260,31 @@ def say_blocked(
     back_off: float | None,
     ahead: int,
     lost_claim: int | None = None,  # whose apply was lost
-) -> tuple[str, Said]:
+) -> tuple[str, WaitMessage]:
     """Code and words for a claim that stands in no line. It adds no demand."""
     if is_locked:
         why = f": {lock_reason}" if lock_reason else ""
         way = f"{workspace} is unlocked" if lost_claim is None else f"Somebody says what became of claim {lost_claim}"
-        return "workspace_locked", Said(f"Workspace {workspace} is locked by {locked_by}{why}", [way])
+        return "workspace_locked", WaitMessage(f"Workspace {workspace} is locked by {locked_by}{why}", [way])
     if holder is not None:
         text = f"Workspace {workspace} is busy with claim {holder}, {holder_word}"
         if ahead:
             text += f", and {count(ahead, 'claim is', 'claims are')} ahead"
         way = f"Claim {holder} is approved or rejected" if holder_word == "apply_pending" else f"Claim {holder} ends"
-        return "workspace_busy", Said(text, [way])
+        return "workspace_busy", WaitMessage(text, [way])
     if back_off is not None and back_off > 0:
-        return "back_off", Said(f"It is tried again in {words_for(back_off)}", ["The time passes"])
-    return "unblocking", Said("Nothing blocks it any more", ["It stands in line within a second"])
+        return "back_off", WaitMessage(f"It is tried again in {words_for(back_off)}", ["The time passes"])
+    return "unblocking", WaitMessage("Nothing blocks it any more", ["It stands in line within a second"])
 
 
-def noun(s: Scene, n: int = 2) -> str:
+def noun(s: WaitContext, n: int = 2) -> str:
     """`any slots`, `plan and any slots`; no lane where there is but one kind."""
     word = "slot" if n == 1 else "slots"
     named: Sequence[str] = [lane for lane in s.lanes if lane not in PLAIN_LANES]
     return f"{' and '.join(named)} {word}" if named else word
 
 
-def labels(s: Scene) -> str:
+def labels(s: WaitContext) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted(s.wanted.selector.items()))
 
 

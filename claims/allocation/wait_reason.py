@@ -12,12 +12,12 @@ from typing import Any
 
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.estimate import Band, Forecast, Holds, estimate_start
-from claims.allocation.requests.policy import HOLDERS_LEAVE, PoolState, Refusal, WaitingHead, Wanted, find_reason, find_refusal
+from claims.allocation.requests.policy import HOLDERS_LEAVE, PoolState, Refusal, SlotDemand, WaitingHead, find_reason, find_refusal
 from claims.allocation.requests.resolve import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
-from claims.allocation.wait_messages import Places, Scene, moment, say, say_blocked
+from claims.allocation.wait_messages import SlotCounts, WaitContext, describe_wait, moment, say_blocked
 from claims.scaling.snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
-from pools.scaling import Limits
+from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
 
 SAMPLE = 1000  # holders read for an estimate
@@ -31,7 +31,7 @@ _kept: dict[Any, tuple[float, Any]] = {}
 
 def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = None) -> None:
     """Sets `wait` of those that wait. `places`: in line, where the caller knows them already."""
-    reader = _Reader()
+    reader = _ReadCache()
     for claim in claims:
         if claim.state == "waiting":
             claim.wait = reader.explain(claim, (places or {}).get(claim.id))
@@ -46,7 +46,7 @@ def forget_explanations() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    scene: Scene
+    scene: WaitContext
     pools: tuple[PoolFacts, ...]
     rivals: tuple[int, ...]
     ahead: tuple[Any, ...]  # heads of rival lines that could take every slot that is open to this line
@@ -54,7 +54,7 @@ class _Line:
 
 
 @dataclass
-class _Reader:
+class _ReadCache:
     """What one explanation has read, so that the next one need not."""
 
     lines: dict[int, _Line] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class _Reader:
             scene = replace(scene, code="next")
         if scene.code == "next":
             scene = replace(scene, strict=self.strict_ahead(line, claim))
-        said = say(scene)
+        said = describe_wait(scene)
         band = self.estimate(claim.shape_id, line, scene)
         start = (band.start, band.end) if band.start is not None and band.end is not None else None
         return Wait(
@@ -105,7 +105,7 @@ class _Reader:
         code, at = self.find_trouble(wanted, pools, kind, refusals)
         name = claim.pools[at]
         trouble = pools[at]
-        scene = Scene(pool=name, code=code, lanes=tuple(lanes), kind=kind, wanted=wanted, refusal=refusals.get(name))
+        scene = WaitContext(pool=name, code=code, lanes=tuple(lanes), kind=kind, wanted=wanted, refusal=refusals.get(name))
         if trouble is not None:
             scene = self.read_scene(scene, trouble, kind)
         labels = json.dumps(dict(wanted.selector))
@@ -114,7 +114,7 @@ class _Reader:
         return _Line(scene, tuple(found), tuple(row.id for row in rivals) or (claim.shape_id,), ahead, trouble)
 
     def find_trouble(
-        self, wanted: Wanted, pools: Sequence[PoolFacts | None], kind: str, refusals: dict[str, Refusal | None]
+        self, wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str, refusals: dict[str, Refusal | None]
     ) -> tuple[str, int]:
         """The code, and which of the pools it is about."""
         states = [self.pool_state(pool, wanted, kind, refusals) for pool in pools]
@@ -128,14 +128,14 @@ class _Reader:
         counts = [self.count_pairs(pool, wanted, kind) if pool is not None else None for pool in pools]
         return code, next((at for at, row in enumerate(counts) if row is not None and row.both < wanted.size), 0)
 
-    def count_pairs(self, pool: PoolFacts, wanted: Wanted, kind: str) -> Any:
+    def count_pairs(self, pool: PoolFacts, wanted: SlotDemand, kind: str) -> Any:
         """Numbers that are free in TCP and UDP. None: there is but one slot a number."""
         pair = pool.pair_for(kind)
         labels = json.dumps(dict(wanted.selector))
         key = ("pairs", pool.id, labels)
         return pair and _keep(key, lambda: PAIRS.one("count_pairs", pool=pool.id, lane=pair[0], other=pair[1], labels=labels))
 
-    def pool_state(self, pool: PoolFacts | None, wanted: Wanted, kind: str, refusals: dict[str, Refusal | None]) -> PoolState:
+    def pool_state(self, pool: PoolFacts | None, wanted: SlotDemand, kind: str, refusals: dict[str, Refusal | None]) -> PoolState:
         if pool is None:
             return PoolState()
         row = self.state_row(pool.id)
@@ -155,7 +155,7 @@ class _Reader:
             is_free=bool(CLAIMS.value("is_any_free", pool=pool.id, lanes=pool.lanes_for(kind))),
         )
 
-    def limits_of(self, pool: PoolFacts) -> Limits | None:
+    def limits_of(self, pool: PoolFacts) -> MemberLimits | None:
         """Of its scaler, at this moment: what people and clocks say."""
         if pool.spec.scaling is None:
             return None
@@ -167,7 +167,7 @@ class _Reader:
             self.states[pool_id] = CLAIMS.one("pool_states", pools=[pool_id])
         return self.states[pool_id]
 
-    def read_scene(self, scene: Scene, pool: PoolFacts, kind: str) -> Scene:
+    def read_scene(self, scene: WaitContext, pool: PoolFacts, kind: str) -> WaitContext:
         """The numbers and names behind the code."""
         row = self.state_row(pool.id)
         labels = json.dumps(dict(scene.wanted.selector))
@@ -201,7 +201,7 @@ class _Reader:
                     scene = replace(scene, code="next")
         return scene
 
-    def read_holders(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str) -> Scene:
+    def read_holders(self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str) -> WaitContext:
         rows = self.holders(pool.id, lanes, labels)
         ids = list(dict.fromkeys(row.id for row in rows))
         kept = sorted((row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0))
@@ -209,7 +209,7 @@ class _Reader:
             scene = replace(scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0)
         return replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
 
-    def read_longest(self, scene: Scene, pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None) -> Scene:
+    def read_longest(self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None) -> WaitContext:
         is_run = scene.code == "not_contiguous"
         of: dict[str, Any] = {"pool": pool.id, "labels": labels, "step": pool.step}
         if pair is None:
@@ -244,7 +244,7 @@ class _Reader:
         ]
         return min(ahead)[1] if ahead else None
 
-    def estimate(self, shape: int, line: _Line, scene: Scene) -> Band:
+    def estimate(self, shape: int, line: _Line, scene: WaitContext) -> Band:
         """Only where holders leave by themselves; what depends on a person, a member or a run of numbers has no honest time."""
         if scene.code == "pool_paused" and scene.paused_until is not None:
             return Band(None, None, f"not before {moment(scene.paused_until)}")
@@ -267,7 +267,7 @@ class _Reader:
             return Band(None, None, "depends on a person")
         return forecast.start((scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining)
 
-    def forecast(self, pool_id: int, scene: Scene) -> Forecast | None:
+    def forecast(self, pool_id: int, scene: WaitContext) -> Forecast | None:
         rows = self.holders(pool_id, list(scene.lanes), json.dumps(dict(scene.wanted.selector)))
         ages = [row.age for row in rows if row.state == "bound"]
         if rows and not ages:
@@ -282,7 +282,7 @@ _NOTES = {
 }
 
 
-def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> Places:
+def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> SlotCounts:
     n: dict[str, int] = dict.fromkeys(("total", "open", "held", "reserved", "draining", "offline", "closed"), 0)
     for row in rows:
         if row.lane not in lanes:
@@ -294,10 +294,10 @@ def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> Places:
             n["open" if row.is_open else "closed"] += row.n
         else:
             n[row.state] += row.n
-    return Places(**n)
+    return SlotCounts(**n)
 
 
-def _facts_of(scene: Scene) -> dict[str, Any]:
+def _facts_of(scene: WaitContext) -> dict[str, Any]:
     """For programs, and for pages that draw them."""
     p = scene.places
     facts: dict[str, Any] = {
@@ -316,7 +316,7 @@ def _facts_of(scene: Scene) -> dict[str, Any]:
     return facts
 
 
-def _explain_blocked(claims: Sequence[ClaimView], reader: _Reader) -> None:
+def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
     rows = {row.id: row for row in CLAIMS.rows("blocked_by", claims=[claim.id for claim in claims])}
     for claim in claims:
         row = rows.get(claim.id)
@@ -344,7 +344,7 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _Reader) -> None:
         claim.wait = Wait(code=code, text=said.text, unblock=said.unblock, start=start, start_note=band.note, blockers=blockers)
 
 
-def _estimate_blocked(code: str, row: Any, reader: _Reader) -> Band:
+def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
     if code == "back_off":
         return Band(None, None, "then it stands in line")
     if code == "workspace_busy" and row.holder_state == "bound" and row.holder_pool is not None and not row.ahead:

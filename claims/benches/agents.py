@@ -22,7 +22,7 @@ from claims.tasks.logs.logs import CHUNK_BYTES, read_text
 from claims.tasks.run_spec import RunRequest
 from pools.lifecycle.services import create_pool
 from pools.models import Member
-from project.kernel.bench.registry import AT_MOST, Goal, NothingMeasured, Run, bench
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
 from slots.members.liveness import welcome_member
 from slots.members.services import activate_pool
 from slots.members.tokens import issue_token
@@ -54,7 +54,7 @@ class Printing:
     "1,000 agents on the line, each heard every 15 s: CPU of the server without PostgreSQL, in cores; and logs taken in, in MB a minute",
     [Goal("cpu_share", 0.5, AT_MOST), Goal("cpu_share_sockets", 0.5, AT_MOST), Goal("log_mb_per_min", 100.0)],
 )
-def bench_agents(run: Run) -> Mapping[str, Any]:
+def bench_agents(run: BenchRun) -> Mapping[str, Any]:
     count, watched, printed = (20, 2.0, 2.0) if run.is_quick else (1000, 60.0, 30.0)
     tokens = make_agents(count)
     before = run.reference.measure(run.seconds(1.0))
@@ -74,7 +74,7 @@ def make_agents(count: int) -> list[str]:
     return [issue_token(member_id=member.pk) for member in members]
 
 
-async def play(host: str, port: int, tokens: list[str], watched: float, printed: float, run: Run) -> Mapping[str, Any]:
+async def play(host: str, port: int, tokens: list[str], watched: float, printed: float, run: BenchRun) -> Mapping[str, Any]:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for at in range(0, len(agents), 50):
         await asyncio.gather(*(agent.hello() for agent in agents[at : at + 50]))

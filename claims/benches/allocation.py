@@ -10,8 +10,8 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from claims.benches.seed import count_waiting, fill_pools, refill
-from project.kernel.bench.registry import Goal, NothingMeasured, Run, bench
-from project.kernel.bench.workers import Crew
+from project.kernel.bench.registry import BenchRun, Goal, NothingMeasured, bench
+from project.kernel.bench.workers import WorkerGroup
 from project.kernel.db.guards import reporting
 
 WORKERS = "claims.benches.worker_jobs."
@@ -20,7 +20,7 @@ ENOUGH = 3  # times what a slice takes: then no pool runs dry in the next one
 
 
 @bench("bind", "waiting claims bound by the allocator, all rules, events and operations on, 2 processes", [Goal("ratio", 3.0)])
-def bench_bind(run: Run) -> Mapping[str, Any]:
+def bench_bind(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 6400) if run.is_quick else (50, 4000)
     filled = fill_pools("bind", pools, each, queue=QUEUE, waiting=each)
     most = 0  # claims bound in one slice
@@ -44,7 +44,7 @@ def bench_bind(run: Run) -> Mapping[str, Any]:
 
 
 @bench("claim", "one synchronous claim through the service, 8 processes", [Goal("ratio", 0.25)])
-def bench_claim(run: Run) -> Mapping[str, Any]:
+def bench_claim(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 640) if run.is_quick else (50, 6400)
     processes = 2 if run.is_quick else 8
     filled = fill_pools("claim", pools, each)
@@ -63,7 +63,7 @@ def bench_claim(run: Run) -> Mapping[str, Any]:
 
 
 @bench("hot", "one pool 95 % full against 100 half-full pools", [Goal("ratio", 0.95)])
-def bench_hot(run: Run) -> Mapping[str, Any]:
+def bench_hot(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 64) if run.is_quick else (100, 128)
     hot = fill_pools("hot", 1, pools * each, held=0.95)
     cool = fill_pools("cool", pools, each, held=0.5)
@@ -82,7 +82,7 @@ def bench_hot(run: Run) -> Mapping[str, Any]:
 
 
 @bench("growth", "1,000,000 slots against 10,000: claim and release, one by one and in batches", [Goal("ratio", 0.95)])
-def bench_growth(run: Run) -> Mapping[str, Any]:
+def bench_growth(run: BenchRun) -> Mapping[str, Any]:
     pools, few, many = (4, 64, 128) if run.is_quick else (100, 100, 10_000)
     processes = 2
     with small_database() as small:
@@ -94,8 +94,8 @@ def bench_growth(run: Run) -> Mapping[str, Any]:
         for field, worker in (("single", "Turner"), ("batch", "BatchTurner")):
             options = {"names": names} if field == "single" else {"names": names, "kept": 16, "batch": 16}
             with using(small):
-                one = Crew(WORKERS + worker, processes, options)
-            with one, Crew(WORKERS + worker, processes, options) as other:
+                one = WorkerGroup(WORKERS + worker, processes, options)
+            with one, WorkerGroup(WORKERS + worker, processes, options) as other:
                 for crew in (one, other):
                     crew.slice(run.seconds(2.0))
                 ratio, ratios = run.interleave(
@@ -115,7 +115,7 @@ def bench_growth(run: Run) -> Mapping[str, Any]:
 
 
 @bench("churn", "10 minutes of bind and release, 95 % full: the last minute against the first", [Goal("ratio", 0.95)])
-def bench_churn(run: Run) -> Mapping[str, Any]:
+def bench_churn(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 64) if run.is_quick else (20, 500)
     minute, middle = run.seconds(60.0, 1.0), run.seconds(480.0, 0.5)
     filled = fill_pools("churn", pools, each, held=0.7)

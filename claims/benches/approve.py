@@ -23,7 +23,7 @@ from pools.access.tokens import create_token
 from pools.lifecycle.services import create_pool
 from pools.models import Member
 from pools.roles.services import give_grant
-from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from slots.members.liveness import welcome_member
 from slots.members.services import activate_pool
 from slots.members.tokens import issue_token
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Round:
+class ApprovalRound:
     """Plans that wait, when each was approved, and when its order came."""
 
     plans: dict[int, str]  # claim -> digest
@@ -53,7 +53,7 @@ class Round:
     "100 agents on the line, 300 slots: from the click on approve to the order of the apply in the agent's hands, at 50 approvals a second",
     [Goal("p99_ms", 500.0, AT_MOST)],
 )
-def bench_approve(run: Run) -> Mapping[str, Any]:
+def bench_approve(run: BenchRun) -> Mapping[str, Any]:
     agents, rounds = (10, 1) if run.is_quick else (100, 4)
     tokens = make_agents(agents)
     person = make_person()
@@ -132,11 +132,11 @@ async def beside(work: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-async def play(host: str, port: int, tokens: list[str], person: str, rounds: int, log: Callable[[str], None]) -> list[Round]:
+async def play(host: str, port: int, tokens: list[str], person: str, rounds: int, log: Callable[[str], None]) -> list[ApprovalRound]:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for agent in agents:
         await agent.hello()
-    now = Round({})
+    now = ApprovalRound({})
     tasks: set[asyncio.Task[None]] = set()
 
     def heard(agent: SimulatedAgent, told: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ async def play(host: str, port: int, tokens: list[str], person: str, rounds: int
     found = []
     for turn in range(rounds):
         plans = await beside(lambda turn=turn: make_plans(turn, len(tokens) * 3))  # type: ignore[misc]
-        now = Round(plans)
+        now = ApprovalRound(plans)
         await approve_all(now, persons)
         await asyncio.wait_for(now.is_done.wait(), PATIENCE)
         found.append(now)
@@ -169,7 +169,7 @@ async def play(host: str, port: int, tokens: list[str], person: str, rounds: int
     return found
 
 
-async def approve_all(now: Round, persons: asyncio.Queue[AsyncLine]) -> None:
+async def approve_all(now: ApprovalRound, persons: asyncio.Queue[AsyncLine]) -> None:
     """At an even pace. The click counts from when it was due, whether a connection was free or not."""
     began = time.monotonic()
     clicks = []
@@ -181,7 +181,7 @@ async def approve_all(now: Round, persons: asyncio.Queue[AsyncLine]) -> None:
     await asyncio.gather(*clicks)
 
 
-async def approve(now: Round, persons: asyncio.Queue[AsyncLine], claim: int, digest: str) -> None:
+async def approve(now: ApprovalRound, persons: asyncio.Queue[AsyncLine], claim: int, digest: str) -> None:
     line = await persons.get()
     try:
         status, answer = await line.call("POST", f"/api/v1/claims/{claim}/approve/", {"digest": digest})
@@ -192,7 +192,7 @@ async def approve(now: Round, persons: asyncio.Queue[AsyncLine], claim: int, dig
         raise RuntimeError(f"approve: {status} {str(answer)[:300]}")
 
 
-async def apply(agent: SimulatedAgent, order: dict[str, Any], now: Round) -> None:
+async def apply(agent: SimulatedAgent, order: dict[str, Any], now: ApprovalRound) -> None:
     """As a real agent: it says that it starts, and then that it is done."""
     path = f"tasks/{order['claim']}/{order['generation']}/"
     await agent.say("POST", f"{path}started/", {"boot": agent.boot})

@@ -8,19 +8,19 @@ from statistics import median
 from typing import Any
 from uuid import uuid4
 
-from claims.benches.http_client import Line
+from claims.benches.http_client import HttpConnection
 from claims.benches.processes import make_token, web_server
 from claims.benches.seed import fill_pools
-from project.kernel.bench.registry import Goal, Run, bench
+from project.kernel.bench.registry import BenchRun, Goal, bench
 
 ITEMS = 500  # of one bulk call
 
 
-class Caller:
+class BenchCaller:
     """One connection; what it calls is said with each slice."""
 
     def __init__(self, k: int, n: int, host: str, port: int, token: str, names: Sequence[str], items: int = ITEMS) -> None:
-        self.line, self.names, self.items = Line(host, port, token), list(names), items
+        self.line, self.names, self.items = HttpConnection(host, port, token), list(names), items
         self.k, self.numbers, self.draw = k, itertools.count(), random.Random(k)
         self.call: Callable[[], int] = self.health
 
@@ -58,14 +58,14 @@ class Caller:
     "one claim over HTTP, created and bound, against the same server's /healthz; the bulk endpoint against R",
     [Goal("ratio_to_healthz", 0.5), Goal("bulk_ratio", 1.0)],
 )
-def bench_http(run: Run) -> Mapping[str, Any]:
+def bench_http(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 12_800) if run.is_quick else (20, 12_800)
     filled = fill_pools("http", pools, each)
     connections, items = (2, 50) if run.is_quick else (8, ITEMS)
     options = {"token": make_token("bench"), "names": filled.names, "items": items}
     late: list[float] = []
     claims: list[float] = []
-    with web_server() as (host, port), run.crew("claims.benches.http.Caller", connections, host=host, port=port, **options) as crew:
+    with web_server() as (host, port), run.crew("claims.benches.http.BenchCaller", connections, host=host, port=port, **options) as crew:
 
         def claim() -> float:
             done = crew.slice(run.seconds(2.0), what="claim")

@@ -3,7 +3,7 @@
 import socket
 
 
-class Line:
+class HttpConnection:
     def __init__(self, host: str, port: int, token: str = "") -> None:
         self.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -18,7 +18,7 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.processes import make_token, running, web_server
 from claims.benches.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claims
-from project.kernel.bench.registry import AT_MOST, Goal, NothingMeasured, Run, bench
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
 from project.kernel.events.log import Position, now_position
 
 POOL = "live0"
@@ -47,7 +47,7 @@ class Changer:
 
 
 @dataclass
-class Heard:
+class ReceivedFrames:
     """Each frame once, with the moments at which it came into the sockets."""
 
     frames: dict[str, list[float]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Heard:
     [Goal("p99_ms", 250.0, AT_MOST)],
     needs_valkey=True,
 )
-def bench_live(run: Run) -> Mapping[str, Any]:
+def bench_live(run: BenchRun) -> Mapping[str, Any]:
     sockets, batch = (10, 5) if run.is_quick else (200, 50)
     fill_pools("live", 1, 128 if run.is_quick else 4000)
     token = make_token("bench")
@@ -91,9 +91,9 @@ def bench_live(run: Run) -> Mapping[str, Any]:
     }
 
 
-async def hear(url: str, token: str, count: int, crew: Any, seconds: float, position: str) -> Heard:
+async def hear(url: str, token: str, count: int, crew: Any, seconds: float, position: str) -> ReceivedFrames:
     """The sockets of so many open pages, while the changes go on."""
-    heard = Heard()
+    heard = ReceivedFrames()
     headers = {"Authorization": f"Bearer {token}"}
     sockets = [await connect(url, additional_headers=headers, max_queue=None, compression=None) for _ in range(count)]
     for socket in sockets:
@@ -112,7 +112,7 @@ async def hear(url: str, token: str, count: int, crew: Any, seconds: float, posi
     return heard
 
 
-def latencies(heard: Heard) -> list[float]:
+def latencies(heard: ReceivedFrames) -> list[float]:
     """Of every change in every socket: from the event, which is written just before its commit, to the first frame about that slot that
     was made of a log read so far. A slot that changes again before the next frame is shown as it is then."""
     by_slot: dict[int, list[tuple[Position, list[float]]]] = {}

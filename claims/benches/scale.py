@@ -15,7 +15,7 @@ from claims.scaling.scaler import scale_pools
 from claims.scaling.snapshot import read_wanted
 from pools.lifecycle.services import create_pool
 from pools.models import Pool
-from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.db.guards import patient
 
 SLOTS = ["any", "plan", "plan"]
@@ -29,7 +29,7 @@ ROUNDS = 5
     "one cycle of the scaler over 1,000 pools of 100 members with 3 slots, one process",
     [Goal("cycle_s", 5.0, AT_MOST), Goal("growth", 1.2, AT_MOST), Goal("waiting_ratio", 1.05, AT_MOST)],
 )
-def bench_scale(run: Run) -> Mapping[str, Any]:
+def bench_scale(run: BenchRun) -> Mapping[str, Any]:
     pools, members = (20, 4) if run.is_quick else (1000, 100)
     few = max(1, pools // 10)
     ids = fill(pools, members)
@@ -72,7 +72,7 @@ def cycle(ids: Sequence[int]) -> float:
     return seconds
 
 
-def wait(run: Run, ids: Sequence[int], few: Sequence[int]) -> list[float]:
+def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
     """Seconds that a cycle takes longer with claims that wait in one of the pools, which is full and at its most.
 
     Cycles over few pools, with and without them in turn: what they cost does not depend on the others, and a short cycle shows it sooner.

@@ -10,7 +10,7 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.processes import controller
 from claims.benches.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claim
-from project.kernel.bench.registry import AT_MOST, Goal, Run, bench
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.db.direct_connection import connect_direct
 
 QUIET = 0.3  # seconds without anything before and after: hints are sent at once then, not ten a second
@@ -23,7 +23,7 @@ LONGEST = 10.0
     "commit of the release that frees a slot to the claim that waited being bound, idle system",
     [Goal("p50_ms", 5.0, AT_MOST), Goal("p99_ms", 20.0, AT_MOST)],
 )
-def bench_wake(run: Run) -> Mapping[str, Any]:
+def bench_wake(run: BenchRun) -> Mapping[str, Any]:
     rounds = 5 if run.is_quick else 200
     names = fill_pools("wake", 1, 1).names
     late: list[float] = []

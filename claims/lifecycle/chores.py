@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.allocation.requests.policy import Pending, Timed, look_at, look_at_pending, words_for
+from claims.allocation.requests.policy import PendingApproval, Timed, check_deadlines, look_at_pending, words_for
 from claims.lifecycle.deadline_notices import tell_of_deadline
 from claims.lifecycle.drain import put_out_all
 from claims.lifecycle.end_hold import DECISIONS, approval_of, let_go, look_at_hold
@@ -64,7 +64,7 @@ def _look_at_claim(claim_id: int) -> None:
 def _look_at_bound(row: Any) -> None:
     spec = json.loads(row.spec)
     is_heard = not row.has_task  # an agent answers for its member, not for each of its tasks
-    look = look_at(
+    look = check_deadlines(
         Timed(
             held=row.held,
             silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") and is_heard else None,
@@ -105,7 +105,7 @@ def _look_at_pending(row: Any) -> None:
     approval = approval_of(row.pool_id)
     is_reserved = row.state == "reserved"
     look = look_at_pending(
-        Pending(
+        PendingApproval(
             left=row.left,
             waited=row.waited or 0.0,
             notice=approval.notice,
@@ -223,7 +223,7 @@ def delete_what_is_old() -> bool:
     return delete_old() > 0
 
 
-class _Walk:
+class _CleanupCursor:
     """Where the clean-up has come to, by id. It starts anew once it meets claims that are young."""
 
     after = 0
@@ -233,14 +233,14 @@ class _Walk:
 def delete_ended_claims(days: float, chunk: int) -> int:
     """Claims end in another order than they are made, so the walk goes on behind those that live long."""
     while True:
-        before = _Walk.after
-        rows = CLAIMS.rows("old_claims", chunk, after=_Walk.after, days=days)
+        before = _CleanupCursor.after
+        rows = CLAIMS.rows("old_claims", chunk, after=_CleanupCursor.after, days=days)
         old = [row.id for row in rows if row.is_old]
-        _Walk.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
+        _CleanupCursor.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
         if old and (logs := len(CLAIMS.rows("delete_logs", chunk, claims=old))) == chunk:
-            _Walk.after = before  # they are met again, with the rest of their logs
+            _CleanupCursor.after = before  # they are met again, with the rest of their logs
             return logs
         if old:
             return len(CLAIMS.rows("delete_claims", claims=old))
-        if _Walk.after == 0:
+        if _CleanupCursor.after == 0:
             return 0

@@ -27,7 +27,7 @@ AT_ONCE = 100  # claims that a forced drain ends before it answers; the finalize
 VERB = "put_out"
 
 
-class Kept(NamedTuple):
+class ClaimFate(NamedTuple):
     """A claim that keeps a member, and what becomes of it past the deadline."""
 
     row: Any
@@ -61,9 +61,9 @@ def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Re
     return removal
 
 
-def list_kept(member_ids: list[int]) -> dict[int, list[Kept]]:
+def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
     """What keeps members from being empty, of each in the order in which it came."""
-    found: dict[int, list[Kept]] = {member_id: [] for member_id in member_ids}
+    found: dict[int, list[ClaimFate]] = {member_id: [] for member_id in member_ids}
     for row in DRAINS.rows("holders", members=member_ids):
         fate = fate_of_drained(
             step=row.step,
@@ -72,7 +72,7 @@ def list_kept(member_ids: list[int]) -> dict[int, list[Kept]]:
             is_started=row.is_begun or not row.has_task,
             has_task=row.has_task,
         )
-        found[row.member_id].append(Kept(row, fate, row.state == "bound" and not row.step and row.size > row.n))
+        found[row.member_id].append(ClaimFate(row, fate, row.state == "bound" and not row.step and row.size > row.n))
     return found
 
 

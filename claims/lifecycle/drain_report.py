@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from claims.display import claim_class, claim_word
-from claims.lifecycle.drain import Kept, list_kept
+from claims.lifecycle.drain import ClaimFate, list_kept
 from project.kernel.ui import formatting
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class DrainBlocker:
     """A claim that holds slots of a member, now and past the deadline."""
 
     claim_id: int
@@ -45,14 +45,14 @@ class Keeper:
         return self.state == "reserved"
 
 
-def keepers_of(member_ids: list[int]) -> dict[int, list[Keeper]]:
+def keepers_of(member_ids: list[int]) -> dict[int, list[DrainBlocker]]:
     return {member: [_keeper(kept) for kept in found] for member, found in list_kept(member_ids).items()}
 
 
-def _keeper(kept: Kept) -> Keeper:
+def _keeper(kept: ClaimFate) -> DrainBlocker:
     row = kept.row
     css, then, loses, text = _then(kept)
-    return Keeper(
+    return DrainBlocker(
         claim_id=row.id,
         member_id=row.member_id,
         owner=row.owner or row.requested_by,
@@ -73,7 +73,7 @@ def _keeper(kept: Kept) -> Keeper:
     )
 
 
-def _then(kept: Kept) -> tuple[str, str, str, str]:
+def _then(kept: ClaimFate) -> tuple[str, str, str, str]:
     """Its class, what it is then and what it loses in few words, and in a sentence."""
     row, fate = kept.row, kept.fate
     if kept.is_moved:
@@ -91,7 +91,7 @@ def _then(kept: Kept) -> tuple[str, str, str, str]:
     return "waiting", "back in line", "its slots", "Back in its line"
 
 
-def summarise(keepers: list[Keeper]) -> str:
+def summarise(keepers: list[DrainBlocker]) -> str:
     """What holds it: '2 running, 1 waits for a decision'."""
     waiting = sum(keeper.is_waiting for keeper in keepers)
     applying = sum(keeper.css == "applying" for keeper in keepers)
@@ -106,7 +106,7 @@ def summarise(keepers: list[Keeper]) -> str:
     return formatting.sentence([part for part in parts if part])
 
 
-def show_keeper(keeper: Keeper) -> dict[str, Any]:
+def show_keeper(keeper: DrainBlocker) -> dict[str, Any]:
     return {
         "claim_id": keeper.claim_id,
         "state": keeper.state,

@@ -11,7 +11,7 @@ from claims.allocation.requests.policy import Fate, fate_of_lost
 from claims.allocation.selectors import DECISIONS as DECISIONS
 from claims.lifecycle.release import Ending, give_back, lock_claim
 from claims.statements import CLAIMS
-from pools.config.approval_spec import Approval
+from pools.config.approval_spec import ApprovalSpec
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.events.log import record
@@ -21,7 +21,7 @@ CHUNK = 500
 NEVER_RAN = "not_started"
 
 
-class Held(NamedTuple):
+class LockedHold(NamedTuple):
     """A claim under its lock, with what decides about its end."""
 
     claim: Any
@@ -45,11 +45,11 @@ class Held(NamedTuple):
         }
 
 
-def look_at_hold(claim_id: int) -> Held:
+def look_at_hold(claim_id: int) -> LockedHold:
     """In the transaction that ends it. Which workspace it is of never changes."""
     workspace = CLAIMS.one("lock_workspace_of", claim=claim_id)
     claim = lock_claim(claim_id)
-    return Held(claim, workspace, was_started(claim))
+    return LockedHold(claim, workspace, was_started(claim))
 
 
 def was_started(claim: Any) -> bool:
@@ -62,7 +62,7 @@ def was_started(claim: Any) -> bool:
     return run is not None and run.outcome != NEVER_RAN
 
 
-def let_go(held: Held, ending: Ending, *, words: str = "") -> list[Any]:
+def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
     """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
     claim = held.claim
     never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
@@ -84,7 +84,7 @@ def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
     )
 
 
-def lock_after_lost_apply(held: Held, words: str) -> None:
+def lock_after_lost_apply(held: LockedHold, words: str) -> None:
     """Nobody knows how far it came: nothing of the workspace starts until a person has said."""
     claim, workspace = held.claim, held.workspace
     about = {"step": "apply"} if workspace is None else {"workspace": workspace.name}
@@ -100,7 +100,7 @@ def lock_after_lost_apply(held: Held, words: str) -> None:
     hint("claims")
 
 
-def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
+def lose_hold(held: LockedHold, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
     """What becomes of it is said by policy."""
     fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
     meet_fate(held, fate, lost_member=lost_member, note=note)
@@ -108,7 +108,13 @@ def lose_hold(held: Held, *, what: str, lost_member: int | None = None, note: st
 
 
 def meet_fate(
-    held: Held, fate: Fate, *, verb: str = "lose", words: str = "was lost while it applied", lost_member: int | None = None, note: str = ""
+    held: LockedHold,
+    fate: Fate,
+    *,
+    verb: str = "lose",
+    words: str = "was lost while it applied",
+    lost_member: int | None = None,
+    note: str = "",
 ) -> None:
     """`words`: how an apply ended, where one did."""
     claim = held.claim
@@ -135,6 +141,6 @@ def pool_name(pool_id: int | None) -> str:
     return str(rows[0].name) if rows else ""
 
 
-def approval_of(pool_id: int | None) -> Approval:
+def approval_of(pool_id: int | None) -> ApprovalSpec:
     rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
-    return read_stored(rows[0].name, rows[0].spec).approval if rows else Approval()
+    return read_stored(rows[0].name, rows[0].spec).approval if rows else ApprovalSpec()

@@ -8,7 +8,7 @@ from django.db import DatabaseError, transaction
 from claims.allocation.bind import tell_bound
 from claims.allocation.requests.resolve import find_pools, kind_in, wanted_of
 from claims.allocation.slot_search import find_instead
-from claims.lifecycle.end_hold import Held, look_at_hold, lose_hold
+from claims.lifecycle.end_hold import LockedHold, look_at_hold, lose_hold
 from claims.lifecycle.release import DRAIN
 from claims.statements import CLAIMS, TAKEN, repeat, sqlstate
 from project.kernel.actor import current_actor
@@ -31,7 +31,7 @@ def _lose(claim_id: int, member_id: int, reason: str) -> bool:
     return True
 
 
-def replace_places(held: Held, member_id: int, note: str, *, is_lost: bool = True) -> bool:
+def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool = True) -> bool:
     """What it has of several slots on this member is put elsewhere. Not for what must stand together, nor for tasks, which run in one slot.
     On a member that is lost its slots retire, else they drain."""
     claim = held.claim

@@ -16,8 +16,8 @@ from pools.access.permissions import require
 from pools.http.endpoint import Endpoint, describe, in_query, read_body, read_integer
 from pools.lifecycle.selectors import LIVE, get_pool, list_pools, spec_of
 from pools.models import Member, Pool
-from pools.scaling import Limits
-from pools.scaling.replay import Outcome
+from pools.scaling import MemberLimits
+from pools.scaling.replay import ReplayResult
 from project.kernel.errors import Conflict
 from slots.api.schemas import NeededReasonBody, PauseBody, ReasonBody
 
@@ -215,7 +215,7 @@ class ScalingRollResume(OrderEndpoint):
 def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     """Of a pool whose members come and go by hand only what was decided before."""
     subject = board.subject
-    limits = Limits(board.pool.min_members, board.pool.max_members) if subject is None else subject.snapshot.limits
+    limits = MemberLimits(board.pool.min_members, board.pool.max_members) if subject is None else subject.snapshot.limits
     scaling = None if subject is None else subject.spec.scaling
     return {
         "pool": board.pool.name,
@@ -233,7 +233,7 @@ def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     }
 
 
-def show_outcome(outcome: Outcome) -> dict[str, Any]:
+def show_outcome(outcome: ReplayResult) -> dict[str, Any]:
     points = [{"at": datetime.fromtimestamp(p.at, UTC), "members": p.members, "waiting": p.waiting} for p in outcome.thinned()]
     return {**figures_of(outcome), "points": points}
 

@@ -11,8 +11,8 @@ from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
 from pools.config.scaling_spec import BUILT_IN
 from pools.models import Decision as Row
 from pools.models import Pool
-from pools.scaling import Decision, decide_roll, list_next, order
-from pools.scaling.model import Member, plural
+from pools.scaling import ScalingDecision, decide_roll, list_next, order
+from pools.scaling.model import ScaledMember, plural
 from pools.scaling.victims import hindrance
 from project.kernel.errors import FieldError, Invalid
 from slots.members.store import list_holders_of
@@ -131,7 +131,7 @@ def card_of(row: Row) -> Card:
     )  # fmt: skip
 
 
-def card_now(decision: Decision) -> Card:
+def card_now(decision: ScalingDecision) -> Card:
     """One that was not made: a dry run."""
     inputs = inputs_of(decision)
     chosen, spared = ([judged._asdict() for judged in some] for some in (decision.chosen, decision.spared))
@@ -143,7 +143,7 @@ def card_now(decision: Decision) -> Card:
 
 def list_going(subject: Subject) -> tuple[list[Going], int]:
     ranked = list_next(subject.snapshot.members)
-    shown: list[tuple[Member, str]] = ranked[:NEXT]
+    shown: list[tuple[ScaledMember, str]] = ranked[:NEXT]
     holders: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for row in list_holders_of([member.id for member, _ in shown]):
         if row.claim_id is not None:

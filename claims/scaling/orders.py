@@ -14,7 +14,7 @@ from claims.scaling.scaler import carry_out, follow_freeze, write_down
 from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
-from pools.scaling import Decision, force
+from pools.scaling import ScalingDecision, force
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
@@ -123,13 +123,13 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     pool.refresh_from_db()
 
 
-def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> Decision:
+def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
     """So many more, at once (S19). Refused past the maximum and in a freeze, with the numbers."""
     note = require_reason(reason)
     if isinstance(count, bool) or not 1 <= count <= MOST_AT_ONCE:
         raise Invalid(fields=[FieldError("count", f"{count} is out of range.", f"Use one from 1 to {MOST_AT_ONCE}.")])
 
-    def grow() -> Decision:
+    def grow() -> ScalingDecision:
         with transaction.atomic():
             subject, _ = _lock(pool_id)
             decision = force(subject.snapshot, count, note)

@@ -17,7 +17,7 @@ from pools.lifecycle.selectors import spec_of
 from pools.models import Decision as Row
 from pools.models import Pool
 from pools.scaling import Occurrence, list_occurrences
-from slots.pages.dashboard_queries import MemberCounts, count_members
+from slots.pages.dashboard_queries import ShownMemberCounts, count_members
 
 HOUR = 3600.0
 Filter = Literal["all", "attention", "blocked", "orders", "frozen", "outdated"]
@@ -36,7 +36,7 @@ class PoolLine:
     """One pool of the page."""
 
     pool: Pool
-    members: MemberCounts
+    members: ShownMemberCounts
     card: Card | None  # the last decision
     policy: str  # empty: members come and go by hand
     grown: int

@@ -14,9 +14,9 @@ from pools.config.spec import PoolSpec, parse_pool
 from pools.lifecycle.selectors import config_of, spec_of
 from pools.models import Pool
 from pools.providers.base import option_readers, own_policies
-from pools.scaling import Limits, find_open
+from pools.scaling import MemberLimits, find_open
 from pools.scaling.model import span
-from pools.scaling.replay import Moment, Outcome, as_it_was, replay
+from pools.scaling.replay import Moment, ReplayResult, as_it_was, replay
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import Conflict, FieldError, Invalid
@@ -48,9 +48,9 @@ class Replay:
     days: float
     minutes: int  # of samples
     ready_after: float
-    was: Outcome
-    now: Outcome  # with the configuration as it is
-    other: Outcome | None  # with the one that is tried
+    was: ReplayResult
+    now: ReplayResult  # with the configuration as it is
+    other: ReplayResult | None  # with the one that is tried
 
 
 def replay_pool(pool: Pool, *, days: float = MOST_DAYS, changes: Mapping[str, Any] | None = None) -> Replay:
@@ -91,20 +91,20 @@ def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
     return parse_pool(config, option_readers())
 
 
-def _replay(moments: list[Moment], spec: PoolSpec, each: int, ready_after: float) -> Outcome:
+def _replay(moments: list[Moment], spec: PoolSpec, each: int, ready_after: float) -> ReplayResult:
     assert spec.scaling is not None  # whoever asks has looked
     policy = build_policy(spec.scaling, own_policies())
     return replay(moments, policy, limits_over(spec), each=each, ready_after=ready_after)
 
 
-def limits_over(spec: PoolSpec) -> Callable[[datetime], Limits]:
+def limits_over(spec: PoolSpec) -> Callable[[datetime], MemberLimits]:
     """By the clock alone: what people ordered then is not repeated."""
     scaling = spec.scaling
-    plain = Limits(spec.min_members, spec.max_members)
+    plain = MemberLimits(spec.min_members, spec.max_members)
     if scaling is None or not (scaling.schedule or scaling.freeze):
         return lambda moment: plain
 
-    def find(moment: datetime) -> Limits:
+    def find(moment: datetime) -> MemberLimits:
         low, high, words = limits_between(scaling, spec.min_members, spec.max_members, moment)
         freeze = find_open(scaling.freeze, moment)
         return replace(plain, low=low, high=high, window=words, frozen="" if freeze is None else freeze[0].words)
@@ -125,12 +125,12 @@ def read_changes(text: str, where: str) -> Mapping[str, Any]:
     return {str(name): value for name, value in found.items() if name in PARTS} if found.get("kind") == "Pool" else dict(found)
 
 
-def outcomes_of(found: Replay) -> dict[str, Outcome]:
+def outcomes_of(found: Replay) -> dict[str, ReplayResult]:
     columns = {"was": found.was, "now": found.now}
     return columns if found.other is None else columns | {"tried": found.other}
 
 
-def figures_of(outcome: Outcome) -> dict[str, Any]:
+def figures_of(outcome: ReplayResult) -> dict[str, Any]:
     """What programs and tables show of one."""
     return {
         "wait_half_s": round(outcome.wait(0.5), 1),

@@ -15,14 +15,14 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
-from claims.scaling.snapshot import SCALING, Subject, Wanted, read_subjects, read_wanted
+from claims.scaling.snapshot import SCALING, Subject, WaitingDemand, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.config.scaling_spec import build_policy
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.selectors import get_pool
 from pools.models import Member, Pool
 from pools.providers.base import own_policies
-from pools.scaling import Decision, Fixed, Judged, Policy, decide, decide_roll
+from pools.scaling import Fixed, Judged, Policy, ScalingDecision, decide, decide_roll
 from pools.scaling.model import record_inputs
 from project.kernel.controllers.periodic import is_away
 from project.kernel.errors import BerthError, Conflict
@@ -44,17 +44,17 @@ def list_scaled() -> list[Any]:
     return SCALING.rows("scaled_pools")
 
 
-def scale_pools(pool_ids: Sequence[int], wanted: Wanted | None = None) -> dict[int, Decision]:
+def scale_pools(pool_ids: Sequence[int], wanted: WaitingDemand | None = None) -> dict[int, ScalingDecision]:
     """One decision for each of these pools, made and carried out. A pool that somebody else has locked is left for the next time."""
     wanted = read_wanted() if wanted is None else wanted
-    found: dict[int, Decision] = {}
+    found: dict[int, ScalingDecision] = {}
     for start in range(0, len(pool_ids), CHUNK):
         chunk = list(pool_ids[start : start + CHUNK])
         found |= repeat(lambda chunk=chunk: _scale_chunk(chunk, wanted))  # type: ignore[misc]
     return found
 
 
-def _scale_chunk(pool_ids: list[int], wanted: Wanted) -> dict[int, Decision]:
+def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, ScalingDecision]:
     with transaction.atomic():
         rows = SCALING.rows("lock_scaled", pools=pool_ids)
         if not rows:
@@ -69,7 +69,7 @@ def _scale_chunk(pool_ids: list[int], wanted: Wanted) -> dict[int, Decision]:
     return {subject.id: decision for subject, decision in decided}
 
 
-def renew_by_hand(subject: Subject) -> list[tuple[Subject, Decision]]:
+def renew_by_hand(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
     """Where members come and go by hand, those that are outdated are renewed in their places. What is waited for is not written down."""
     found = decide_roll(subject.snapshot)
     if found is None or not found.is_done or subject.snapshot.limits.paused or subject.snapshot.limits.frozen:
@@ -77,7 +77,7 @@ def renew_by_hand(subject: Subject) -> list[tuple[Subject, Decision]]:
     return [(subject, settle(subject, replace(found, inputs=record_inputs(subject.snapshot))))]
 
 
-def think(subject: Subject) -> Decision:
+def think(subject: Subject) -> ScalingDecision:
     """What the policy makes of it. One that fails does nothing and says so; it never takes anything away."""
     try:
         return decide(subject.snapshot, policy_of(subject))
@@ -86,7 +86,7 @@ def think(subject: Subject) -> Decision:
             raise
         logger.exception("the scaling policy of pool %s failed", subject.row.name)
         reason = f"Its policy failed: {type(error).__name__}: {error}"[:400]
-        return Decision(0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot))
+        return ScalingDecision(0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot))
 
 
 def policy_of(subject: Subject) -> Policy:
@@ -94,7 +94,7 @@ def policy_of(subject: Subject) -> Policy:
     return Fixed(len(subject.snapshot.there)) if scaling is None else build_policy(scaling, own_policies())
 
 
-def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, Decision]:
+def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecision]:
     """What would be decided now, without a lock and without a trace."""
     pool = get_pool(pool_name)
     rows = SCALING.rows("read_scaled", pools=[pool.pk])
@@ -110,7 +110,7 @@ def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, Decision]:
 # -- carried out ------------------------------------------------------------------------------------------------------------------------
 
 
-def settle(subject: Subject, decision: Decision) -> Decision:
+def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of this pool nor of the others."""
     row = subject.row
     is_quiet = not (decision.is_done or row.is_pin_over or row.is_pause_over or row.is_roll_pause_over)
@@ -129,7 +129,7 @@ def settle(subject: Subject, decision: Decision) -> Decision:
         return replace(decision, delta=0, verdict="failed", code="failed", reason=reason, clears_request=False, chosen=(), step="")
 
 
-def carry_out(subject: Subject, decision: Decision) -> Decision:
+def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """In a transaction that has locked the pool and made the decision on what it saw under that lock."""
     pool = Pool.objects.get(pk=subject.id)
     before = len(subject.snapshot.there)
@@ -151,7 +151,7 @@ def carry_out(subject: Subject, decision: Decision) -> Decision:
     return decision
 
 
-def renew(pool: Pool, subject: Subject, decision: Decision) -> Decision:
+def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """In its place: closed, then found empty, then made anew. A claim that was faster keeps its member as it is."""
     member = Member.objects.select_for_update(no_key=True).get(pk=decision.chosen[0].id)
     labels = dict(subject.spec.member_labels) if subject.spec.scaling is not None else member.labels
@@ -163,7 +163,7 @@ def renew(pool: Pool, subject: Subject, decision: Decision) -> Decision:
     return replace(decision, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=spared, step="")
 
 
-def stop_roll(pool: Pool, decision: Decision) -> Decision:
+def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
     SCALING.rows("stop_roll", pool=pool.pk, reason=decision.reason.removeprefix("The roll stops: "))
     record("stop_roll", pool_id=pool.pk, before="rolling", after="stopped", reason=decision.reason)
     hint("pools")
@@ -177,7 +177,7 @@ def name_new(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
     return [MemberSpec(f"{prefix}{last + i}", spec.member_labels) for i in range(1, count + 1)]
 
 
-def remove_members(pool: Pool, decision: Decision) -> Decision:
+def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
     """Each is closed, then found empty, then it goes: a claim that was faster keeps its member (S13)."""
     chosen, spared = [], list(decision.spared)
     for judged in decision.chosen:
@@ -234,7 +234,7 @@ def end_orders(subject: Subject) -> None:
 # -- written down -----------------------------------------------------------------------------------------------------------------------
 
 
-def write_down(decided: Sequence[tuple[Subject, Decision]]) -> None:
+def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
     """Equal ones in a row are counted on one row; what was done has a row of its own."""
     if not decided:
         return
@@ -257,13 +257,13 @@ def write_down(decided: Sequence[tuple[Subject, Decision]]) -> None:
         SCALING.rows("end_requests", pools=over, absorbing=absorbing, seconds=ABSORB)
 
 
-def _tell(subject: Subject, decision: Decision) -> None:
+def _tell(subject: Subject, decision: ScalingDecision) -> None:
     if decision.verdict in TOLD:
         count = str(len(subject.snapshot.there))
         record("scale", pool_id=subject.id, before=count, after=count, reason=decision.reason)
 
 
-def _columns(decisions: Iterable[Decision]) -> dict[str, Any]:
+def _columns(decisions: Iterable[ScalingDecision]) -> dict[str, Any]:
     found = list(decisions)
     return {
         "inputs": [json.dumps(inputs_of(d)) for d in found],
@@ -273,7 +273,7 @@ def _columns(decisions: Iterable[Decision]) -> dict[str, Any]:
     }
 
 
-def inputs_of(decision: Decision) -> dict[str, Any]:
+def inputs_of(decision: ScalingDecision) -> dict[str, Any]:
     """All that a card shows of it, but what has columns of its own."""
     return {
         **decision.inputs,

@@ -15,7 +15,7 @@ from pools.config.scaling_spec import Scaling
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
 from pools.providers.base import explain_not_allowed, known_providers
-from pools.scaling import Limits, Line, Member, Pin, Roll, Snapshot, find_open
+from pools.scaling import DemandQueue, MemberLimits, Pin, Roll, ScaledMember, Snapshot, find_open
 from project.kernel.db.sql import Statements
 from slots.sync.watcher import LOOK_EVERY
 
@@ -48,26 +48,26 @@ class Subject:
 
 
 @dataclass
-class Wanted:
+class WaitingDemand:
     """Lines in which somebody waits, read once for many pools: which pools they name, not yet how many wait."""
 
     by_pool: Mapping[str, list[Any]] = field(default_factory=dict)
     blocked: Mapping[int, int] = field(default_factory=dict)
 
 
-def read_wanted() -> Wanted:
+def read_wanted() -> WaitingDemand:
     by_pool: dict[str, list[Any]] = defaultdict(list)
     for row in SCALING.rows("wanted_lines"):
         for name in row.pools:
             by_pool[name].append(row)
-    return Wanted(by_pool, {row.pool_id: row.n for row in SCALING.rows("count_blocked")})
+    return WaitingDemand(by_pool, {row.pool_id: row.n for row in SCALING.rows("count_blocked")})
 
 
-def read_subjects(rows: Sequence[Any], wanted: Wanted) -> list[Subject]:
+def read_subjects(rows: Sequence[Any], wanted: WaitingDemand) -> list[Subject]:
     """Of pools whose rows were read, or locked, just now."""
     ids = [row.id for row in rows]
-    members: dict[int, list[Member]] = defaultdict(list)
-    make: Any = Member._make
+    members: dict[int, list[ScaledMember]] = defaultdict(list)
+    make: Any = ScaledMember._make
     for row in SCALING.rows("scaled_members", pools=ids):
         members[row[0]].append(make(row[1:]))
     demand = _read_demand(rows, wanted)
@@ -83,7 +83,7 @@ class _Demand:
     labelled: frozenset[tuple[int, str, str]] = frozenset()  # pool, labels, lane: something is free there
 
 
-def _read_demand(rows: Sequence[Any], wanted: Wanted) -> _Demand:
+def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
     """How many wait, counted now; and what is free, where somebody does."""
     shapes = sorted({line.shape for row in rows for line in wanted.by_pool.get(row.name, ())})
     seeking: dict[int, list[Any]] = defaultdict(list)
@@ -101,7 +101,7 @@ def _read_demand(rows: Sequence[Any], wanted: Wanted) -> _Demand:
     return _Demand(counts, urgent, seeking, free, _read_labelled(rows, wanted))
 
 
-def _read_labelled(rows: Sequence[Any], wanted: Wanted) -> frozenset[tuple[int, str, str]]:
+def _read_labelled(rows: Sequence[Any], wanted: WaitingDemand) -> frozenset[tuple[int, str, str]]:
     """What is free for those who ask for labels: few do."""
     labels = sorted({line.selector for row in rows for line in wanted.by_pool.get(row.name, ()) if line.selector})
     if not labels:
@@ -110,7 +110,7 @@ def _read_labelled(rows: Sequence[Any], wanted: Wanted) -> frozenset[tuple[int, 
     return frozenset((row.pool_id, row.labels, row.lane) for row in found)
 
 
-def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -> Subject:
+def _subject(row: Any, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand) -> Subject:
     spec = read_stored(row.name, row.spec)
     limits, frozen_until = limits_of(row, spec)
     lines, hopeless = _lines_of(row, spec, demand, wanted)
@@ -142,7 +142,7 @@ def _subject(row: Any, members: list[Member], demand: _Demand, wanted: Wanted) -
     return Subject(row, spec, snapshot, frozen_until)
 
 
-def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: Wanted) -> tuple[list[Line], int]:
+def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand) -> tuple[list[DemandQueue], int]:
     lines, hopeless = [], 0
     for line in wanted.by_pool.get(row.name, ()):
         counted = demand.counts.get(line.shape)
@@ -158,14 +158,14 @@ def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: Wanted) -> tupl
         fits = line.is_simple or line.code not in DOES_NOT_FIT
         if line.selector:
             fits = fits and any((row.id, line.selector, lane) in demand.labelled for lane in lanes)
-        lines.append(Line(tuple(lanes), counted.n, counted.n * each, urgent, counted.waited, fits, is_carried))
+        lines.append(DemandQueue(tuple(lanes), counted.n, counted.n * each, urgent, counted.waited, fits, is_carried))
     for seeking in demand.seeking.get(row.id, ()):
         if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
-            lines.append(Line(tuple(lanes), seeking.n, seeking.n, seeking.n))
+            lines.append(DemandQueue(tuple(lanes), seeking.n, seeking.n, seeking.n))
     return lines, hopeless
 
 
-def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
+def limits_of(row: Any, spec: PoolSpec) -> tuple[MemberLimits, datetime | None]:
     """The pool's own, or those of the window that is open; what a person has ordered; whether it is frozen, and until when."""
     scaling = spec.scaling
     low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
@@ -177,7 +177,7 @@ def limits_of(row: Any, spec: PoolSpec) -> tuple[Limits, datetime | None]:
     fault = explain_not_allowed(row.provider)
     not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
     paused = not_allowed or row.paused or row.scaling_paused or ""
-    return Limits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[1]
+    return MemberLimits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[1]
 
 
 def limits_between(scaling: Scaling | None, low: int, high: int, moment: datetime) -> tuple[int, int, str]:

@@ -16,7 +16,7 @@ from pools.scaling import Occurrence
 from pools.scaling.victims import choose
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
 from project.kernel.validation import parse_moment
 
 LONGEST = 366 * 86400.0
@@ -35,7 +35,7 @@ def length(value: str = "2h") -> Field:
     return Field("for", "For how long", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True)
 
 
-def read_until(given: Given) -> Any:
+def read_until(given: ConfirmInput) -> Any:
     seconds = parse_duration(given.values["for"])
     if seconds is None or not 1 <= seconds <= LONGEST:
         way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
@@ -47,7 +47,7 @@ def is_ahead(moment: datetime | None) -> bool:
     return moment is not None and moment > timezone.now()
 
 
-def read_count(given: Given) -> int:
+def read_count(given: ConfirmInput) -> int:
     text = given.values["count"]
     if not (text.isascii() and text.isdecimal() and len(text) < 7):
         raise Invalid(fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")])
@@ -91,7 +91,7 @@ def pin(request: Any, name: str) -> HttpResponse:
         note="Can be taken back at any time.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         count = read_count(given)
         orders.pin_pool(pool_id=pool.pk, count=count, until=read_until(given), reason=given.reason)
         return Done(f"{pool.name} is pinned to {formatting.plural(count, 'member')} for {given.values['for']}.")
@@ -112,7 +112,7 @@ def unpin(request: Any, name: str) -> HttpResponse:
         nothing="" if pool.pin_count is not None else "It is not pinned.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.unpin_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} follows its policy again.")
 
@@ -133,7 +133,7 @@ def pause(request: Any, name: str) -> HttpResponse:
         nothing="It is paused already." if is_ahead(pool.scaling_paused_until) else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.pause_scaling(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"The scaler leaves {pool.name} alone for {given.values['for']}.")
 
@@ -153,7 +153,7 @@ def resume(request: Any, name: str) -> HttpResponse:
         nothing="" if pool.scaling_paused_until else "It is not paused.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.resume_scaling(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} is scaled again.")
 
@@ -179,7 +179,7 @@ def grow(request: Any, name: str) -> HttpResponse:
         nothing=frozen or ("" if room > 0 else full),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         made = orders.grow_pool(pool_id=pool.pk, count=read_count(given), reason=given.reason)
         return Done(f"{formatting.sentence([judged.name for judged in made.chosen])} {'is' if made.delta == 1 else 'are'} being created.")
 
@@ -208,7 +208,7 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         nothing="" if board.subject.snapshot.limits.frozen else "It is not frozen.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason)
         return Done(f"The freeze of {pool.name} is lifted, once.")
 
@@ -229,7 +229,7 @@ def unfreeze_named(request: Any, pool: Pool, board: ScalingBoard, starts_at: dat
         nothing="It is lifted already." if is_lifted else "" if named else f"No freeze of {pool.name} begins then.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is lifted, once.")
 
@@ -254,7 +254,7 @@ def refreeze(request: Any, name: str) -> HttpResponse:
         nothing="" if is_lifted else "It is not lifted.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         orders.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is lifted no more.")
 
@@ -312,7 +312,7 @@ def roll(request: Any, name: str) -> HttpResponse:
         nothing="" if affected or board.is_under_way or pool.roll_stopped_at else "No member is outdated.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         roll_orders.order_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"Outdated members of {pool.name} are renewed, one by one.")
 
@@ -333,7 +333,7 @@ def pause_roll(request: Any, name: str) -> HttpResponse:
         nothing="It is paused already." if is_ahead(pool.roll_paused_until) else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         roll_orders.pause_roll(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"Nobody in {pool.name} is renewed for {given.values['for']}.")
 
@@ -353,7 +353,7 @@ def resume_roll(request: Any, name: str) -> HttpResponse:
         nothing="" if pool.roll_paused_until else "It is not paused.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         roll_orders.resume_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"The roll of {pool.name} goes on.")
 

@@ -34,7 +34,7 @@ REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+@-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RunSource:
     kind: str = "none"  # none, files, archive, git
     files: tuple[tuple[str, str], ...] = ()
     digest: str = ""  # of an archive that was uploaded
@@ -52,7 +52,7 @@ class Source:
 class RunRequest:
     executor: str
     commands: tuple[tuple[str, str], ...] = ()
-    source: Source = Source()
+    source: RunSource = RunSource()
     binary: str = ""
     variables: str = "{}"  # JSON, in one form
     env: tuple[tuple[str, str], ...] = ()
@@ -137,33 +137,33 @@ def _read_commands(value: Any, where: str, executor: str, task: str, faults: Fau
     return tuple(sorted(found.items()))
 
 
-def _read_source(value: Any, where: str, executor: str, faults: Faults) -> Source:
+def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSource:
     given = read_mapping({} if value is None else value, where, (*SOURCES, "path"), faults)
     kinds = [kind for kind in SOURCES if given.get(kind) is not None]
     if len(kinds) > 1:
         faults.add(where, f"There are {' and '.join(kinds)}.", "Give one of them.")
-        return Source()
+        return RunSource()
     if not kinds:
         if executor == TERRAFORM and not faults.found:
             faults.add(where, "Terraform needs files to plan.", "Give files, an archive or a git URL.")
         elif given.get("path") is not None:
             faults.add(at(where, "path"), "There is no source it could be in.", "Leave it out.")
-        return Source()
+        return RunSource()
     path = _read_folder(given.get("path"), at(where, "path"), faults)
     if kinds == ["files"]:
-        return Source("files", files=_read_files(given["files"], at(where, "files"), faults), path=path)
+        return RunSource("files", files=_read_files(given["files"], at(where, "files"), faults), path=path)
     if kinds == ["archive"]:
         digest = given["archive"]
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
             faults.add(
                 at(where, "archive"), f"{shown(digest)} is no digest.", "Upload it to /api/v1/sources/ and give the digest of the answer."
             )
-            return Source()
-        return Source("archive", digest=digest, path=path)
+            return RunSource()
+        return RunSource("archive", digest=digest, path=path)
     return _read_git(given["git"], at(where, "git"), path, faults)
 
 
-def _read_git(value: Any, where: str, path: str, faults: Faults) -> Source:
+def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
     given = read_mapping(value, where, ("url", "ref", "path"), faults, required=("url",) if isinstance(value, Mapping) else ())
     url = given.get("url")
     if url is not None and not is_git_url(url):
@@ -174,7 +174,7 @@ def _read_git(value: Any, where: str, path: str, faults: Faults) -> Source:
         faults.add(at(where, "ref"), f"{shown(ref)} is not a branch, tag or commit.", "Write main, v1.2, or the 40 digits of a commit.")
         ref = None
     inner = _read_folder(given.get("path"), at(where, "path"), faults)
-    return Source("git", url=url or "", ref=ref or "", path=inner or path)
+    return RunSource("git", url=url or "", ref=ref or "", path=inner or path)
 
 
 def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pools.access.permissions import Identity, load_identities
-from pools.config.approval_spec import Approval
+from pools.config.approval_spec import ApprovalSpec
 
 
-class Given(Protocol):
+class GivenApproval(Protocol):
     """An approval as a row of any statement has it."""
 
     @property
@@ -16,13 +16,13 @@ class Given(Protocol):
     def by_user(self) -> Any: ...
 
 
-def find_faults(given: Sequence[Given], *, pool_id: int | None, requested_by: str, rule: Approval) -> list[str]:
+def find_faults(given: Sequence[GivenApproval], *, pool_id: int | None, requested_by: str, rule: ApprovalSpec) -> list[str]:
     """For each approval why it does not count; empty: it counts."""
     users = load_identities(one.user_id for one in given if one.user_id is not None)
     return [_fault(one, users, pool_id, requested_by, rule) for one in given]
 
 
-def _fault(one: Given, users: dict[int, Identity | None], pool_id: int | None, requested_by: str, rule: Approval) -> str:
+def _fault(one: GivenApproval, users: dict[int, Identity | None], pool_id: int | None, requested_by: str, rule: ApprovalSpec) -> str:
     if one.user_id not in users:
         return f"{one.by_user} no longer exists."
     user = users[one.user_id]

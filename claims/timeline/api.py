@@ -20,7 +20,7 @@ from pools.http.endpoint import (
     read_position,
     read_text,
 )
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from pools.lifecycle.selectors import get_pool
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
@@ -57,7 +57,7 @@ class EventList(LeanEndpoint):
         name="list_events",
         tag="events",
     )
-    def get(self, call: Call) -> HttpResponse:
+    def get(self, call: FastRequest) -> HttpResponse:
         """The newest first. With `after` the other way round, in the order of transactions: nothing is missed and nothing comes twice.
 
         A transaction that began to write earlier comes first, so a bind may come before the release that freed its slot. Events of one slot
@@ -82,7 +82,7 @@ class EventList(LeanEndpoint):
         return answer({"results": shown, "next": following, "position": str(position)})
 
 
-def read_filter(call: Call) -> Filter:
+def read_filter(call: FastRequest) -> Filter:
     me = call.identity
     visible = me.visible_pools()
     pool = get_pool(name) if (name := read_text(call, "pool")) else None

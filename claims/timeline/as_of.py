@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from claims.timeline.messages import CONTROLLERS, Names
+from claims.timeline.messages import CONTROLLERS, DisplayNames
 from claims.timeline.queries import Filter, find_names, where_of
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.events.log import first_id_at
-from slots.pages.display import TASK_LANES, Part, bar_parts
+from slots.pages.display import TASK_LANES, BarPart, bar_parts
 
 MOST_SLOTS = 20_000  # looked up for one picture
 MOST_EVENTS = 200_000  # counted one by one; beyond that the log is probed
@@ -47,7 +47,7 @@ LATERAL (SELECT at FROM kernel_event WHERE id >= n ORDER BY id LIMIT 1) e"""
 @dataclass(frozen=True, slots=True)
 class PoolAt:
     pool_id: int
-    parts: list[Part]
+    parts: list[BarPart]
     held: int
     total: int
 
@@ -73,7 +73,7 @@ def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class HoldPeriod:
     """One hold of a slot, as the log tells it."""
 
     claim_id: int | None
@@ -86,15 +86,15 @@ class Hand:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SlotHistory:
     """Who held a slot at a moment, who before and who after."""
 
     slot_id: int
     place: str
     pool_id: int
-    then: Hand | None
-    earlier: Hand | None
-    later: Hand | None
+    then: HoldPeriod | None
+    earlier: HoldPeriod | None
+    later: HoldPeriod | None
 
 
 def read_place(text: str) -> tuple[str, str, int] | None:
@@ -105,7 +105,7 @@ def read_place(text: str) -> tuple[str, str, int] | None:
     return words[0], words[1] if len(words) > 2 else "", int(words[-1])
 
 
-def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> Answer | str:
+def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHistory | str:
     """The answer, or why there is none."""
     place = read_place(text)
     if place is None:
@@ -121,7 +121,7 @@ def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> Answer | s
     return answer(row, at)
 
 
-def answer(row: Any, at: datetime) -> Answer:
+def answer(row: Any, at: datetime) -> SlotHistory:
     """From the events of the slot around that moment: a hand-over begins a hold, the next event that ends it ends it."""
     limit = first_id_at(at)
     before = run(HANDS.format(sign="<", order="DESC", limit=60), {"slot": row.id, "id": limit})
@@ -132,11 +132,11 @@ def answer(row: Any, at: datetime) -> Answer:
     then = next((h for h in holds if h.since and h.since <= at and (h.until is None or h.until > at)), None)
     earlier = next((h for h in reversed(holds) if h.until and h.until <= at), None)
     later = next((h for h in holds if h.since and h.since > at), None)
-    return Answer(row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later)
+    return SlotHistory(row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later)
 
 
-def read_holds(story: Iterable[Any], names: Names) -> list[Hand]:
-    holds: list[Hand] = []
+def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
+    holds: list[HoldPeriod] = []
     now: Any = None
     for event in story:
         is_held = event.after in (*HOLDING, "reserved")
@@ -150,19 +150,19 @@ def read_holds(story: Iterable[Any], names: Names) -> list[Hand]:
     return holds
 
 
-def _hand(event: Any, until: datetime | None, names: Names) -> Hand:
-    return Hand(event.claim_id, names.owners.get(event.claim_id or 0, ""), event.generation, event.actor, event.at, until, event.verb)
+def _hand(event: Any, until: datetime | None, names: DisplayNames) -> HoldPeriod:
+    return HoldPeriod(event.claim_id, names.owners.get(event.claim_id or 0, ""), event.generation, event.actor, event.at, until, event.verb)
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Chart:
     """Bars as two outlines: one element each, however many bars."""
 
     bars: str
     people: str  # where people acted
 
 
-def draw(counts: Sequence[float], people: Sequence[bool]) -> Picture:
+def draw(counts: Sequence[float], people: Sequence[bool]) -> Chart:
     highest = max(counts, default=0) or 1
     width = 1000 / max(1, len(counts))
     outlines = {False: "", True: ""}
@@ -170,10 +170,10 @@ def draw(counts: Sequence[float], people: Sequence[bool]) -> Picture:
         if n:
             top = 100 - 96 * (n / highest) ** 0.5
             outlines[people[i]] += f"M{width * i:.1f} 100V{top:.1f}h{width * 0.8:.1f}V100z"
-    return Picture(outlines[False], outlines[True])
+    return Chart(outlines[False], outlines[True])
 
 
-def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Picture:
+def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Chart:
     """How much happened when. Where the log is long it is probed at even ids: their times are its density."""
     first, last = first_id_at(since), first_id_at(until)
     step = (until - since).total_seconds() / buckets

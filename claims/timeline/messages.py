@@ -14,7 +14,7 @@ PROBLEMS = frozenset({"lost", "failed", "offline", "unacknowledged", "silent", "
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextPart:
     """A piece of a sentence: plain, strong, or a link."""
 
     text: str
@@ -23,27 +23,27 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotPlace:
     member_id: int
     lane: str
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class DisplayNames:
     """What ids are called; what is not there is called by its number."""
 
     pools: Mapping[int, str] = field(default_factory=dict)
     members: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # name and pool
-    slots: Mapping[int, Place] = field(default_factory=dict)
+    slots: Mapping[int, SlotPlace] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)  # of claims
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EventLine:
     row: EventRow
     css: str  # the glyph
-    parts: tuple[Part, ...]
+    parts: tuple[TextPart, ...]
     before: tuple[str, str] | None  # class and word
     after: tuple[str, str] | None
     is_person: bool
@@ -300,9 +300,9 @@ GLYPHS = {
 }
 
 
-def phrase(row: EventRow, names: Names, count: int = 1) -> Line:
+def phrase(row: EventRow, names: DisplayNames, count: int = 1) -> EventLine:
     parts = _claim(row, names, count) if row.claim_id else _other(row, names)
-    return Line(
+    return EventLine(
         row=row,
         css=_glyph(row),
         parts=tuple(parts),
@@ -329,48 +329,48 @@ def group(rows: Sequence[EventRow]) -> list[tuple[EventRow, int]]:
     return found
 
 
-def where(slot_id: int | None, member_id: int | None, names: Names) -> Part | None:
+def where(slot_id: int | None, member_id: int | None, names: DisplayNames) -> TextPart | None:
     place = names.slots.get(slot_id or 0)
     member = names.members.get(place.member_id if place else member_id or 0)
     if member is None:
         return None
     text = f"{member[0]} · {place.lane} {place.number}" if place else member[0]
-    return Part(text, member_href(member, names))
+    return TextPart(text, member_href(member, names))
 
 
-def member_href(member: tuple[str, int], names: Names) -> str:
+def member_href(member: tuple[str, int], names: DisplayNames) -> str:
     pool = names.pools.get(member[1])
     return f"/pools/{pool}/?member={member[0]}" if pool else ""
 
 
-def _claim(row: EventRow, names: Names, count: int) -> list[Part]:
+def _claim(row: EventRow, names: DisplayNames, count: int) -> list[TextPart]:
     number = row.claim_id
-    parts = [Part(str(number), f"/claims/{number}/", is_strong=True)]
+    parts = [TextPart(str(number), f"/claims/{number}/", is_strong=True)]
     if owner := names.owners.get(number or 0):
-        parts.append(Part(f" {owner}"))
+        parts.append(TextPart(f" {owner}"))
     place = where(row.slot_id, row.member_id, names)
     if row.verb == "create":
         verb = "bound to" if row.after == "bound" else "waits" if row.after == "waiting" else "is blocked"
     elif row.slot_id and row.verb in SLOT_WORDS:
-        return [*([place] if place else []), Part(f" {SLOT_WORDS[row.verb]}, after "), *parts]
+        return [*([place] if place else []), TextPart(f" {SLOT_WORDS[row.verb]}, after "), *parts]
     elif row.verb in ("release", "requeue") and row.after not in ("idle", "draining", "retired") and row.after:
         verb = row.after if row.after != "ended" else "ended"
     else:
         verb = CLAIM_WORDS.get(row.verb, row.verb.replace("_", " "))
     if row.verb == "prioritise" and isinstance(row.data, dict) and "priority" in row.data:
-        return [*parts, Part(f" has priority {row.data['priority']}")]
+        return [*parts, TextPart(f" has priority {row.data['priority']}")]
     data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
     if row.verb == "plan":
-        return [*parts, Part(f" has a plan: {summary_words(data)}")]
+        return [*parts, TextPart(f" has a plan: {summary_words(data)}")]
     if row.verb == "approval":
-        return [*parts, Part(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
+        return [*parts, TextPart(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
     if place is None:
         pool = names.pools.get(row.pool_id or 0)
-        return [*parts, Part(f" {verb}"), *([Part(" in "), Part(pool, f"/pools/{pool}/")] if pool and verb == "waits" else [])]
+        return [*parts, TextPart(f" {verb}"), *([TextPart(" in "), TextPart(pool, f"/pools/{pool}/")] if pool and verb == "waits" else [])]
     joint = " " if verb.endswith((" to", " in", " on", " of", "left", "took")) else ", "
-    more = [Part(f" and {count - 1} more")] if count > 1 else []
-    tail = [Part(" drains")] if row.after == "draining" else []
-    return [*parts, Part(f" {verb}{joint}"), place, *more, *tail]
+    more = [TextPart(f" and {count - 1} more")] if count > 1 else []
+    tail = [TextPart(" drains")] if row.after == "draining" else []
+    return [*parts, TextPart(f" {verb}{joint}"), place, *more, *tail]
 
 
 def summary_words(told: Mapping[str, Any]) -> str:
@@ -379,29 +379,29 @@ def summary_words(told: Mapping[str, Any]) -> str:
     return f"+{n['add']} ~{n['change']} -{n['destroy']}" + (f" -/+{n['replace']}" if n["replace"] else "")
 
 
-def _other(row: EventRow, names: Names) -> list[Part]:
+def _other(row: EventRow, names: DisplayNames) -> list[TextPart]:
     if row.member_id:
         member = names.members.get(row.member_id)
         name, href = (member[0], member_href(member, names)) if member else (f"member {row.member_id}", "")
         place = where(row.slot_id, row.member_id, names) if row.slot_id else None
         verb = (SLOT_WORDS if row.slot_id else MEMBER_WORDS).get(row.verb, row.verb.replace("_", " "))
-        return [place or Part(name, href, is_strong=True), Part(f" {verb}")]
+        return [place or TextPart(name, href, is_strong=True), TextPart(f" {verb}")]
     data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
     subject = data.get("user") or data.get("group") or data.get("workspace") or data.get("secret") or data.get("peer") or ""
     if row.verb in ("sign_in", "sign_out"):
-        return [Part(row.actor, is_strong=True), Part(f" {OTHER_WORDS[row.verb]}")]
+        return [TextPart(row.actor, is_strong=True), TextPart(f" {OTHER_WORDS[row.verb]}")]
     if row.verb in OTHER_WORDS:
-        parts = [Part(OTHER_WORDS[row.verb])]
-        parts += [Part(": "), Part(str(subject), is_strong=True)] if subject else []
-        parts += [Part(f" {word}") for word in (data.get("token"), data.get("role")) if word]
+        parts = [TextPart(OTHER_WORDS[row.verb])]
+        parts += [TextPart(": "), TextPart(str(subject), is_strong=True)] if subject else []
+        parts += [TextPart(f" {word}") for word in (data.get("token"), data.get("role")) if word]
     elif row.verb == "scale" and row.before == row.after:
-        parts = [Part(f"stays at {row.before}")]
+        parts = [TextPart(f"stays at {row.before}")]
     else:
-        parts = [Part(POOL_WORDS.get(row.verb, row.verb.replace("_", " ")))]
+        parts = [TextPart(POOL_WORDS.get(row.verb, row.verb.replace("_", " ")))]
     pool = names.pools.get(row.pool_id or 0)
     if row.verb in OTHER_WORDS:
-        return [*parts, *([Part(" in "), Part(pool, f"/pools/{pool}/")] if pool else [])]
-    return [*([Part(pool, f"/pools/{pool}/", is_strong=True), Part(" ")] if pool else []), *parts]
+        return [*parts, *([TextPart(" in "), TextPart(pool, f"/pools/{pool}/")] if pool else [])]
+    return [*([TextPart(pool, f"/pools/{pool}/", is_strong=True), TextPart(" ")] if pool else []), *parts]
 
 
 def _glyph(row: EventRow) -> str:

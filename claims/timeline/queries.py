@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from claims.timeline.messages import AGENT, CONTROLLERS, Line, Names, Place, group, phrase
+from claims.timeline.messages import AGENT, CONTROLLERS, DisplayNames, EventLine, SlotPlace, group, phrase
 from project.kernel.db.sql import run
 from project.kernel.events.log import EventRow, first_id_at, row_of
 
@@ -99,7 +99,7 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     return " AND ".join(tests), values
 
 
-def list_lines(wanted: Filter, *, limit: int = 50, before_id: int | None = None) -> tuple[list[Line], int | None]:
+def list_lines(wanted: Filter, *, limit: int = 50, before_id: int | None = None) -> tuple[list[EventLine], int | None]:
     """The newest first, and the id to go on from: None at the end."""
     tests, values = where_of(wanted)
     if before_id is not None:
@@ -112,7 +112,7 @@ def list_lines(wanted: Filter, *, limit: int = 50, before_id: int | None = None)
     return [phrase(row, names, count) for row, count in grouped], more
 
 
-def names_for(rows: Iterable[EventRow]) -> Names:
+def names_for(rows: Iterable[EventRow]) -> DisplayNames:
     pools: set[int] = set()
     members: set[int] = set()
     slots: set[int] = set()
@@ -124,9 +124,9 @@ def names_for(rows: Iterable[EventRow]) -> Names:
     return find_names(pools, members, slots, claims)
 
 
-def find_names(pools: set[int], members: set[int], slots: set[int], claims: set[int]) -> Names:
+def find_names(pools: set[int], members: set[int], slots: set[int], claims: set[int]) -> DisplayNames:
     places = {
-        row.id: Place(row.member_id, row.lane, row.number)
+        row.id: SlotPlace(row.member_id, row.lane, row.number)
         for row in _by_ids("SELECT id, member_id, lane, number FROM slots_slot WHERE id = ANY (%(ids)s::bigint[])", slots)
     }
     members = members | {place.member_id for place in places.values()}
@@ -136,7 +136,7 @@ def find_names(pools: set[int], members: set[int], slots: set[int], claims: set[
     }
     pools = pools | {pool for _, pool in of_member.values()}
     of_pool = {row.id: row.name for row in _by_ids("SELECT id, name FROM pools_pool WHERE id = ANY (%(ids)s::bigint[])", pools)}
-    return Names(of_pool, of_member, places, owners_of(claims))
+    return DisplayNames(of_pool, of_member, places, owners_of(claims))
 
 
 def owners_of(claims: Iterable[int]) -> dict[int, str]:

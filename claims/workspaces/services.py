@@ -20,7 +20,7 @@ from project.kernel.validation import require_reason
 CHUNK = 500
 
 
-class Place(NamedTuple):
+class WorkspaceEntry(NamedTuple):
     """Where a new claim of a workspace begins."""
 
     workspace: int | None
@@ -29,11 +29,11 @@ class Place(NamedTuple):
     owner: str = ""  # name of the pool that the workspace belongs to
 
 
-def enter_workspace(request: ClaimRequest, route: Route) -> Place:
+def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
     """In the transaction that adds the claim, before it does, with its pools locked. The name means a workspace of the claim's first pool;
     every other pool of the claim must be allowed to use that workspace."""
     if not request.workspace:
-        return Place(None, "waiting", "")
+        return WorkspaceEntry(None, "waiting", "")
     first = route.pools[0]
     if first is None or None in route.pools:
         missing = next(name for name, pool in zip(route.names, route.pools, strict=True) if pool is None)
@@ -48,11 +48,11 @@ def enter_workspace(request: ClaimRequest, route: Route) -> Place:
     row = CLAIMS.one("hold_workspace" if request.is_serial else "share_workspace", workspace=found.id)
     assert row is not None
     if row.is_locked:
-        return Place(row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner)
+        return WorkspaceEntry(row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner)
     holder = CLAIMS.value("serial_holder", workspace=row.id) if request.is_serial else None
     if holder is not None:
-        return Place(row.id, "blocked", f"claim {holder} is under way in the workspace", owner)
-    return Place(row.id, "waiting", "", owner)
+        return WorkspaceEntry(row.id, "blocked", f"claim {holder} is under way in the workspace", owner)
+    return WorkspaceEntry(row.id, "waiting", "", owner)
 
 
 def add_workspace(*, pool_id: int, name: str) -> int:

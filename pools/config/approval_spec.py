@@ -16,7 +16,7 @@ ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class ApprovalSpec:
     needed: int = 1
     own: bool = True  # whether the yes of whoever asked for the claim counts
     expires: float = DEFAULT_EXPIRES  # seconds a plan may wait for its decision
@@ -37,16 +37,16 @@ class Approval:
         return self.hold is None or waited < self.hold
 
 
-DEFAULT = Approval()
+DEFAULT = ApprovalSpec()
 
 
-def read_approval(value: Any, where: str, faults: Faults) -> Approval:
+def read_approval(value: Any, where: str, faults: Faults) -> ApprovalSpec:
     if value is None:
         return DEFAULT
     given = read_mapping(value, where, FIELDS, faults)
     needed = read_integer(given, where, "needed", faults, 1, MOST_NEEDED, 1)
     expires = read_duration(given, where, "expires", faults, MINUTE, 30 * DAY, DEFAULT_EXPIRES) or DEFAULT_EXPIRES
-    return Approval(
+    return ApprovalSpec(
         needed=needed,
         own=needed == 1 if given.get("own") is None else read_flag(given, where, "own", faults),
         expires=expires,

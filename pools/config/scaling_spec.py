@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pools.config.durations import format_duration, parse_duration
 from pools.config.parsing import Faults, at, near, read_duration, read_flag, read_integer, read_mapping, read_text, shown
-from pools.scaling import Fixed, OnDemand, Pace, Policy, Utilisation, Warm, Window
+from pools.scaling import Fixed, OnDemand, Policy, ScalingPace, Utilisation, Warm, Window
 from pools.scaling.policies import EVERYTHING_AT_ONCE, ON_DEMAND, ONE_BY_ONE, WARM
 from pools.scaling.schedule import DAYS
 
@@ -36,7 +36,7 @@ OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 class Scaling:
     policy: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    pace: Pace = ONE_BY_ONE
+    pace: ScalingPace = ONE_BY_ONE
     schedule: tuple[Window, ...] = ()
     freeze: tuple[Window, ...] = ()
 
@@ -129,7 +129,7 @@ def _read_percent(given: Mapping[str, Any], where: str, name: str, faults: Fault
     return value
 
 
-def _read_pace(given: Mapping[str, Any], where: str, default: Pace, faults: Faults) -> Pace:
+def _read_pace(given: Mapping[str, Any], where: str, default: ScalingPace, faults: Faults) -> ScalingPace:
     cooldown = read_mapping(given.get("cooldown") or {}, at(where, "cooldown"), ("up", "down"), faults)
     step = read_mapping(given.get("step") or {}, at(where, "step"), ("up", "down"), faults)
 
@@ -143,7 +143,7 @@ def _read_pace(given: Mapping[str, Any], where: str, default: Pace, faults: Faul
         found: int = read_integer(step, at(where, "step"), name, faults, 1, MOST_MEMBERS, usual)
         return found
 
-    return Pace(wait("up", default.up), wait("down", default.down), count("up", default.step_up), count("down", default.step_down))
+    return ScalingPace(wait("up", default.up), wait("down", default.down), count("up", default.step_up), count("down", default.step_down))
 
 
 def _read_windows(value: Any, where: str, faults: Faults, *, limits: tuple[int, int] | None) -> tuple[Window, ...]:

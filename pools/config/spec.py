@@ -11,7 +11,7 @@ from typing import Any
 
 from pools.config import layout as layouts
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
-from pools.config.approval_spec import Approval, read_approval
+from pools.config.approval_spec import ApprovalSpec, read_approval
 from pools.config.durations import format_duration
 from pools.config.layout import NOTHING_OWN, Layout, Own
 from pools.config.layout_spec import read_layout, read_own
@@ -95,7 +95,7 @@ class MemberSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseSpec:
     """How long a claim may stay silent. Seconds; None: not asked for."""
 
     acknowledge: float | None = None
@@ -122,7 +122,7 @@ class PoolSpec:
     min_members: int = 0
     max_members: int = DEFAULT_MAX_MEMBERS
     placement: str = "pack"
-    lease: Lease = Lease()
+    lease: LeaseSpec = LeaseSpec()
     liveness: Liveness | None = None
     top_priority: int = 0  # what a claimant may ask for at most
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
@@ -130,7 +130,7 @@ class PoolSpec:
     scaling: Scaling | None = None  # None: members come and go by hand
     member_labels: Mapping[str, str] = field(default_factory=dict)  # of members that are made as demand wants them
     roll: RollSpec = DEFAULT_ROLL  # how members that are outdated are renewed
-    approval: Approval = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
+    approval: ApprovalSpec = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
     task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
     def as_stored(self) -> dict[str, Any]:
@@ -351,9 +351,9 @@ def _check_apart(members: list[MemberSpec], where: str, layout: Layout, faults: 
         by_outside.setdefault(member.external_id, []).append((*span, i))
 
 
-def _read_lease(value: Any, where: str, faults: Faults) -> Lease:
+def _read_lease(value: Any, where: str, faults: Faults) -> LeaseSpec:
     given = read_mapping({} if value is None else value, where, ("acknowledge", "heartbeat", "hold"), faults)
-    lease = Lease(
+    lease = LeaseSpec(
         acknowledge=read_duration(given, where, "acknowledge", faults, SECOND, DAY),
         heartbeat=read_duration(given, where, "heartbeat", faults, SECOND, DAY),
         hold=read_duration(given, where, "hold", faults, SECOND, 365 * DAY),

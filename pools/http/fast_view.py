@@ -26,7 +26,7 @@ JSON = "application/json"
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
-class Call:
+class FastRequest:
     """One request, as far as anybody reads it. The names are those of DRF's request."""
 
     __slots__ = ("identity", "request")
@@ -80,9 +80,9 @@ class LeanEndpoint(Endpoint):
 
     methods: ClassVar[tuple[str, ...]] = ("get", "post", "put", "patch", "delete")
 
-    def make_call(self, request: HttpRequest) -> Call:
+    def make_call(self, request: HttpRequest) -> FastRequest:
         """Who calls is found out here, before anything else."""
-        return Call(request, identify(request))
+        return FastRequest(request, identify(request))
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def answer_at_once(view: LeanEndpoint, handler: Any, request: HttpRequest) -> Ht
     identity, proof = known
     with acting_as(identity.actor):
         try:
-            found: HttpResponseBase | None = handler(view, Call(request, identity), proof)
+            found: HttpResponseBase | None = handler(view, FastRequest(request, identity), proof)
         except (BerthError, APIException, SynchronousOnlyOperation):  # the last: it would have asked the database on the event loop
             return None
     return found

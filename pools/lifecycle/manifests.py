@@ -11,7 +11,7 @@ from pools.lifecycle.services import check_config, create_pool, update_pool
 from pools.models import Pool
 from pools.providers.base import option_readers
 from project.kernel.errors import FieldError
-from project.kernel.manifests import Change, ManifestKind, Spec, register_kind
+from project.kernel.manifests import ManifestChange, ManifestKind, Spec, register_kind
 
 MEMBERS = "members.list"
 
@@ -24,15 +24,15 @@ def ask_pool(name: str, spec: Spec) -> Sequence[FieldError]:
     return check_outside(_config(name, spec))
 
 
-def diff_pool(name: str, spec: Spec) -> Sequence[Change]:
+def diff_pool(name: str, spec: Spec) -> Sequence[ManifestChange]:
     """Both sides in canonical form, so that a shorthand is no difference. Members are compared by name, where the file lists them."""
     after = parse_pool(_config(name, spec), option_readers())
     pool = _find(name)
     if pool is None:
-        return [Change("", None, after.as_config())]
+        return [ManifestChange("", None, after.as_config())]
     mine, theirs = config_of(pool), after.as_config()
     members, declared = mine["members"].pop("list", []), theirs["members"].pop("list", None)
-    changes = [Change(c.field, c.before, c.after) for c in diff_values(mine, theirs)]
+    changes = [ManifestChange(c.field, c.before, c.after) for c in diff_values(mine, theirs)]
     return changes if declared is None else changes + _diff_members(members, declared)
 
 
@@ -49,13 +49,13 @@ def export_pools() -> Iterable[tuple[str, Spec]]:
         yield pool.name, {k: v for k, v in config_of(pool).items() if k not in ("kind", "name")}
 
 
-def _diff_members(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[Change]:
+def _diff_members(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[ManifestChange]:
     mine, theirs = {m["name"]: m for m in before}, {m["name"]: m for m in after}
-    found = [Change(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs]
-    found += [Change(f"{MEMBERS}.{name}", None, theirs[name]) for name in theirs if name not in mine]
+    found = [ManifestChange(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs]
+    found += [ManifestChange(f"{MEMBERS}.{name}", None, theirs[name]) for name in theirs if name not in mine]
     for name in mine:
         if name in theirs:
-            found += [Change(c.field, c.before, c.after) for c in diff_values(mine[name], theirs[name], f"{MEMBERS}.{name}")]
+            found += [ManifestChange(c.field, c.before, c.after) for c in diff_values(mine[name], theirs[name], f"{MEMBERS}.{name}")]
     return found
 
 

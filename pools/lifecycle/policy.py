@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedField:
     """A field that may not change now."""
 
     field: str
@@ -15,7 +15,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     field: str
     before: Any
     after: Any
@@ -30,7 +30,7 @@ MAY_CHANGE = ("slots.foreign",)  # a free number is withdrawn or offered again; 
 PORT_WORDS = {"ports": "the port range", "segment": "the length of segments", "quota": "the quota of listeners"}
 
 
-def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int, rolled: Collection[str] = ()) -> list[Fixed]:
+def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int, rolled: Collection[str] = ()) -> list[FixedField]:
     """Changes of a stored configuration that would move existing claims, while the pool has members. Nothing moves without a word.
 
     `rolled`: options of the provider that a member is made from. They may change: who is there is renewed once it is idle.
@@ -47,7 +47,7 @@ def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int
             last = change.field.rpartition(".")[2]
             what = PORT_WORDS.get(last, change.field) if name == "slots" else change.field
             found.append(
-                Fixed(
+                FixedField(
                     change.field,
                     f"{what} is fixed while {there}: changing it would move existing claims.",
                     f"Remove the members first, or make {instead} and let the claims move over as they end.",
@@ -56,7 +56,7 @@ def list_fixed(before: Mapping[str, Any], after: Mapping[str, Any], members: int
     return found
 
 
-def diff_values(before: Any, after: Any, where: str = "") -> list[Change]:
+def diff_values(before: Any, after: Any, where: str = "") -> list[FieldChange]:
     """Field by field, down to what is no mapping. Equal values are no change, however they were written."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found = []
@@ -64,7 +64,7 @@ def diff_values(before: Any, after: Any, where: str = "") -> list[Change]:
             place = f"{where}.{name}" if where else str(name)
             found += diff_values(before.get(name), after.get(name), place)
         return found
-    return [] if before == after else [Change(where, before, after)]
+    return [] if before == after else [FieldChange(where, before, after)]
 
 
 def is_willing(*, pool_state: str, is_paused: bool, member_state: str, is_cordoned: bool, is_leaving: bool) -> bool:

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from pools.config.layout import lanes
 from pools.config.spec import PoolSpec, parse_pool, read_pool
-from pools.lifecycle.policy import Change, Fixed, diff_values, list_fixed
+from pools.lifecycle.policy import FieldChange, FixedField, diff_values, list_fixed
 from pools.lifecycle.selectors import LIVE, get_pool, lock_pool, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import digest_of, explain_not_allowed, option_readers, provider_class
@@ -121,7 +121,7 @@ def _columns(spec: PoolSpec) -> dict[str, Any]:
     }
 
 
-def _write(pool: Pool, spec: PoolSpec, changes: list[Change], reason: str) -> None:
+def _write(pool: Pool, spec: PoolSpec, changes: list[FieldChange], reason: str) -> None:
     provider = provider_class(spec.provider)
     before = pool.revision
     columns = _columns(spec) | {"provider": spec.provider, "queue": provider.queue, "revision": before + 1}
@@ -176,7 +176,7 @@ def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Fiel
     return found
 
 
-def _list_fixed(before: PoolSpec, after: PoolSpec, members: int) -> list[Fixed]:
+def _list_fixed(before: PoolSpec, after: PoolSpec, members: int) -> list[FixedField]:
     return list_fixed(before.as_stored(), after.as_stored(), members, provider_class(after.provider).rolled)
 
 

@@ -22,7 +22,7 @@ from pools.pages import forms
 from pools.pages.base import frame, page, pool_for, signed_in
 from pools.providers.base import list_allowed
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
-from project.kernel.ui.confirm import Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
 from project.kernel.yaml_text import load_yaml
 
 SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
@@ -222,7 +222,7 @@ def revoke(request: Any, token_id: int) -> HttpResponse:
         nothing="It is revoked already." if token.revoked_at else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         revoke_token(token.pk, reason=given.reason)
         return Done(f"{token.name} is revoked.", reverse("tokens"))
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 
 PATIENCE = 300.0  # seconds: nothing here makes an agent come, its first word makes it ready
 
@@ -18,9 +18,9 @@ class AgentsProvider(Provider):
             return MemberReport(is_gone=True)
         return MemberReport(is_ready=member.state == "ready", again=PATIENCE if member.state == "creating" else None)
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
-        return Look(tuple(_see(member) for member in pool.members))
+        return Observation(tuple(_see(member) for member in pool.members))
 
 
 def _see(member: MemberSnapshot) -> Seen:

@@ -100,7 +100,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """A full look: a member of the snapshot that is not among them is gone. A provider that cannot see all raises instead."""
 
     seen: tuple[Seen, ...] = ()
@@ -182,7 +182,7 @@ class Provider(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         """Everything of this pool that exists outside. All or an error: half a look would lose claims."""
 
 
@@ -237,7 +237,7 @@ def own_policies() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class OptionReader:
     """What pools.config.spec gets to know of a provider: how its options are read, and whether its members are agents."""
 
     provider: type[Provider]
@@ -262,9 +262,9 @@ class Reader:
         return {kind: policy.read_options for kind, policy in own_policies().items()}
 
 
-def option_readers() -> Mapping[str, Reader]:
+def option_readers() -> Mapping[str, OptionReader]:
     """For pools.config.spec, which knows no provider."""
-    return {kind: Reader(provider) for kind, provider in known_providers().items()}
+    return {kind: OptionReader(provider) for kind, provider in known_providers().items()}
 
 
 def digest_of(spec: PoolSpec) -> str:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 
 
 class StaticProvider(Provider):
@@ -13,6 +13,6 @@ class StaticProvider(Provider):
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return MemberReport(clean=draining, is_gone=member.state == "deleting", is_ready=member.state == "ready")
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
-        return Look(tuple(Seen(member.id) for member in pool.members))
+        return Observation(tuple(Seen(member.id) for member in pool.members))

@@ -1,24 +1,37 @@
 """How many members a pool should have: pure policies over frozen snapshots, limits and guards that are the same for all of them."""
 
 from .decide import decide, force
-from .model import Check, Decision, Gauge, Judged, Limits, Line, Member, Pace, Pin, Roll, Snapshot, Wish
+from .model import (
+    DemandQueue,
+    Gauge,
+    Judged,
+    MemberLimits,
+    Pin,
+    Roll,
+    ScaledMember,
+    ScalingCheck,
+    ScalingDecision,
+    ScalingPace,
+    ScalingTarget,
+    Snapshot,
+)
 from .policies import Fixed, OnDemand, Policy, Utilisation, Warm
 from .roll import decide_roll
 from .schedule import Occurrence, Window, find_open, list_occurrences
 from .victims import list_next, order
 
 __all__ = [
-    "Check",
-    "Decision",
+    "ScalingCheck",
+    "ScalingDecision",
     "Fixed",
     "Gauge",
     "Judged",
-    "Limits",
-    "Line",
-    "Member",
+    "MemberLimits",
+    "DemandQueue",
+    "ScaledMember",
     "Occurrence",
     "OnDemand",
-    "Pace",
+    "ScalingPace",
     "Pin",
     "Policy",
     "Roll",
@@ -26,7 +39,7 @@ __all__ = [
     "Utilisation",
     "Warm",
     "Window",
-    "Wish",
+    "ScalingTarget",
     "decide",
     "decide_roll",
     "find_open",

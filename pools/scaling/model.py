@@ -14,7 +14,7 @@ Step = Literal["", "surge", "swap", "rebuild", "over", "stop"]
 SHOWN = 20  # members that a decision names
 
 
-class Member(NamedTuple):
+class ScaledMember(NamedTuple):
     """One that is not gone. A tuple, because a cycle may make a hundred thousand of them."""
 
     id: int
@@ -58,7 +58,7 @@ class Member(NamedTuple):
 
 
 class Sums(NamedTuple):
-    there: tuple[Member, ...]
+    there: tuple[ScaledMember, ...]
     creating: int
     offline: int
     going: int
@@ -68,7 +68,7 @@ class Sums(NamedTuple):
     total: int
 
 
-class Line(NamedTuple):
+class DemandQueue(NamedTuple):
     """Claims that wait for the same and that this pool could serve. Blocked ones are in no line (A11)."""
 
     lanes: tuple[str, ...]  # of this pool that serve them, pickiest first
@@ -89,7 +89,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemberLimits:
     low: int = 0
     high: int = 10
     window: str = ""  # of the schedule, in words; empty: the pool's own
@@ -112,7 +112,7 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ScalingPace:
     """How fast a policy's wish is followed. Seconds; a step of 0: all at once."""
 
     up: float = 30.0
@@ -124,11 +124,11 @@ class Pace:
 @dataclass(frozen=True)
 class Snapshot:
     pool: str
-    members: tuple[Member, ...] = ()
-    lines: tuple[Line, ...] = ()
+    members: tuple[ScaledMember, ...] = ()
+    lines: tuple[DemandQueue, ...] = ()
     free: Mapping[str, int] = field(default_factory=dict)  # open slots by lane
     each: Mapping[str, int] = field(default_factory=dict)  # slots of a new member by lane
-    limits: Limits = Limits()
+    limits: MemberLimits = MemberLimits()
     is_requested: bool = False  # somebody could not be served and said so
     grown_since_request: bool = False
     since_up: float | None = None  # seconds; None: never
@@ -144,7 +144,7 @@ class Snapshot:
     def sums(self) -> "Sums":
         """All that is counted of the members, in one walk: a cycle makes it for each of a hundred thousand. What a roll has made beyond
         those that are wanted is not there for a policy, and what it offers free is nobody's."""
-        there: list[Member] = []
+        there: list[ScaledMember] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
             id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _, _, _ = member
@@ -164,14 +164,14 @@ class Snapshot:
         return Sums(tuple(there), creating, offline, going, running, reserved, draining, total)
 
     @cached_property
-    def extra(self) -> Member | None:
+    def extra(self) -> ScaledMember | None:
         """The surge of a roll, unless it is on its way out."""
         if self.surge is None:
             return None
         return next((m for m in self.members if m.id == self.surge and not m.is_going), None)
 
     @property
-    def there(self) -> tuple[Member, ...]:
+    def there(self) -> tuple[ScaledMember, ...]:
         return self.sums.there
 
     @property
@@ -213,7 +213,7 @@ class Snapshot:
         return self.seen is not None and self.seen <= self.fresh
 
     @cached_property
-    def unmet(self) -> tuple[Line, ...]:
+    def unmet(self) -> tuple[DemandQueue, ...]:
         """What is left of the lines once everything that is free, and every member on its way, has served what it can."""
         left = dict(self.free)
         coming = {lane: count * self.creating for lane, count in self.each.items()}
@@ -230,7 +230,7 @@ class Snapshot:
                 found.append(line._replace(slots=slots, urgent=min(line.urgent, slots)))
         return tuple(found)
 
-    def members_for(self, lines: Sequence[Line]) -> int:
+    def members_for(self, lines: Sequence[DemandQueue]) -> int:
         """New members that would serve these."""
         needed = 0
         for line in lines:
@@ -240,7 +240,7 @@ class Snapshot:
         return needed
 
 
-class Check(NamedTuple):
+class ScalingCheck(NamedTuple):
     """One thing that was looked at, with its threshold."""
 
     is_met: bool
@@ -262,25 +262,25 @@ class Gauge(NamedTuple):
     high: float
 
 
-class Wish(NamedTuple):
+class ScalingTarget(NamedTuple):
     """What a policy would have, before limits and guards. A target of as many as are there: it is content."""
 
     target: int
     code: str  # stays the same as long as the reason does
     reason: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ScalingCheck, ...] = ()
     is_urgent: bool = False  # no cool-down, no step
     gauge: Gauge | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScalingDecision:
     delta: int
     verdict: Verdict
     code: str
     reason: str
     wanted: int = 0  # what would happen if nothing stood against it
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ScalingCheck, ...] = ()
     chosen: tuple[Judged, ...] = ()
     spared: tuple[Judged, ...] = ()
     more_spared: int = 0

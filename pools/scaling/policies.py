@@ -7,21 +7,21 @@ A policy of one's own is a class with the same two things: `pace` and `wish(snap
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from .model import Check, Gauge, Pace, Snapshot, Wish, plural
+from .model import Gauge, ScalingCheck, ScalingPace, ScalingTarget, Snapshot, plural
 from .victims import hindrance, order
 
-EVERYTHING_AT_ONCE = Pace(0, 0, 0, 0)
-ONE_BY_ONE = Pace()
-WARM = Pace(0, 300, 0, 0)
-ON_DEMAND = Pace(0, 600, 1, 1)
+EVERYTHING_AT_ONCE = ScalingPace(0, 0, 0, 0)
+ONE_BY_ONE = ScalingPace()
+WARM = ScalingPace(0, 300, 0, 0)
+ON_DEMAND = ScalingPace(0, 600, 1, 1)
 
 
 @runtime_checkable
 class Policy(Protocol):
     @property
-    def pace(self) -> Pace: ...
+    def pace(self) -> ScalingPace: ...
 
-    def wish(self, s: Snapshot) -> Wish: ...
+    def wish(self, s: Snapshot) -> ScalingTarget: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Fixed:
     """So many, whatever happens."""
 
     size: int = 1
-    pace: Pace = EVERYTHING_AT_ONCE
+    pace: ScalingPace = EVERYTHING_AT_ONCE
 
-    def wish(self, s: Snapshot) -> Wish:
+    def wish(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
-        check = Check(count == self.size, f"{count} of {self.size}", "the size that is set")
-        return Wish(self.size, "fixed", f"{plural(self.size, 'member')} wanted, {count} there", (check,))
+        check = ScalingCheck(count == self.size, f"{count} of {self.size}", "the size that is set")
+        return ScalingTarget(self.size, "fixed", f"{plural(self.size, 'member')} wanted, {count} there", (check,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Utilisation:
     grow_above: float = 80.0
     shrink_below: float = 20.0
     idle_members: bool = False  # wholly idle members may go though something runs or is reserved elsewhere
-    pace: Pace = ONE_BY_ONE
+    pace: ScalingPace = ONE_BY_ONE
 
-    def wish(self, s: Snapshot) -> Wish:
+    def wish(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         if early := start(s):
             return early
@@ -54,39 +54,39 @@ class Utilisation:
         gauge = Gauge(round(share, 1), self.shrink_below, self.grow_above)
         percent = f"{share:.1f} %"
         if share > self.grow_above:
-            check = Check(True, f"{share:.1f} > {self.grow_above:g}", "grow wanted")
-            return Wish(count + 1, "busy", f"{percent} of {plural(s.total, 'slot')} in use", (check,), gauge=gauge)
+            check = ScalingCheck(True, f"{share:.1f} > {self.grow_above:g}", "grow wanted")
+            return ScalingTarget(count + 1, "busy", f"{percent} of {plural(s.total, 'slot')} in use", (check,), gauge=gauge)
         if s.members_for(s.unmet):
             slots = sum(line.slots for line in s.unmet)
-            check = Check(True, f"{slots} wanted that nothing free serves", "grow wanted")
+            check = ScalingCheck(True, f"{slots} wanted that nothing free serves", "grow wanted")
             words = f"{percent} in use, but {plural(slots, 'slot')} wanted that nothing free serves"
-            return Wish(count + 1, "waiting", words, (check,), gauge=gauge)
+            return ScalingTarget(count + 1, "waiting", words, (check,), gauge=gauge)
         if share >= self.shrink_below:
             checks = (
-                Check(False, f"{share:.1f} > {self.grow_above:g}", "to grow"),
-                Check(False, f"{share:.1f} < {self.shrink_below:g}", "to shrink"),
+                ScalingCheck(False, f"{share:.1f} > {self.grow_above:g}", "to grow"),
+                ScalingCheck(False, f"{share:.1f} < {self.shrink_below:g}", "to shrink"),
             )
             words = f"{percent}, between {self.shrink_below:g} and {self.grow_above:g} %"
-            return Wish(count, "between", words, checks, gauge=gauge)
+            return ScalingTarget(count, "between", words, checks, gauge=gauge)
         return self._fewer(s, share, gauge)
 
-    def _fewer(self, s: Snapshot, share: float, gauge: Gauge) -> Wish:
+    def _fewer(self, s: Snapshot, share: float, gauge: Gauge) -> ScalingTarget:
         count, percent = len(s.there), f"{share:.1f} %"
-        checks = [Check(True, f"{share:.1f} < {self.shrink_below:g}", "shrink wanted")]
+        checks = [ScalingCheck(True, f"{share:.1f} < {self.shrink_below:g}", "shrink wanted")]
         if not self.idle_members:
-            checks.append(Check(not s.running, f"{s.running} running", "none may"))
-            checks.append(Check(not s.reserved, f"{s.reserved} reserved", "none may be"))
-        checks.append(Check(not s.claims, f"{s.claims} waiting", "nobody may"))
+            checks.append(ScalingCheck(not s.running, f"{s.running} running", "none may"))
+            checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "none may be"))
+        checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "nobody may"))
         if failed := [check for check in checks if not check.is_met]:
             said = " and ".join(check.text for check in failed)
-            return Wish(count, "kept", f"{percent} is below {self.shrink_below:g} %, but {said}", tuple(checks), gauge=gauge)
+            return ScalingTarget(count, "kept", f"{percent} is below {self.shrink_below:g} %, but {said}", tuple(checks), gauge=gauge)
         if not count:
-            return Wish(0, "empty", "nobody is there and nobody waits", gauge=gauge)
+            return ScalingTarget(0, "empty", "nobody is there and nobody waits", gauge=gauge)
         first = next((m for m in order(s.there) if not hindrance(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
-            checks.append(Check(False, f"without {first.name} above {self.grow_above:g} %", "it would come back"))
-            return Wish(count, "needed", f"{percent}, but without {first.name} it would grow again", tuple(checks), gauge=gauge)
-        return Wish(count - 1, "idle", f"{percent} of {plural(s.total, 'slot')} in use", tuple(checks), gauge=gauge)
+            checks.append(ScalingCheck(False, f"without {first.name} above {self.grow_above:g} %", "it would come back"))
+            return ScalingTarget(count, "needed", f"{percent}, but without {first.name} it would grow again", tuple(checks), gauge=gauge)
+        return ScalingTarget(count - 1, "idle", f"{percent} of {plural(s.total, 'slot')} in use", tuple(checks), gauge=gauge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +94,16 @@ class Warm:
     """So many wholly idle ones beside those in use, ready for who comes next (P19)."""
 
     max_idle: int = 1
-    pace: Pace = WARM
+    pace: ScalingPace = WARM
 
-    def wish(self, s: Snapshot) -> Wish:
+    def wish(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         used = sum(m.occupied > 0 for m in s.there)
         pending = s.members_for(s.lines)
         wanted = used + pending + self.max_idle
         words = f"{used} in use + {pending} for who waits + {self.max_idle} idle = {wanted}"
-        check = Check(count == wanted, f"{count} of {wanted}", "in use + waiting + idle")
-        return Wish(wanted, "warm", words, (check,))
+        check = ScalingCheck(count == wanted, f"{count} of {wanted}", "in use + waiting + idle")
+        return ScalingTarget(wanted, "warm", words, (check,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,36 +111,36 @@ class OnDemand:
     """One more when somebody can't be served, one fewer when one has been idle for long (S1-S7)."""
 
     idle_for: float | None = 600.0  # None: nobody goes
-    pace: Pace = ON_DEMAND
+    pace: ScalingPace = ON_DEMAND
 
-    def wish(self, s: Snapshot) -> Wish:
+    def wish(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         if early := start(s):
             return early
         unmet = sum(line.slots for line in s.unmet)
         if needed := s.members_for(s.unmet):
             words = f"{plural(unmet, 'slot')} wanted that nothing free and nothing on its way serves"
-            return Wish(count + needed, "waiting", words, (Check(True, f"{unmet} > 0", "slots missing"),))
+            return ScalingTarget(count + needed, "waiting", words, (ScalingCheck(True, f"{unmet} > 0", "slots missing"),))
         if self.idle_for is None or s.claims:
             words = "everybody who waits is being served" if s.claims else "nobody waits"
-            return Wish(count, "served", words, (Check(False, f"{unmet} > 0", "slots missing"),))
+            return ScalingTarget(count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),))
         long = [m for m in s.there if not hindrance(m) and m.quiet_for >= self.idle_for]
-        check = Check(bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink")
+        check = ScalingCheck(bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink")
         if long:
             words = f"nobody waits and {plural(len(long), 'member has', 'members have')} been idle for long"
-            return Wish(count - 1, "idle", words, (check,))
-        return Wish(count, "content", "nobody waits and nobody has been idle for long", (check,))
+            return ScalingTarget(count - 1, "idle", words, (check,))
+        return ScalingTarget(count, "content", "nobody waits and nobody has been idle for long", (check,))
 
 
-def start(s: Snapshot) -> Wish | None:
+def start(s: Snapshot) -> ScalingTarget | None:
     """What every policy does at once: the first member (S9), and a place for work that people have approved (S11)."""
     if not s.there and s.members_for(s.lines):
         target = max(s.limits.low, 1)
-        return Wish(target, "first", f"no member is there and {plural(s.claims, 'claim')} waits", is_urgent=True)
+        return ScalingTarget(target, "first", f"no member is there and {plural(s.claims, 'claim')} waits", is_urgent=True)
     urgent = [line for line in s.unmet if line.urgent and line.wants_new]
     if urgent and s.members_for(urgent):
         slots = sum(line.urgent for line in urgent)
-        check = Check(True, f"{slots} without a place", "plans that wait for people or are approved")
+        check = ScalingCheck(True, f"{slots} without a place", "plans that wait for people or are approved")
         words = f"{plural(slots, 'plan')} without a slot, and none that is free takes it"
-        return Wish(len(s.there) + 1, "urgent", words, (check,), is_urgent=True)
+        return ScalingTarget(len(s.there) + 1, "urgent", words, (check,), is_urgent=True)
     return None

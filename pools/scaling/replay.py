@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from .decide import decide
-from .model import Limits, Line, Member, Snapshot
+from .model import DemandQueue, MemberLimits, ScaledMember, Snapshot
 from .policies import Fixed, OnDemand, Policy, Utilisation, Warm
 
 LANE = "slot"
@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass
-class Outcome:
+class ReplayResult:
     """How it went."""
 
     points: list[Point] = field(default_factory=list)
@@ -92,7 +92,7 @@ class _World:
         self.made += 1
         self.machines.append(_Machine(self.made, now, ready_at, ready_at))
 
-    def follow(self, wanted: int, now: float, outcome: Outcome) -> None:
+    def follow(self, wanted: int, now: float, outcome: ReplayResult) -> None:
         """Whoever is too much goes, the longest there first; who is new waits for a place."""
         while len(self.tasks) + len(self.queue) > wanted:
             if self.queue and not self.tasks:
@@ -110,7 +110,7 @@ class _World:
                 machine.running += 1
                 self.tasks.append(machine)
 
-    def see(self, moment: Moment, now: float, limits: Limits, up: float | None, down: float | None) -> Snapshot:
+    def see(self, moment: Moment, now: float, limits: MemberLimits, up: float | None, down: float | None) -> Snapshot:
         reserved = min(moment.reserved, len(self.tasks))
         kept: dict[int, int] = {}
         for i, machine in enumerate(self.tasks):
@@ -118,7 +118,7 @@ class _World:
                 break
             kept[machine.number] = kept.get(machine.number, 0) + 1
         members = tuple(
-            Member(
+            ScaledMember(
                 m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", self.each, m.running - kept.get(m.number, 0),
                 kept.get(m.number, 0), created=m.created, quiet_for=max(0.0, now - m.since),
             )
@@ -127,7 +127,7 @@ class _World:
         free = sum(self.each - m.running for m in self.machines if m.ready_at <= now)
         waiting = len(self.queue)
         return Snapshot(
-            "replay", members, (Line((LANE,), waiting, waiting),) if waiting else (), {LANE: free}, {LANE: self.each}, limits, False, False,
+            "replay", members, (DemandQueue((LANE,), waiting, waiting),) if waiting else (), {LANE: free}, {LANE: self.each}, limits, False, False,
             None if up is None else now - up, None if down is None else now - down, 0.0,
         )  # fmt: skip
 
@@ -141,7 +141,7 @@ class _Clock:
     down: float | None = None
     seen: object = None
 
-    def is_due(self, world: _World, moment: Moment, limits: Limits, now: float) -> bool:
+    def is_due(self, world: _World, moment: Moment, limits: MemberLimits, now: float) -> bool:
         """Ages count only in so far as they have passed what the policy waits for. One that is not ours may look at anything."""
         if not isinstance(self.policy, BUILT_IN):
             return True
@@ -167,14 +167,14 @@ class _Clock:
 def replay(
     moments: Sequence[Moment],
     policy: Policy,
-    limits_at: Callable[[datetime], Limits],
+    limits_at: Callable[[datetime], MemberLimits],
     *,
     each: int,
     ready_after: float = 60.0,
     every: float = 15.0,
-) -> Outcome:
+) -> ReplayResult:
     """One decision every so many seconds, from the recorded number of members on."""
-    outcome, world = Outcome(), _World(max(1, each))
+    outcome, world = ReplayResult(), _World(max(1, each))
     if not moments:
         return outcome
     start, end = moments[0].at, moments[-1].at + MINUTE
@@ -205,9 +205,9 @@ def replay(
     return outcome
 
 
-def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> Outcome:
+def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> ReplayResult:
     """The same way of counting over the members that there were."""
-    outcome, world = Outcome(every=every), _World(max(1, each))
+    outcome, world = ReplayResult(every=every), _World(max(1, each))
     for i, moment in enumerate(moments):
         if i:
             outcome.created += max(0, moment.members - moments[i - 1].members)
@@ -220,7 +220,7 @@ def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> O
     return outcome
 
 
-def _follow_slots(world: _World, moment: Moment, outcome: Outcome) -> None:
+def _follow_slots(world: _World, moment: Moment, outcome: ReplayResult) -> None:
     """As many as had a slot have one, whoever came first."""
     running = moment.held + moment.reserved
     held = world.machines[0] if world.machines else _Machine(0, 0.0, 0.0, 0.0)
@@ -241,7 +241,7 @@ def pace_of(moments: Sequence[Moment], every: float) -> float:
     return max(every, length * busiest / MOST_WORK)
 
 
-def _note(outcome: Outcome, at: float, members: int, slots: int, wanted: int, waiting: int, seconds: float) -> None:
+def _note(outcome: ReplayResult, at: float, members: int, slots: int, wanted: int, waiting: int, seconds: float) -> None:
     outcome.points.append(Point(at, members, slots, wanted, waiting))
     outcome.member_hours += members * seconds / 3600
     outcome.waiting_hours += waiting * seconds / 3600

@@ -8,13 +8,13 @@ by something broken.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .model import Check, Decision, Judged, Member, Snapshot, plural, span
+from .model import Judged, ScaledMember, ScalingCheck, ScalingDecision, Snapshot, plural, span
 from .victims import hindrance, order
 
 SEEN = "the provider was looked at"
 
 
-def decide_roll(s: Snapshot) -> Decision | None:
+def decide_roll(s: Snapshot) -> ScalingDecision | None:
     """The next step, or what it waits for. None: everybody is made from what the pool has now."""
     old = [m for m in s.members if m.is_outdated and m.is_owned and not m.is_going and m.id != s.surge]
     if not old and s.extra is None:
@@ -32,7 +32,7 @@ def decide_roll(s: Snapshot) -> Decision | None:
     return step(s, old) if s.extra is None else swap(s, old)
 
 
-def add_roll(s: Snapshot, decision: Decision) -> Decision:
+def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
     """Only where nothing else is to be done. What a roll waits for stands beside what the policy says."""
     if decision.delta or (found := decide_roll(s)) is None:
         return decision
@@ -42,45 +42,45 @@ def add_roll(s: Snapshot, decision: Decision) -> Decision:
     return replace(decision, reason=reason, code=f"{decision.code}+{found.code}", checks=(*decision.checks, *found.checks))
 
 
-def find_gate(s: Snapshot) -> Decision | None:
+def find_gate(s: Snapshot) -> ScalingDecision | None:
     """New members that are not ready, or only just, hold everything up; one that does not become ready in time stops it."""
     new = [m for m in s.members if not m.is_outdated and m.is_owned and not m.is_going]
     for member in new:
         if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
             why = "is not there any more" if member.is_lost and member.state == "ready" else "is not ready"
             words = f"{member.name} {why} after {span(member.state_for)}{because(member)}"
-            check = Check(False, f"{member.name} ready within {span(s.roll.ready_within)}", span(member.state_for))
-            return Decision(0, "stopped", "roll-stopped", f"The roll stops: {words}", checks=(check,), step="stop")
+            check = ScalingCheck(False, f"{member.name} ready within {span(s.roll.ready_within)}", span(member.state_for))
+            return ScalingDecision(0, "stopped", "roll-stopped", f"The roll stops: {words}", checks=(check,), step="stop")
     if late := [m for m in new if m.state != "ready"]:
         return wait(
             "unready",
             f"the roll waits for {late[0].name} to be ready{because(late[0])}",
-            Check(False, f"{late[0].name} ready", late[0].state),
+            ScalingCheck(False, f"{late[0].name} ready", late[0].state),
         )
     if fresh := [m for m in new if m.state_for < s.roll.settle]:
-        check = Check(False, f"ready for {span(s.roll.settle)}", fresh[0].name)
+        check = ScalingCheck(False, f"ready for {span(s.roll.settle)}", fresh[0].name)
         return wait("unready", f"the roll waits for {fresh[0].name} to stay ready", check)
     return None
 
 
-def step(s: Snapshot, old: Sequence[Member]) -> Decision:
+def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     """Nothing is under way: who is no use now is made anew, else one more is made first, else one is made anew in its place."""
     idle = idle_of(old)
     if not idle:
         return wait("busy", f"{outdated(old)}, each of them in use or kept")
     if useless := [m for m in idle if m.state != "ready"]:
-        return rebuild(s, useless[0], old, Check(True, f"{useless[0].name} is of no use", useless[0].state))
+        return rebuild(s, useless[0], old, ScalingCheck(True, f"{useless[0].name} is of no use", useless[0].state))
     room = s.limits.high - len(s.members)
-    check = Check(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
+    check = ScalingCheck(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
     if room > 0 and s.roll.may_surge:
         words = f"Roll: {outdated(old)}, one more first"
-        return Decision(1, "grow", "roll", words, 1, (check,), step="surge")
+        return ScalingDecision(1, "grow", "roll", words, 1, (check,), step="surge")
     if going := [m for m in s.members if m.is_going]:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
     if s.claims:
         return wait("claims", f"{outdated(old)}, not renewed in their places while {plural(s.claims, 'claim waits', 'claims wait')}", check)
     ready, low = count_ready(s), least_in_place(s)
-    least = Check(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
+    least = ScalingCheck(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
     if not least.is_met:
         window = f" ({s.limits.window})" if s.limits.window else ""
         return wait(
@@ -89,15 +89,15 @@ def step(s: Snapshot, old: Sequence[Member]) -> Decision:
     return rebuild(s, idle[0], old, check, least)
 
 
-def rebuild(s: Snapshot, member: Member, old: Sequence[Member], *checks: Check) -> Decision:
+def rebuild(s: Snapshot, member: ScaledMember, old: Sequence[ScaledMember], *checks: ScalingCheck) -> ScalingDecision:
     if not s.is_fresh:
         return unseen(s, old)
     chosen = (Judged(member.id, member.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {member.name} is made anew in its place"
-    return Decision(0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild")
+    return ScalingDecision(0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild")
 
 
-def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
+def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     """The new one is ready: an outdated one goes."""
     idle = idle_of(old)
     if not idle:
@@ -108,15 +108,15 @@ def swap(s: Snapshot, old: Sequence[Member]) -> Decision:
     is_of_use = victim.state == "ready" and victim.is_there
     ready = count_ready(s) - is_of_use
     low = least_ready(s)
-    least = Check(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
+    least = ScalingCheck(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
     if not least.is_met:
         return wait("least", f"{outdated(old)}, but {low} have to be ready", least)
     chosen = (Judged(victim.id, victim.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {name_of(s)} is ready"
-    return Decision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")
+    return ScalingDecision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")
 
 
-def end_surge(s: Snapshot, extra: Member) -> Decision:
+def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
     """Nobody is to be renewed for it any more, or it is outdated itself: there is one too many."""
     what = f"{extra.name} is outdated itself" if extra.is_outdated else "everybody is up to date"
     may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)  # the others are those that are wanted
@@ -127,19 +127,19 @@ def end_surge(s: Snapshot, extra: Member) -> Decision:
     if not s.is_fresh:
         return unseen(s, ())
     chosen = (Judged(free[0].id, free[0].name, "wholly idle, one too many"),)
-    return Decision(-1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over")
+    return ScalingDecision(-1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over")
 
 
-def wait(code: str, words: str, *checks: Check) -> Decision:
-    return Decision(0, "hold", f"roll-{code}", words[:1].upper() + words[1:], checks=checks)
+def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
+    return ScalingDecision(0, "hold", f"roll-{code}", words[:1].upper() + words[1:], checks=checks)
 
 
-def unseen(s: Snapshot, old: Sequence[Member]) -> Decision:
-    check = Check(False, SEEN, "never" if s.seen is None else f"{span(s.seen)} ago")
+def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
+    check = ScalingCheck(False, SEEN, "never" if s.seen is None else f"{span(s.seen)} ago")
     return wait("unseen", "the roll waits for a look at the provider" if not old else f"{outdated(old)}, not looked at lately", check)
 
 
-def idle_of(members: Sequence[Member]) -> list[Member]:
+def idle_of(members: Sequence[ScaledMember]) -> list[ScaledMember]:
     """In the order in which they go. One that is not there yet is of no use, it may go, too."""
     return [m for m in order(members) if not hindrance(m, may_be_new=True)]
 
@@ -160,12 +160,12 @@ def least_in_place(s: Snapshot) -> int:
     return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
 
 
-def because(member: Member) -> str:
+def because(member: ScaledMember) -> str:
     """What its provider says of it, if it says anything."""
     return f": {member.outside.rstrip('.')}" if member.outside else ""
 
 
-def outdated(members: Sequence[Member]) -> str:
+def outdated(members: Sequence[ScaledMember]) -> str:
     return f"{plural(len(members), 'member')} {'is' if len(members) == 1 else 'are'} outdated"
 
 

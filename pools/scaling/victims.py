@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from .model import SHOWN, Judged, Member, plural, span
+from .model import SHOWN, Judged, ScaledMember, plural, span
 
 GOING, UNKNOWN, COMING, IDLE, BUSY, RESERVING = range(6)
 
 
-def rank(member: Member) -> int:
+def rank(member: ScaledMember) -> int:
     if member.is_going:
         return GOING
     if member.reserved:
@@ -19,14 +19,14 @@ def rank(member: Member) -> int:
     return COMING if member.state == "creating" else IDLE
 
 
-def order(members: Sequence[Member]) -> list[Member]:
+def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
     """On their way out, then unknown, then idle; outdated before others, cheaper before dearer, then the newest, to the microsecond. Busy
     ones come last."""
     newest_first = sorted(members, key=lambda m: (m.created, m.id), reverse=True)
     return sorted(newest_first, key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, not m.is_outdated, m.cost))
 
 
-def hindrance(member: Member, *, may_be_new: bool = False) -> str:
+def hindrance(member: ScaledMember, *, may_be_new: bool = False) -> str:
     """What speaks against taking this member away, in words. Empty: nothing does."""
     if member.is_going:
         return "on its way out"
@@ -45,12 +45,12 @@ def hindrance(member: Member, *, may_be_new: bool = False) -> str:
 
 
 def choose(
-    members: Sequence[Member], count: int, *, may_be_new: bool = False, quiet: float = 0.0
+    members: Sequence[ScaledMember], count: int, *, may_be_new: bool = False, quiet: float = 0.0
 ) -> tuple[tuple[Judged, ...], tuple[Judged, ...], int]:
     """At most so many victims; who is spared, as far as it is shown; how many more are."""
     chosen: list[Judged] = []
     spared: list[Judged] = []
-    last: Member | None = None
+    last: ScaledMember | None = None
     for member in order(members):
         if member.is_going:
             continue
@@ -67,12 +67,12 @@ def choose(
     return tuple(chosen), tuple(spared[:SHOWN]), max(0, len(spared) - SHOWN)
 
 
-def reason_for(member: Member) -> str:
+def reason_for(member: ScaledMember) -> str:
     what = {UNKNOWN: "silent and empty", COMING: "not there yet"}.get(rank(member), "wholly idle")
     return f"{what}{', outdated' if member.is_outdated else ''}, cost {member.cost}, newest"
 
 
-def reason_against(member: Member, last: Member | None) -> str:
+def reason_against(member: ScaledMember, last: ScaledMember | None) -> str:
     """Why it comes after the last one that was chosen."""
     if last is None or rank(member) != rank(last):
         return "wholly idle" if last is None else "idle: one that is not there goes first"
@@ -84,7 +84,7 @@ def reason_against(member: Member, last: Member | None) -> str:
     return f"wholly idle, {span(older)} older" if older >= 1 else "wholly idle, a little older"
 
 
-def list_next(members: Sequence[Member]) -> list[tuple[Member, str]]:
+def list_next(members: Sequence[ScaledMember]) -> list[tuple[ScaledMember, str]]:
     """Everybody in the order in which they would go, with what blocks each now: first those that could."""
     found = [(member, hindrance(member)) for member in order(members) if not member.is_going]
     return sorted(found, key=lambda pair: bool(pair[1]))

@@ -11,7 +11,7 @@ from pools.models import Pool
 from pools.pages.base import why_not
 from pools.providers.base import known_providers
 from project.kernel.ui import formatting
-from slots.pages.dashboard_queries import Board, count_members
+from slots.pages.dashboard_queries import MemberCard, count_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
     return found
 
 
-def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]:
+def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
     def at(name: str) -> str:
         return reverse(name, args=[board.id])
 
@@ -112,7 +112,7 @@ def member_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]
     ]
 
 
-def force_words(board: Board) -> str:
+def force_words(board: MemberCard) -> str:
     """What it would do to whom is here now."""
     held = {cell.claim_id: cell.state for cell in board.held}
     running, waiting = sum(state == "held" for state in held.values()), sum(state == "reserved" for state in held.values())
@@ -121,7 +121,7 @@ def force_words(board: Board) -> str:
     return " ".join(part for part in (ends, loses) if part) or "Nobody is here: it goes at once."
 
 
-def agent_actions(identity: Identity, pool: Pool, board: Board) -> list[Action]:
+def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
     """Of a member that is an agent: a new start and another token where it is ours, a token for it where it is somebody else's."""
     provider = known_providers().get(pool.provider)
     may_edit = why_not(identity, "edit_member", pool.pk)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from claims.lifecycle.dashboard_queries import Queue, bound_lately, count_claims, count_waiting, in_pools
 from claims.scaling.decision_cards import Card
 from claims.scaling.overview import list_latest
-from claims.tasks.plans.selectors import Pending, count_pending, list_pending
+from claims.tasks.plans.selectors import PendingPlan, count_pending, list_pending
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import list_pools
@@ -28,7 +28,7 @@ from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, Opened, Subject, region
 from project.kernel.ui import formatting
 from project.sample.services import is_sample_loaded
-from slots.pages.dashboard_queries import MemberCounts, SlotCounts, count_members, count_slots
+from slots.pages.dashboard_queries import ShownMemberCounts, ShownSlotCounts, count_members, count_slots
 from slots.pages.display import bar_parts, pool_class
 
 LINES = 14
@@ -65,13 +65,13 @@ def open_first(identity: Identity, argument: str) -> Opened | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PoolRow:
     """A pool on the overview."""
 
     pool: Pool
     css: str
-    slots: SlotCounts
-    members: MemberCounts
+    slots: ShownSlotCounts
+    members: ShownMemberCounts
     queue: Queue
     spark: Spark | None
     longest: int  # of all queues: the bars outside compare
@@ -104,7 +104,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttentionCard:
     """One of the five fixed places of what needs attention."""
 
     count: int
@@ -160,15 +160,15 @@ def attention(identity: Identity) -> dict[str, Any]:
             _approvals(list_pending(identity.visible_pools(), limit=MOST_PENDING), count_pending(identity.visible_pools()), queues),
             _lost(pools, slots),
             _errors(identity.visible_pools()),
-            Place(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
+            AttentionCard(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
             _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
         ]
     }
 
 
-def _approvals(pending: list[Pending], count: int, queues: dict[str, Queue]) -> Place:
+def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue]) -> AttentionCard:
     if not pending:
-        return Place(0, "apply_pending", "approvals waiting", "No claim waits for a person")
+        return AttentionCard(0, "apply_pending", "approvals waiting", "No claim waits for a person")
     first = pending[0]
     holding = sorted({p.pool for p in pending if p.member})
     waiting = sum(queues.get(name, Queue()).count for name in holding)
@@ -180,17 +180,19 @@ def _approvals(pending: list[Pending], count: int, queues: dict[str, Queue]) -> 
         said.append(f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in {'its pool' if len(holding) == 1 else 'their pools'}")
     word = "approval waiting" if len(pending) == 1 else "approvals waiting"
     lead = "It expires in" if len(pending) == 1 else "The first expires in"
-    return Place(max(count, len(pending)), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left")
+    return AttentionCard(
+        max(count, len(pending)), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left"
+    )
 
 
-def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
+def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> AttentionCard:
     where = [(pool, slots[pool.pk].shown.get("lost", 0)) for pool in pools]
     lost = [(pool, n) for pool, n in where if n]
     if not lost:
-        return Place(0, "lost", "slots lost", "Every member that had claims is there")
+        return AttentionCard(0, "lost", "slots lost", "Every member that had claims is there")
     said = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
     more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
-    return Place(
+    return AttentionCard(
         sum(n for _, n in lost),
         "lost",
         "slots lost",
@@ -199,11 +201,11 @@ def _lost(pools: Iterable[Pool], slots: dict[int, SlotCounts]) -> Place:
     )
 
 
-def _errors(visible: set[int] | None) -> Place:
+def _errors(visible: set[int] | None) -> AttentionCard:
     troubles = list_troubles(visible)
     if not troubles:
-        return Place(0, "error", "errors", "Controllers turn, and nothing outside is refused")
-    return Place(
+        return AttentionCard(0, "error", "errors", "Controllers turn, and nothing outside is refused")
+    return AttentionCard(
         len(troubles),
         "error",
         "errors" if len(troubles) > 1 else "error",
@@ -218,9 +220,9 @@ def closed_until(pool: Pool, now: datetime) -> datetime | None:
     return pool.paused_until if pool.paused_until and pool.paused_until > now else pool.frozen_until
 
 
-def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Place:
+def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> AttentionCard:
     if not paused:
-        return Place(0, "frozen", "pools paused or frozen", "Every pool hands out what is free")
+        return AttentionCard(0, "frozen", "pools paused or frozen", "Every pool hands out what is free")
     first = min(paused, key=lambda pool: closed_until(pool, now) or now)
     is_paused = first.paused_until is not None and first.paused_until > now
     kinds = {"paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused}
@@ -231,7 +233,7 @@ def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Plac
         if waiting
         else "Nobody waits for it"
     )
-    return Place(
+    return AttentionCard(
         len(paused),
         "frozen",
         f"{'pool' if len(paused) == 1 else 'pools'} {' or '.join(sorted(kinds, reverse=True))}",
@@ -250,11 +252,11 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     sparks = list_sparks(ids, now - timedelta(hours=6))
     decided = list_latest(pool.pk for pool in pools if is_scaled(pool))
     longest = max([queue.count for queue in queues.values()], default=0)
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[PoolRow]] = {}
     for pool in pools:
         css = pool_class(pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until)
         queue = queues.get(pool.name, Queue())
-        row = Row(pool, css, slots[pool.pk], members[pool.pk], queue, sparks.get(pool.pk), longest, decided.get(pool.pk))
+        row = PoolRow(pool, css, slots[pool.pk], members[pool.pk], queue, sparks.get(pool.pk), longest, decided.get(pool.pk))
         groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
     missing = []
     if identity.visible_pools() is None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.dashboard_queries import Queue, count_waiting
-from claims.lifecycle.drain_report import Keeper, keepers_of
+from claims.lifecycle.drain_report import DrainBlocker, keepers_of
 from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import deadlines_of
 from claims.timeline.queries import Filter, list_lines, owners_of
@@ -32,8 +32,8 @@ from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.upcoming import upcoming
 from project.kernel.live.regions import Opened, region
 from slots.members.selectors import count_pools
-from slots.pages.dashboard_queries import Board, count_members, count_slots, get_board, is_dense, is_wide, list_boards
-from slots.pages.display import Part, bar_parts, pool_class
+from slots.pages.dashboard_queries import MemberCard, count_members, count_slots, get_board, is_dense, is_wide, list_boards
+from slots.pages.display import BarPart, bar_parts, pool_class
 
 TABS = (("members", "Members"), ("queue", "Queue"), ("scaling", "Scaling"), ("policy", "Policy"), ("events", "Events"))
 LINES = 40
@@ -158,10 +158,10 @@ class Zone:
     """Members of the dense form that belong together."""
 
     name: str
-    boards: list[Board]
+    boards: list[MemberCard]
 
     @property
-    def rows(self) -> list[tuple[str, Board]]:
+    def rows(self) -> list[tuple[str, MemberCard]]:
         """Each with what tells it apart from its neighbours: what their names begin with is said once."""
         names = [board.name for board in self.boards]
         common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071  just that
@@ -175,7 +175,7 @@ class Zone:
         return max((len(short) for short, _ in self.rows), default=0)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BarPart]:
         return bar_parts(Counter(cell.name for board in self.boards for cell in board.cells))
 
     @property
@@ -183,7 +183,7 @@ class Zone:
         return sum(board.open_count for board in self.boards)
 
     @property
-    def troubled(self) -> list[Board]:
+    def troubled(self) -> list[MemberCard]:
         return [board for board in self.boards if board.css != "ready"]
 
 
@@ -208,11 +208,11 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
 class Drain:
     """A member that is to be empty, and what keeps it."""
 
-    board: Board
-    keepers: list[Keeper]
+    board: MemberCard
+    keepers: list[DrainBlocker]
 
     @property
-    def shown(self) -> list[Keeper]:
+    def shown(self) -> list[DrainBlocker]:
         return self.keepers[:MOST_KEEPERS]
 
     @property
@@ -220,7 +220,7 @@ class Drain:
         return max(0, len(self.keepers) - MOST_KEEPERS)
 
 
-def list_drains(boards: list[Board]) -> list[Drain]:
+def list_drains(boards: list[MemberCard]) -> list[Drain]:
     """The first to be over comes first; those without a deadline last."""
     draining = [board for board in boards if board.is_draining and board.state not in ("deleting", "gone")]
     keepers = keepers_of([board.id for board in draining]) if draining else {}
@@ -228,9 +228,9 @@ def list_drains(boards: list[Board]) -> list[Drain]:
     return [Drain(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
 
 
-def zones_of(boards: list[Board]) -> list[Zone]:
+def zones_of(boards: list[MemberCard]) -> list[Zone]:
     """By the label zone, where members carry one."""
-    found: dict[str, list[Board]] = {}
+    found: dict[str, list[MemberCard]] = {}
     for board in boards:
         found.setdefault(board.zone, []).append(board)
     return [Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows) for name, rows in sorted(found.items())]

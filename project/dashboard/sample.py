@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST
 
 from pools.access.permissions import require
 from pools.pages.base import frame, signed_in
-from project.kernel.ui.confirm import Done, Given, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
 from project.sample.services import is_sample_loaded, list_pools_of_sample, load_sample, remove_sample
 
 
@@ -36,7 +36,7 @@ def remove(request: Any) -> HttpResponse:
         nothing="" if is_sample_loaded() else "There is no sample here.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         remove_sample()
         return Done("The sample is removed.", "/")
 

@@ -91,7 +91,7 @@ def of_all(name: str, template: str, context: Callable[[Identity, str], dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScaledPoolRow:
     line: PoolLine
     actions: list[Action]
 
@@ -115,7 +115,7 @@ def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
     chips = [(name, word, sum(line.fits(name) for line in lines)) for name, word in FILTERS.items()]
     found = [line for line in lines if line.fits(show) and sought in line.pool.name]
     return {
-        "rows": [Row(line, quick(identity, line)) for line in found[:SHOWN]],
+        "rows": [ScaledPoolRow(line, quick(identity, line)) for line in found[:SHOWN]],
         "more": max(0, len(found) - SHOWN),
         "chips": chips,
         "show": show,

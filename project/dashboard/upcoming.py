@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import list_live_claims, queue_of_pool
-from claims.tasks.plans.selectors import Pending, list_pending
+from claims.tasks.plans.selectors import PendingPlan, list_pending
 from pools.access.permissions import Identity
 from pools.models import Member, Pool
 
@@ -61,7 +61,7 @@ def deadlines_of_drains(members: Iterable[Member]) -> list[Upcoming]:
     ]
 
 
-def expiries(pending: Iterable[Pending]) -> list[Upcoming]:
+def expiries(pending: Iterable[PendingPlan]) -> list[Upcoming]:
     return [
         Upcoming(plan.expires_at, f"{plan.workspace or ''} expires unless somebody decides".strip(), *claim_link(plan.claim_id))
         for plan in pending

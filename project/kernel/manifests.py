@@ -19,7 +19,7 @@ LARGEST = 4_000_000  # characters of one file
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ManifestChange:
     field: str  # "max_members"; "" is the whole
     before: Any
     after: Any
@@ -34,7 +34,7 @@ class ManifestKind:
 
     name: str
     validate: Callable[[str, Spec], Sequence[FieldError]]
-    diff: Callable[[str, Spec], Sequence[Change]]
+    diff: Callable[[str, Spec], Sequence[ManifestChange]]
     apply: Callable[[str, Spec, str], None]  # name, spec, reason; in a transaction
     export: Callable[[], Iterable[tuple[str, Spec]]]
     ask: Callable[[str, Spec], Sequence[FieldError]] = lambda name, spec: ()  # of others outside; before the transaction of `apply`
@@ -50,9 +50,9 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyResult:
     document: Document
-    changes: Sequence[Change]
+    changes: Sequence[ManifestChange]
 
 
 _kinds: dict[str, ManifestKind] = {}
@@ -109,8 +109,8 @@ def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Documen
     return found
 
 
-def diff_documents(documents: Iterable[Document]) -> list[Outcome]:
-    return [Outcome(d, d.kind.diff(d.name, d.spec)) for d in documents]
+def diff_documents(documents: Iterable[Document]) -> list[ApplyResult]:
+    return [ApplyResult(d, d.kind.diff(d.name, d.spec)) for d in documents]
 
 
 def ask_outside(documents: Iterable[Document]) -> None:
@@ -124,7 +124,7 @@ def ask_outside(documents: Iterable[Document]) -> None:
         raise Invalid(fields=faults)
 
 
-def apply_documents(documents: Sequence[Document], reason: str = "") -> list[Outcome]:
+def apply_documents(documents: Sequence[Document], reason: str = "") -> list[ApplyResult]:
     """All of them or none."""
     with transaction.atomic():
         outcomes = []
@@ -132,7 +132,7 @@ def apply_documents(documents: Sequence[Document], reason: str = "") -> list[Out
             changes = d.kind.diff(d.name, d.spec)
             if changes:
                 d.kind.apply(d.name, d.spec, reason)
-            outcomes.append(Outcome(d, changes))
+            outcomes.append(ApplyResult(d, changes))
     return outcomes
 
 

@@ -12,12 +12,12 @@ TIMEOUT = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
-class Unauthorised(Exception):
+class SampleUnauthorised(Exception):
     """The token is not taken (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SampleAnswer:
     status: int
     body: Any
 
@@ -26,7 +26,7 @@ class Answer:
         return 200 <= self.status < 300
 
 
-class Client:
+class SampleClient:
     def __init__(self, url: str, token: str) -> None:
         at = urlsplit(url)
         self.is_https = at.scheme == "https"
@@ -36,7 +36,7 @@ class Client:
         self.connection: http.client.HTTPConnection | None = None
         self.is_away = False
 
-    def call(self, method: str, path: str, body: Any = None, key: str = "") -> Answer:
+    def call(self, method: str, path: str, body: Any = None, key: str = "") -> SampleAnswer:
         """Again and again until there is an answer that is about the request. So only what may be repeated: reads, calls that name
         a generation, and creates with a key."""
         failures = 0
@@ -45,12 +45,12 @@ class Client:
                 answer, wait = self._once(method, path, body, key)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
-                answer, wait = Answer(0, str(error) or type(error).__name__), 0.0
+                answer, wait = SampleAnswer(0, str(error) or type(error).__name__), 0.0
                 failures += 1
                 if failures == 1:  # a connection that the server has closed because it was idle, most of the time
                     continue
             if answer.status == 401:
-                raise Unauthorised(answer.body)
+                raise SampleUnauthorised(answer.body)
             if answer.status and answer.status != 429 and answer.status < 500:
                 self._say_back()
                 return answer
@@ -59,7 +59,7 @@ class Client:
             time.sleep(max(wait, min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE)))
             failures += 1
 
-    def _once(self, method: str, path: str, body: Any, key: str) -> tuple[Answer, float]:
+    def _once(self, method: str, path: str, body: Any, key: str) -> tuple[SampleAnswer, float]:
         if self.connection is None:
             kind = http.client.HTTPSConnection if self.is_https else http.client.HTTPConnection
             self.connection = kind(self.host, self.port, timeout=TIMEOUT)
@@ -74,14 +74,14 @@ class Client:
         retry_after = response.getheader("Retry-After") or "0"
         is_json = "json" in (response.getheader("Content-Type") or "")
         found = json.loads(text) if text and is_json else None
-        return Answer(response.status, found), float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
+        return SampleAnswer(response.status, found), float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
 
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
         self.connection = None
 
-    def _say_away(self, answer: Answer) -> None:
+    def _say_away(self, answer: SampleAnswer) -> None:
         if not self.is_away:
             say(f"the server does not answer ({answer.status or answer.body}); trying again until it does")
         self.is_away = True

@@ -21,9 +21,9 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
-from project.sample.client import Client, Unauthorised, say
+from project.sample.client import SampleClient, SampleUnauthorised, say
 from project.sample.planner import Planner
-from project.sample.scenario import CREWS, Crew, Work, key_of, opening, pause_before_next, task_of, work_of
+from project.sample.scenario import CREWS, SampleClaim, SampleTeam, key_of, opening, pause_before_next, task_of, work_of
 from project.settings import environment as env
 
 LOOK = 20.0  # seconds between two looks at all that is ours
@@ -35,7 +35,12 @@ STATES = "waiting,blocked,bound,reserved,parked"
 
 class Driver:
     def __init__(
-        self, client: Client, approver: Client | None = None, *, chance: Random | None = None, crews: tuple[Crew, ...] = CREWS
+        self,
+        client: SampleClient,
+        approver: SampleClient | None = None,
+        *,
+        chance: Random | None = None,
+        crews: tuple[SampleTeam, ...] = CREWS,
     ) -> None:
         self.client = client
         self.chance = chance or Random()
@@ -111,13 +116,13 @@ class Driver:
             kept.pop(claim, None)
 
     # -- one claim ------------------------------------------------------------
-    def arrive(self, crew: Crew) -> None:
+    def arrive(self, crew: SampleTeam) -> None:
         queue = sum(pool == crew.pool and self.known[claim] != "bound" for claim, pool in self.pool_of.items())
         if queue < crew.longest_queue:  # a pool that is paused for hours does not gather thousands
             self.ask(crew)
         self.after(pause_before_next(crew, time.time(), self.chance.random()), lambda: self.arrive(crew))
 
-    def ask(self, crew: Crew) -> None:
+    def ask(self, crew: SampleTeam) -> None:
         key = key_of(crew.pool, secrets.token_hex(6))
         work = work_of(key)
         assert work is not None
@@ -129,7 +134,7 @@ class Driver:
         else:
             say(f"{crew.pool} refuses a claim ({answer.status}): {words(answer.body)}")
 
-    def begin(self, claim: dict[str, Any], work: Work) -> None:
+    def begin(self, claim: dict[str, Any], work: SampleClaim) -> None:
         number = claim["id"]
         if claim["acknowledge_by"]:  # null once somebody has
             self.client.call("POST", f"claims/{number}/acknowledge/", {"generation": claim["generation"]})
@@ -200,9 +205,9 @@ def main() -> int:
         return 1
     while token := read_token(file):
         try:
-            with closing(Client(url, token)) as client, closing(Client(url, read_token(approver))) as ben:
+            with closing(SampleClient(url, token)) as client, closing(SampleClient(url, read_token(approver))) as ben:
                 Driver(client, ben if ben.token else None).run()
-        except Unauthorised:
+        except SampleUnauthorised:
             say(f"{url} does not take the token of the sample; looking again in {pause:g} s")
             time.sleep(pause)
             pause = min(pause * 2, 30.0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from project.sample.client import Client, say
+from project.sample.client import SampleClient, say
 from project.sample.scenario import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
 from project.settings import environment as env
 
@@ -21,7 +21,7 @@ class Planner:
     """Keeps nothing that its claims don't say: what becomes of a plan follows from the claim's key, and how long it has waited from the
     moment at which we first saw it wait."""
 
-    def __init__(self, client: Client, ben: Client, after: After, chance: Random) -> None:
+    def __init__(self, client: SampleClient, ben: SampleClient, after: After, chance: Random) -> None:
         self.client, self.ben, self.after, self.chance = client, ben, after, chance
         self.program = PROGRAM.read_text()
         self.known: dict[int, str] = {}

@@ -13,7 +13,7 @@ LONG = (15 * 60.0, 25 * 60.0)  # now and then somebody keeps what he has
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class SampleTeam:
     """Those who work in one pool. Their demand rises above its capacity and falls again."""
 
     pool: str
@@ -41,7 +41,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SampleClaim:
     """One claim, from the request to the release."""
 
     owner: str
@@ -56,7 +56,7 @@ class Work:
 
 
 CREWS = (
-    Crew(
+    SampleTeam(
         pool="env-test",
         capacity=20,
         period=420.0,
@@ -67,7 +67,7 @@ CREWS = (
         owners=("branch:checkout-{n}", "branch:search-{n}", "branch:login-{n}", "nightly:payments-{n}", "nightly:e2e-{n}"),
         requests=({}, {}, {}, {"selector": {"region": "eu"}}, {"selector": {"region": "us"}}, {"size": 2, "on_one_member": True}),
     ),
-    Crew(
+    SampleTeam(
         pool="device-ports",
         capacity=64,
         period=540.0,
@@ -90,7 +90,7 @@ CREWS = (
 BY_POOL = {crew.pool: crew for crew in CREWS}
 
 
-def opening(crew: Crew) -> int:
+def opening(crew: SampleTeam) -> int:
     """Claims that come at once where nothing of the crew's is there yet: more than there is room for, so that somebody waits and is told
     why from the first minute on."""
     return round(crew.capacity * crew.high / crew.mean_size)
@@ -100,13 +100,13 @@ def key_of(pool: str, nonce: str) -> str:
     return f"{pool}.{nonce}"
 
 
-def work_of(key: str) -> Work | None:
+def work_of(key: str) -> SampleClaim | None:
     """None: not a key of ours."""
     pool, _, nonce = key.partition(".")
     if not nonce or (crew := BY_POOL.get(pool)) is None:
         return None
     draw = Random(key)
-    return Work(
+    return SampleClaim(
         owner=draw.choice(crew.owners).format(n=draw.randint(1000, 9999)),
         hold=draw.uniform(*LONG) if draw.random() < crew.long_share else draw.uniform(*crew.hold),
         beat=crew.beat,
@@ -175,13 +175,13 @@ def task_of(key: str) -> TaskWork | None:
     )
 
 
-def demand_at(crew: Crew, now: float) -> float:
+def demand_at(crew: SampleTeam, now: float) -> float:
     """Slots that are wanted at once, by wall-clock time: a driver that starts again goes on in the same wave."""
     wave = (1 + math.sin(2 * math.pi * (now / crew.period + crew.phase))) / 2
     return crew.capacity * (crew.low + (crew.high - crew.low) * wave)
 
 
-def pause_before_next(crew: Crew, now: float, draw: float) -> float:
+def pause_before_next(crew: SampleTeam, now: float, draw: float) -> float:
     """Seconds to the next arrival, so that on average the demand is held (arrivals x hold x size). `draw` in [0, 1)."""
     rate = demand_at(crew, now) / crew.mean_hold / crew.mean_size
     return min(-math.log(1 - draw) / rate, crew.period / 4)

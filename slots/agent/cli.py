@@ -24,7 +24,7 @@ from .processes.namespaces import why_not
 from .processes.process_table import children
 from .processes.users import TaskUsers, end_strays
 from .runner import Context
-from .server.client import Client
+from .server.client import BerthClient
 from .version import name_version
 from .workdir.folders import choose_base, is_open
 
@@ -118,7 +118,7 @@ def start(options: Any) -> int:
             return sweep(state, options.sweep_wait)
         if not options.url:
             raise Unusable("Give the address of the Berth server in --url.")
-        client = Client(options.url, token_reader(options.token_file), options.ca_file)
+        client = BerthClient(options.url, token_reader(options.token_file), options.ca_file)
         users = TaskUsers(options.task_user)
         users.check()
         if users.is_separate:

@@ -7,7 +7,7 @@ from typing import Callable, Iterable
 
 from .common.state import FINISHED, REPORTED, Record, State
 from .processes.process_table import LOOK_EVERY, end_all, list_marked, started_at
-from .server.protocol import Stop
+from .server.protocol import StopOrder
 
 
 class Leftovers:
@@ -29,7 +29,7 @@ class Leftovers:
     def remove(self, record: Record) -> None:
         self.ending = [other for other in self.ending if other is not record]
 
-    def holds(self, stop: Stop) -> bool:
+    def holds(self, stop: StopOrder) -> bool:
         return any((record.slot, record.generation) == (stop.slot, stop.generation) for record in self.ending)
 
     def wait(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> Iterable[Record]:

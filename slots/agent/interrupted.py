@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .common.errors import AgentError, Refused
+from .common.errors import AgentError, RequestRefused
 
 if TYPE_CHECKING:
     from .executors.job import Job
@@ -33,7 +33,7 @@ class InterruptReport(threading.Thread):
                 if waits_for != told:
                     told = waits_for if self._tell(waits_for) else None
                 self.job.has_ended.wait(EVERY)
-        except Refused:
+        except RequestRefused:
             return  # a server that does not know this call
         finally:
             self.context.client.close()
@@ -44,7 +44,7 @@ class InterruptReport(threading.Thread):
         body = {"why": self.job.clean(self.why)[:LONGEST], "wait_s": left, "waits_for": named, "more": len(waits_for) - len(named)}
         try:
             self.context.client.post(f"{self.path}interrupted/", body)
-        except Refused:
+        except RequestRefused:
             raise
         except AgentError:
             return False

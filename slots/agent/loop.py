@@ -12,7 +12,7 @@ import socket
 import time
 from typing import Any, Callable
 
-from .common.errors import AgentError, Away, BadToken, Refused
+from .common.errors import AgentError, Away, RequestRefused, TokenRejected
 from .common.log import Journal
 from .common.state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .earlier_runs import Leftovers
@@ -20,8 +20,8 @@ from .executors.outcome import name_platform
 from .executors.state_rescue import is_left_behind, rescue_state
 from .poller import Poller
 from .processes.process_table import children, collect_orphans, end_all, list_marked, started_at
-from .runner import NOT_HERE, Context, Run
-from .server.protocol import Hello, Order, Orders, Stop, read_hello
+from .runner import NOT_HERE, Context, TaskThread
+from .server.protocol import Hello, Order, Orders, StopOrder, read_hello
 from .state_upload import StateSender, describe_rescued
 from .version import name_version
 from .workdir.folders import base_elsewhere, remove, rescued_folder
@@ -46,11 +46,11 @@ class Agent:
         self.exit_when_away, self.give_up, self.end_within = exit_when_away, give_up, end_within
         self.end_asked_at = 0.0
         self.inbox: queue.SimpleQueue[Any] = inbox or queue.SimpleQueue()
-        self.runs: dict[tuple[int, int], Run] = {}
+        self.runs: dict[tuple[int, int], TaskThread] = {}
         self.lost: list[Record] = []
         self.unreported: dict[tuple[int, int], tuple[float, Record]] = {}  # when to try again
         self.orders: Orders | None = None
-        self.stopped_at: dict[Stop, float] = {}
+        self.stopped_at: dict[StopOrder, float] = {}
         self.not_begun: dict[tuple[int, int], float] = {}
         self.heard = 0  # lists of orders
         self.dead: set[int] = set()
@@ -206,7 +206,7 @@ class Agent:
             self._settle_lost(what)
         elif kind == "away":
             self.is_away_since = self.is_away_since or now
-            self.refused_since = (self.refused_since or now) if isinstance(what, BadToken) else None
+            self.refused_since = (self.refused_since or now) if isinstance(what, TokenRejected) else None
             if self.refused_since is not None and now - self.refused_since > REFUSED_LONG:
                 self._end_all("the server refuses this agent's token: it has called them lost, and may run them elsewhere")
         elif kind == "signal":
@@ -300,7 +300,7 @@ class Agent:
         wanted = {(order.claim, order.generation): order for order in self.orders.orders}
         stops = set(self.orders.stop)
         for key, run in self.runs.items():
-            stop = Stop(run.record.slot, run.record.generation)
+            stop = StopOrder(run.record.slot, run.record.generation)
             if run.is_executing and (key not in wanted or stop in stops):
                 run.stop.tell("the server ended it" if stop in stops else "the server does not know it any more")
         busy = {run.record.slot for run in self.runs.values() if run.is_executing}
@@ -338,14 +338,14 @@ class Agent:
         if self.orders is not None and self.is_away_since is None:
             self.states.start(set(self.runs))
 
-    def _is_left(self, stop: Stop) -> bool:
+    def _is_left(self, stop: StopOrder) -> bool:
         """Something of it that could not be ended: its slot is not free before that has gone."""
         if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
             return True
         known = [record for record in self.context.state.list_records() if (record.slot, record.generation) == (stop.slot, stop.generation)]
         return any(started_at(pid) == since != "" for record in known for pid, since in record.extra.get("left") or ())
 
-    def _runs_in(self, stop: Stop) -> bool:
+    def _runs_in(self, stop: StopOrder) -> bool:
         return any(
             run.needs_slot and (run.record.slot, run.record.generation) == (stop.slot, stop.generation) for run in self.runs.values()
         )
@@ -365,7 +365,7 @@ class Agent:
         return True
 
     def _start(self, record: Record, order: Order | None) -> None:
-        key, run = (record.claim, record.generation), Run(self.context, record, order)
+        key, run = (record.claim, record.generation), TaskThread(self.context, record, order)
         try:
             if order is not None:
                 self.context.state.save(record)
@@ -393,7 +393,7 @@ class Agent:
                 if key in self.runs:
                     del self.unreported[key]
 
-    def _say_stopped(self, stops: list[Stop]) -> None:
+    def _say_stopped(self, stops: list[StopOrder]) -> None:
         now = time.monotonic()
         self.stopped_at = {stop: at for stop, at in self.stopped_at.items() if self.orders and stop in self.orders.stop}
         due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
@@ -411,7 +411,7 @@ class Agent:
                     for record in list(self.lost):
                         self._settle_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
-            except (Away, BadToken, Refused, AgentError) as error:
+            except (Away, TokenRejected, RequestRefused, AgentError) as error:
                 self.journal.note("no goodbye", error=error)
         for run in list(self.runs.values()):
             run.join(2)

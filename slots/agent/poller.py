@@ -8,10 +8,10 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
-from .common.errors import Away, BadToken, Refused
-from .server.channel import TOKEN_CODES, Channel, Cut, Door
-from .server.client import Backoff
-from .server.protocol import Hello, Orders, Stop, read_orders
+from .common.errors import Away, RequestRefused, TokenRejected
+from .server.channel import TOKEN_CODES, Channel, ChannelOpener, Cut
+from .server.client import RetryDelay
+from .server.protocol import Hello, Orders, StopOrder, read_orders
 
 if TYPE_CHECKING:
     from .runner import Context
@@ -38,17 +38,17 @@ class Poller(threading.Thread):
         self.heard_at = time.monotonic()
         self.load_at = time.monotonic()
         self.token_at = time.monotonic()
-        self.door = Door(context.client, context.journal)
+        self.door = ChannelOpener(context.client, context.journal)
         self.channel: Channel | None = None
         self.lock = threading.Lock()
-        self.stopped: list[Stop] = []
+        self.stopped: list[StopOrder] = []
         self.stopper = threading.Thread(target=self._say_all_stopped, name="stopped", daemon=True)
         self.stop_event = threading.Event()
 
     def say_hello(self) -> None:
         self.needs_hello = True
 
-    def say_stopped(self, stops: list[Stop]) -> None:
+    def say_stopped(self, stops: list[StopOrder]) -> None:
         """In a thread beside: a poll may be open for a while yet."""
         with self.lock:
             self.stopped += [stop for stop in stops if stop not in self.stopped]
@@ -59,7 +59,7 @@ class Poller(threading.Thread):
 
     def run(self) -> None:
         self.stopper.start()
-        backoff, refusals, quick = Backoff(most=LONGEST), Backoff(first=5.0, most=SLOW), 0
+        backoff, refusals, quick = RetryDelay(most=LONGEST), RetryDelay(first=5.0, most=SLOW), 0
         quit_now = self.context.quit_now
         while not quit_now.is_set():
             begin = time.monotonic()
@@ -72,9 +72,9 @@ class Poller(threading.Thread):
                 refusals.reset()
                 self.heard_at = time.monotonic()
                 continue
-            except BadToken as error:
+            except TokenRejected as error:
                 delay, reason = refusals.next(), error
-            except (Away, Refused) as error:
+            except (Away, RequestRefused) as error:
                 delay, reason = backoff.next(), error  # type: ignore[assignment]
             except Exception as error:  # whatever it is, an agent goes on asking
                 self.context.journal.trace("poll failed", error)
@@ -146,7 +146,7 @@ class Poller(threading.Thread):
         return self.load()
 
     def _say_all_stopped(self) -> None:
-        backoff = Backoff(most=10)
+        backoff = RetryDelay(most=10)
         while not self.context.quit_now.is_set():
             self.stop_event.wait()
             self.stop_event.clear()
@@ -156,10 +156,10 @@ class Poller(threading.Thread):
                 try:
                     self.context.client.post("stopped/", {"slots": [{"slot": stop.slot, "generation": stop.generation} for stop in told]})
                     backoff.reset()
-                except Refused as error:
+                except RequestRefused as error:
                     self.context.journal.note("stopped, refused", error=error)
                 except Exception as error:  # whatever it is: a slot that nobody calls clean is never used again
-                    if isinstance(error, (Away, BadToken)):
+                    if isinstance(error, (Away, TokenRejected)):
                         self.context.journal.note("stopped, not sent", error=error)
                     else:
                         self.context.journal.trace("stopped, not sent", error)

@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common.errors import Away, BadToken, Refused
+from .common.errors import Away, RequestRefused, TokenRejected
 from .common.state import REPORTED, Record
 from .executors.state_rescue import is_left_behind, rescue_state
 from .logs.log_buffer import Spool
 from .logs.log_upload import Shipper
-from .server.client import Backoff
+from .server.client import RetryDelay
 from .state_upload import send_state
 from .workdir.folders import Folder, digest_file, remove, rescued_file, rescued_folder
 
@@ -31,7 +31,7 @@ class Reporter:
 
     def report(self) -> None:
         quit_now: threading.Event = self.context.quit_now
-        backoff = Backoff()
+        backoff = RetryDelay()
         try:
             self._ship_log()
         except Exception as error:  # how it ended matters more
@@ -40,7 +40,7 @@ class Reporter:
             try:
                 self._send()
                 break
-            except (Away, BadToken) as error:
+            except (Away, TokenRejected) as error:
                 delay = backoff.next()
                 self.context.journal.note("result not sent", run=self.record.name, error=error, again_s=round(delay, 1))
                 quit_now.wait(delay)
@@ -88,7 +88,7 @@ class Reporter:
             answer = self._post(f"{record.path}result/", result)
             record.keep = bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
             self.context.journal.note("reported", run=record.name, outcome=result["outcome"], state=answer.get("state"), keep=record.keep)
-        except Refused as error:
+        except RequestRefused as error:
             self.context.journal.note("result refused", run=record.name, outcome=result["outcome"], error=error)
             record.keep = False
         record.phase = REPORTED
@@ -97,7 +97,7 @@ class Reporter:
         """A server that does not take all of it hears at least how it ended."""
         try:
             return self.context.client.post(path, result, timeout=30)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status not in (400, 422):
                 raise
             self.context.journal.error("result not understood", run=self.record.name, error=error)
@@ -109,7 +109,7 @@ class Reporter:
         try:
             headers = {"Berth-Digest": digest_file(file)} if has_digest else {}
             self.context.client.put(f"{record.path}{name}", file, kind, headers)
-        except Refused as error:
+        except RequestRefused as error:
             if error.code == "digest_differs":
                 raise Away("the plan did not arrive whole") from error
             if "stale" in error.code or error.status == 404:
@@ -130,7 +130,7 @@ class Reporter:
             send_state(self.context.client, (record.claim, record.generation), file)
             self.context.journal.note("rescued state sent", run=record.name)
             return
-        except Refused as error:
+        except RequestRefused as error:
             self.context.journal.error("rescued state refused", run=record.name, error=error, file=file)
             why = error.detail or error.code
         except OSError as error:

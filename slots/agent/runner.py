@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
-from .common.errors import AgentError, Away, BadToken, Refused, Stopped, TaskFailed
+from .common.errors import AgentError, Away, RequestRefused, Stopped, TaskFailed, TokenRejected
 from .common.log import Journal
 from .common.state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
 from .executors import command, terraform
-from .executors.job import Job, Stop
+from .executors.job import Cancellation, Job
 from .executors.outcome import LONGEST_REASON, Made
 from .executors.state_rescue import is_left_behind
 from .interrupted import InterruptReport
@@ -23,13 +23,13 @@ from .logs.masking import Masker, spell
 from .processes.isolation import Isolation
 from .processes.users import TaskUsers, User
 from .reporting import Reporter
-from .server.client import Backoff, Client
-from .server.protocol import Limits, Order, Work, read_work
+from .server.client import BerthClient, RetryDelay
+from .server.protocol import Order, UploadLimits, WorkOrder, read_work
 from .workdir.folders import Folder, remove, rescued_file
 
 LAST_WORDS = 5.0  # seconds for the log of what the agent ends itself
 NOT_HERE = "not_here"
-EXECUTORS: dict[str, dict[str, Callable[[Job, Client], Made]]] = {
+EXECUTORS: dict[str, dict[str, Callable[[Job, BerthClient], Made]]] = {
     "command": {"plan": command.plan, "apply": command.apply},
     "terraform": {"plan": terraform.plan, "apply": terraform.apply},
 }
@@ -39,7 +39,7 @@ EXECUTORS: dict[str, dict[str, Callable[[Job, Client], Made]]] = {
 class Context:
     """What all runs of one agent share."""
 
-    client: Client
+    client: BerthClient
     state: State
     base: Path  # of the tasks' folders
     users: TaskUsers
@@ -47,18 +47,18 @@ class Context:
     identity: str
     journal: Journal
     wake: Callable[[], None]
-    limits: Limits = field(default_factory=Limits)
+    limits: UploadLimits = field(default_factory=UploadLimits)
     isolation: Isolation | None = None
     grace_s: float = 20.0
     quit_now: threading.Event = field(default_factory=threading.Event)  # nothing is reported any more: this process ends
 
 
-class Run(threading.Thread):
+class TaskThread(threading.Thread):
     def __init__(self, context: Context, record: Record, order: Order | None) -> None:
         """Without an order it only reports what an earlier start of the agent left."""
         super().__init__(name=f"run {record.name}", daemon=True)
         self.context, self.record, self.order = context, record, order
-        self.stop = Stop()
+        self.stop = Cancellation()
         self.is_executing = order is not None
         self.stop_timeout_s = 0.0
         self.is_done = False
@@ -105,9 +105,9 @@ class Run(threading.Thread):
             self.is_executing = False
             self.context.wake()
 
-    def _begin(self, order: Order) -> Work | None:
+    def _begin(self, order: Order) -> WorkOrder | None:
         """Asks what to do, and says that it begins. None: it is not to begin (any more), and nothing has."""
-        context, record, backoff = self.context, self.record, Backoff()
+        context, record, backoff = self.context, self.record, RetryDelay()
         while not context.quit_now.is_set():
             try:
                 self.stop.check()
@@ -118,11 +118,11 @@ class Run(threading.Thread):
                     return None  # nothing has run, and the server is told so
                 context.journal.note("started", run=record.name, step=record.step, place=record.place, executor=work.executor)
                 return work
-            except (Away, BadToken) as error:
+            except (Away, TokenRejected) as error:
                 delay = backoff.next()
                 context.journal.note("cannot begin yet", run=record.name, error=error, again_s=round(delay, 1))
                 self.stop.event.wait(delay)
-            except (Refused, Stopped) as error:
+            except (RequestRefused, Stopped) as error:
                 if self.stop.is_quit and isinstance(error, Stopped):
                     return None  # it may have been said to begin, with the answer lost: the server is told that nothing has run
                 context.journal.note("not begun", run=record.name, reason=error)
@@ -131,7 +131,7 @@ class Run(threading.Thread):
                 return None
         return None
 
-    def _execute(self, work: Work, user: User | None) -> None:
+    def _execute(self, work: WorkOrder, user: User | None) -> None:
         context, record = self.context, self.record
         secrets = spell([*work.secrets.values(), context.client.token])
         spool = Spool(context.state.spools / record.name, work.limits.log_head_bytes, work.limits.log_tail_bytes, Masker(secrets))

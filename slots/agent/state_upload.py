@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Tuple
 
-from .common.errors import Away, BadToken, Refused
-from .server.client import Client
+from .common.errors import Away, RequestRefused, TokenRejected
+from .server.client import BerthClient
 from .workdir.folders import digest_file, rescued_folder
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def describe_rescued(state: Path) -> list[dict[str, int]]:
     return found
 
 
-def send_state(client: Client, key: Key, file: Path) -> bool:
+def send_state(client: BerthClient, key: Key, file: Path) -> bool:
     """Uploads one and removes it here. False: a person has given it up, and the server does not keep it."""
     claim, generation = key
     digest = digest_file(file)
     try:
         path = f"tasks/{claim}/{generation}/state/"
         answer = client.put(path, file, "application/octet-stream", {"Berth-Digest": digest})
-    except Refused as error:
+    except RequestRefused as error:
         if error.code == "digest_differs":
             raise Away("the state did not arrive whole") from error
         raise
@@ -96,7 +96,7 @@ class StateSender:
                 try:
                     is_kept = send_state(self.context.client, key, path)
                     journal.note("rescued state sent" if is_kept else "rescued state given up by a person", run=name)
-                except (Away, BadToken, Refused, OSError) as error:
+                except (Away, TokenRejected, RequestRefused, OSError) as error:
                     self.failures[key] = self.failures.get(key, 0) + 1
                     pause = min(AGAIN_AT_MOST, AGAIN * 2 ** min(self.failures[key] - 1, 10))
                     self.due[key] = time.monotonic() + pause

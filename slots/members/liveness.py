@@ -22,7 +22,7 @@ LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeartbeatAnswer:
     """The answer to a heartbeat."""
 
     member_id: int
@@ -31,7 +31,7 @@ class Heard:
     next_within: float | None  # seconds; None: nobody waits for the next one
 
 
-def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None) -> Heard:
+def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None) -> HeartbeatAnswer:
     """A member is alive. One write into a narrow table, except for one that comes back. No incarnation: the present one is meant."""
     text = None if load is None else json.dumps(dict(load))
     if text is not None and len(text) > LARGEST_LOAD:
@@ -44,7 +44,7 @@ def beat_member(*, member_id: int, incarnation: int | None = None, load: Mapping
         state = bring_back(member_id=member_id, reason="heartbeat")
     elif state == "creating" and incarnation is not None:
         state = welcome_member(member_id=member_id, incarnation=incarnation)
-    return Heard(member_id, state, row.incarnation, None if row.every is None else parse_duration(row.every))
+    return HeartbeatAnswer(member_id, state, row.incarnation, None if row.every is None else parse_duration(row.every))
 
 
 def bring_back(*, member_id: int, reason: str = "") -> str:

@@ -7,30 +7,32 @@ Action = Literal["stay", "go_offline", "lose", "come_back"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LivenessDecision:
     action: Action
     next_look: float | None  # seconds from now; None: no timer, only somebody's word
     reason: str = ""
 
 
-def decide_liveness(*, state: str, is_lost: bool, silent_for: float | None, heartbeat: float | None, lost: float | None) -> Verdict:
+def decide_liveness(
+    *, state: str, is_lost: bool, silent_for: float | None, heartbeat: float | None, lost: float | None
+) -> LivenessDecision:
     """What becomes of a member whose timer has run out.
 
     Offline is the absence of heartbeats, nothing else. Lost is counted from there: while nobody could be heard (our own outage), members
     go offline together, and they have the whole time to be heard again.
     """
     if heartbeat is None or state not in ("ready", "offline"):
-        return Verdict("stay", None)
+        return LivenessDecision("stay", None)
     is_heard = silent_for is not None and silent_for < heartbeat
     if state == "ready":
         if is_heard and silent_for is not None:
-            return Verdict("stay", heartbeat - silent_for)
-        return Verdict("go_offline", lost, f"no heartbeat for {_words(heartbeat)}")
+            return LivenessDecision("stay", heartbeat - silent_for)
+        return LivenessDecision("go_offline", lost, f"no heartbeat for {_words(heartbeat)}")
     if is_heard:
-        return Verdict("come_back", heartbeat)
+        return LivenessDecision("come_back", heartbeat)
     if is_lost or lost is None:
-        return Verdict("stay", None)
-    return Verdict("lose", None, f"offline for {_words(lost)}")
+        return LivenessDecision("stay", None)
+    return LivenessDecision("lose", None, f"offline for {_words(lost)}")
 
 
 RestartAction = Literal["stay", "restart", "give_up", "lose", "forget"]
@@ -41,7 +43,7 @@ WELL_AFTER = 600.0  # seconds after which its restarts are forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RestartCondition:
     """How a member is that can be started again."""
 
     state: str
@@ -65,7 +67,7 @@ class RestartVerdict:
 STAY = RestartVerdict("stay")
 
 
-def decide_restart(now: Condition, lost_after: float | None) -> RestartVerdict:
+def decide_restart(now: RestartCondition, lost_after: float | None) -> RestartVerdict:
     """What becomes of a member that is unwell, or was.
 
     One that is silent may still be at work: it is not started anew under its task, only once that is lost or nothing of it runs.

@@ -13,7 +13,7 @@ from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from slots.members.liveness import lose_member
-from slots.members.policy import STAY, Condition, RestartVerdict, decide_restart
+from slots.members.policy import STAY, RestartCondition, RestartVerdict, decide_restart
 from slots.members.store import S, align_slots, ask_for_sync, change_member, refuse_unsaved
 
 
@@ -76,7 +76,7 @@ def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
     row = S.one("condition", member=member_id)
     if row is None:
         return STAY
-    now = Condition(
+    now = RestartCondition(
         state=row.state,
         for_s=row.for_s,
         is_down=row.is_down,

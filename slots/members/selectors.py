@@ -19,7 +19,7 @@ from slots.models import Slot
 
 
 @dataclass(slots=True)
-class SlotCounts:
+class StoredSlotCounts:
     """Slots of a pool by their stored state. `total` is all that are offered: all but retired."""
 
     open: int = 0  # idle, handed out to the next who asks
@@ -57,7 +57,7 @@ class MemberCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    slots: SlotCounts = field(default_factory=SlotCounts)
+    slots: StoredSlotCounts = field(default_factory=StoredSlotCounts)
     members: MemberCounts = field(default_factory=MemberCounts)
 
 
@@ -93,7 +93,7 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SlotHolding:
     """What the log says of a slot at a moment."""
 
     claim_id: int | None  # None: it was free
@@ -162,13 +162,13 @@ def view_slot(slot: Slot) -> SlotView:
     )
 
 
-def who_held(slot_id: int, at: datetime) -> Held | None:
+def who_held(slot_id: int, at: datetime) -> SlotHolding | None:
     """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
     row = S.one("who_held", slot=slot_id, at=at)
     if row is None:
         return None
     is_held = row.after in ("held", "reserved", "bound")
-    return Held(row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at)
+    return SlotHolding(row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at)
 
 
 def list_lost_members(limit: int = 50) -> list[int]:
@@ -199,7 +199,7 @@ def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
     return found
 
 
-def _add_slots(counts: SlotCounts, row: Any) -> None:
+def _add_slots(counts: StoredSlotCounts, row: Any) -> None:
     name = row.state
     if row.state == "idle":
         name = "open" if row.is_open else "closed"

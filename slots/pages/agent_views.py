@@ -12,11 +12,11 @@ from pools.pages.base import frame, page, signed_in
 from pools.providers.base import has_agents, known_providers
 from project.kernel.errors import BerthError, FieldError, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
 from slots.api.agents import make_token, may_sign_in, start_lines
 from slots.members.restart import restart_member
 from slots.members.token_rotation import order_token, rotates
-from slots.pages.dashboard_queries import Board
+from slots.pages.dashboard_queries import MemberCard
 from slots.pages.views import member_for
 
 
@@ -58,7 +58,7 @@ def restart(request: Any, member_id: int) -> HttpResponse:
         nothing=why_no_restart(pool.provider, board),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         restart_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} is started again.", reverse("pool", args=[pool.name]))
 
@@ -87,20 +87,20 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
         nothing=why_no_rotation(pool.provider, board),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         order_token(member_id=board.id, reason=given.reason, ends_previous=given.values["previous"] == "ends")
         return Done(f"{board.name} gets another token.", reverse("pool", args=[pool.name]))
 
     return ask(request, question, perform, frame(request, "overview"))
 
 
-def why_no_rotation(provider: str, board: Board) -> str:
+def why_no_rotation(provider: str, board: MemberCard) -> str:
     if not rotates(provider):
         return "Berth does not hand it its token: make one on its page."
     return "" if board.state == "ready" else f"It is {board.word}: it gets a token with its next start."
 
 
-def why_no_restart(provider: str, board: Board) -> str:
+def why_no_restart(provider: str, board: MemberCard) -> str:
     """Empty: it may be tried. What holds it now is looked at under its lock."""
     known = known_providers().get(provider)
     if known is None or not known.is_owner or not known.has_agents:

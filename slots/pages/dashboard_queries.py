@@ -12,7 +12,7 @@ from project.kernel.db.sql import Statements
 from project.kernel.live.regions import reads_cells
 from slots.agent.version import name_version
 from slots.agent_versions import SAME, WORDS, compare
-from slots.pages.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, Part, Use, bar_parts, member_class
+from slots.pages.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, BarPart, Use, bar_parts, member_class
 
 S = Statements(Path(__file__).with_name("dashboard_queries.sql"))
 
@@ -22,7 +22,7 @@ WIDE_FROM = 9  # slots of a member; more need a box with several lines
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SlotCell:
     id: int
     lane: str
     number: int
@@ -45,7 +45,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class MemberCard:
     """A member with its slots."""
 
     id: int
@@ -63,7 +63,7 @@ class Board:
     beat_at: datetime | None
     external_id: str
     incarnation: int
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[SlotCell, ...] = ()
     restarts: int = 0
     gave_up_at: datetime | None = None  # it is not started again by itself
     is_outdated: bool = False  # made from another configuration than its pool has now
@@ -101,7 +101,7 @@ class Board:
         return round(100 * self.empty_count / len(self.cells)) if self.cells else 100
 
     @property
-    def unclean(self) -> list[Cell]:
+    def unclean(self) -> list[SlotCell]:
         """Slots whose claim has left, and that are not clean yet."""
         return [cell for cell in self.cells if cell.state == "draining"]
 
@@ -127,19 +127,19 @@ class Board:
         return sum(cell.name == "idle" for cell in self.cells)
 
     @property
-    def lanes(self) -> list[tuple[str, list[Cell]]]:
+    def lanes(self) -> list[tuple[str, list[SlotCell]]]:
         """Its slots by what they accept, where a box has several lines."""
-        found: dict[str, list[Cell]] = defaultdict(list)
+        found: dict[str, list[SlotCell]] = defaultdict(list)
         for cell in self.cells:
             found[cell.lane].append(cell)
         return list(found.items())
 
     @property
-    def held(self) -> list[Cell]:
+    def held(self) -> list[SlotCell]:
         return [cell for cell in self.cells if cell.state in ("held", "reserved")]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BarPart]:
         counts: dict[str, int] = defaultdict(int)
         for cell in self.cells:
             counts[cell.name] += 1
@@ -151,7 +151,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotCounts:
+class ShownSlotCounts:
     """The slots of a pool, by what they are shown as and by what is stored."""
 
     shown: Mapping[str, int] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class SlotCounts:
     total: int = 0
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BarPart]:
         return bar_parts(self.shown)
 
     @property
@@ -173,14 +173,14 @@ class SlotCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberCounts:
+class ShownMemberCounts:
     there: int = 0
     offline: int = 0
     cordoned: int = 0
     leaving: int = 0
 
 
-def count_slots(pool_ids: Iterable[int]) -> dict[int, SlotCounts]:
+def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
     """Of many pools in one query."""
     ids = list(pool_ids)
     shown: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
@@ -189,7 +189,7 @@ def count_slots(pool_ids: Iterable[int]) -> dict[int, SlotCounts]:
         shown[row.pool_id][row.name] += row.n
         stored[row.pool_id][row.state] += row.n
     return {
-        pool: SlotCounts(
+        pool: ShownSlotCounts(
             dict(shown[pool]),
             stored[pool]["held"],
             stored[pool]["reserved"],
@@ -199,13 +199,15 @@ def count_slots(pool_ids: Iterable[int]) -> dict[int, SlotCounts]:
     }
 
 
-def count_members(pool_ids: Iterable[int]) -> dict[int, MemberCounts]:
+def count_members(pool_ids: Iterable[int]) -> dict[int, ShownMemberCounts]:
     ids = list(pool_ids)
-    found = {row.pool_id: MemberCounts(row.there, row.offline, row.cordoned, row.leaving) for row in S.rows("count_members", pools=ids)}
-    return {pool: found.get(pool, MemberCounts()) for pool in ids}
+    found = {
+        row.pool_id: ShownMemberCounts(row.there, row.offline, row.cordoned, row.leaving) for row in S.rows("count_members", pools=ids)
+    }
+    return {pool: found.get(pool, ShownMemberCounts()) for pool in ids}
 
 
-def list_boards(pool_id: int) -> list[Board]:
+def list_boards(pool_id: int) -> list[MemberCard]:
     """The members of a pool in their order, which does not change, with their slots."""
     members = S.rows("list_members", pool=pool_id, member=None)
     cells = _cells_of([member.id for member in members])
@@ -213,30 +215,30 @@ def list_boards(pool_id: int) -> list[Board]:
     return [board for board in boards if board.state != "gone" or board.cells]
 
 
-def get_board(pool_id: int, member_id: int) -> Board | None:
+def get_board(pool_id: int, member_id: int) -> MemberCard | None:
     members = S.rows("list_members", pool=pool_id, member=member_id)
     return _board(members[0], _cells_of([member_id]).get(member_id, [])) if members else None
 
 
-def is_dense(boards: list[Board]) -> bool:
+def is_dense(boards: list[MemberCard]) -> bool:
     return len(boards) >= DENSE_FROM or sum(len(board.cells) for board in boards) > DENSE_SLOTS
 
 
-def is_wide(boards: list[Board]) -> bool:
+def is_wide(boards: list[MemberCard]) -> bool:
     """Too many slots for one line of a box: cells say their number instead of their time."""
     return any(len(board.cells) >= WIDE_FROM for board in boards)
 
 
-def _cells_of(member_ids: list[int]) -> dict[int, list[Cell]]:
-    cells: dict[int, list[Cell]] = defaultdict(list)
+def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
+    cells: dict[int, list[SlotCell]] = defaultdict(list)
     for row in S.rows("list_cells", members=member_ids):
         if row.name != HIDDEN:
             claim = row.claim_id or (row.last_claim_id if row.name in ("draining", "lost") else None)
-            cells[row.member_id].append(Cell(row.id, row.lane, row.number, row.name, row.state, claim, row.changed_at))
+            cells[row.member_id].append(SlotCell(row.id, row.lane, row.number, row.name, row.state, claim, row.changed_at))
     return cells
 
 
-def _board(row: Any, cells: list[Cell]) -> Board:
+def _board(row: Any, cells: list[SlotCell]) -> MemberCard:
     labels = row.labels if isinstance(row.labels, dict) else json.loads(row.labels)
     css = member_class(
         row.state,
@@ -245,7 +247,7 @@ def _board(row: Any, cells: list[Cell]) -> Board:
         is_lost=row.lost_at is not None,
         is_outdated=row.is_outdated,
     )
-    return Board(
+    return MemberCard(
         row.id,
         row.pool_id,
         row.name,

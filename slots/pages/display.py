@@ -57,7 +57,7 @@ def pool_class(state: str, *, paused_until: datetime | None, now: datetime, froz
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """One part of a pool's bar."""
 
     name: str
@@ -72,8 +72,8 @@ class Part:
         return len(f"{self.count:,}")
 
 
-def bar_parts(counts: Mapping[str, int]) -> list[Part]:
-    return [Part(name, counts[name]) for name in SLOT_CLASSES if counts.get(name)]
+def bar_parts(counts: Mapping[str, int]) -> list[BarPart]:
+    return [BarPart(name, counts[name]) for name in SLOT_CLASSES if counts.get(name)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pools.models import Member, Pool
 from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
 from slots.members.services import add_members, cordon_member, keep_member, pause_pool, remove_member, resume_pool, uncordon_member
-from slots.pages.dashboard_queries import Board, get_board
+from slots.pages.dashboard_queries import MemberCard, get_board
 
 MOST_SHOWN = 50
 # What it means to add a member, and when it takes claims.
@@ -28,7 +28,7 @@ ADDED = {
 LONGEST_PAUSE = 366 * 86400.0
 
 
-def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, Board]:
+def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, MemberCard]:
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
     if member is None or not request.identity.may("read", member.pool_id):
         raise NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
@@ -39,7 +39,7 @@ def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, Board]:
     return member.pool, board
 
 
-def holders(board: Board, then: str) -> tuple[list[Affected], int]:
+def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
     """Claims that hold slots of the member: what becomes of each."""
     found: dict[int, list[Any]] = {}
     for cell in board.held:
@@ -51,7 +51,7 @@ def holders(board: Board, then: str) -> tuple[list[Affected], int]:
     return rows[:MOST_SHOWN], max(0, len(rows) - MOST_SHOWN)
 
 
-def unsaved_facts(board: Board) -> list[tuple[str, str]]:
+def unsaved_facts(board: MemberCard) -> list[tuple[str, str]]:
     """What a member that goes would take along."""
     if not board.unsaved:
         return []
@@ -76,7 +76,7 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
         nothing="It is cordoned already." if board.is_cordoned and board.cordon_by else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         cordon_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} is cordoned. {formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there.")
 
@@ -100,7 +100,7 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
         nothing="" if board.is_cordoned else "It is not cordoned.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         uncordon_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} takes claims again.")
 
@@ -130,7 +130,7 @@ def remove(request: Any, member_id: int) -> HttpResponse:
         nothing="It leaves already." if board.is_leaving else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         removal = remove_member(member_id=board.id, reason=given.reason)
         if removal.state in ("gone", "deleting"):
             return Done(f"{board.name} has left {pool.name}.", reverse("pool", args=[pool.name]))
@@ -155,7 +155,7 @@ def keep(request: Any, member_id: int) -> HttpResponse:
         nothing="" if board.is_leaving else "It does not leave.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         keep_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} stays.")
 
@@ -179,7 +179,7 @@ def add(request: Any, name: str) -> HttpResponse:
         note=note,
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         found = list(dict.fromkeys(line.strip() for line in given.values["names"].splitlines() if line.strip()))
         labels = read_labels(given.values["labels"])
         try:
@@ -230,7 +230,7 @@ def pause(request: Any, name: str) -> HttpResponse:
         note="Can be ended at any time.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         seconds = parse_duration(given.values["for"])
         if seconds is None or not 1 <= seconds <= LONGEST_PAUSE:
             way_out = f"Write one from 1s to {format_duration(LONGEST_PAUSE)}, like 30m, 2h or 1d."
@@ -254,7 +254,7 @@ def resume(request: Any, name: str) -> HttpResponse:
         nothing="" if pool.paused_until else "It is not paused.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         resume_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} hands out slots again.")
 

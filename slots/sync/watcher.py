@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Member, Pool
-from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen, known_providers, provider_class, provider_of
+from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen, known_providers, provider_class, provider_of
 from project.kernel.controllers.runtime import Controller
 from project.kernel.db.guards import outside_transaction
 from project.kernel.db.locks import CONTROLLER, try_lock
@@ -45,7 +45,7 @@ WAIT = 0.5  # seconds for an answer until other pools are looked at again
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingObservation:
     """A look that is under way."""
 
     pool: Pool
@@ -53,7 +53,7 @@ class Asked:
     before: PoolSnapshot
     started: datetime
     begun: float  # monotonic
-    answer: Future[Look]
+    answer: Future[Observation]
 
 
 class Watcher(Controller):
@@ -65,7 +65,7 @@ class Watcher(Controller):
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, datetime] = {}
         self._rests: dict[int, float] = {}  # monotonic: until when a pool that was told of is left alone
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, PendingObservation] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._told = Told(self._wake)
         self._unmet: frozenset[int] = frozenset()  # told of, and considered by this step
@@ -145,7 +145,7 @@ class Watcher(Controller):
         self._rests[pool.pk] = time.monotonic() + PACE
         started = _now()
         before = snapshot_whole(pool)
-        self._asked[pool.pk] = Asked(pool, place, before, started, time.monotonic(), self._crew().submit(ask_provider, before))
+        self._asked[pool.pk] = PendingObservation(pool, place, before, started, time.monotonic(), self._crew().submit(ask_provider, before))
 
     def _finish(self) -> bool:
         """True: there is more to come."""
@@ -167,7 +167,7 @@ class Watcher(Controller):
         time.sleep(PACE / 5)
         return True
 
-    def _write_down(self, asked: Asked) -> None:
+    def _write_down(self, asked: PendingObservation) -> None:
         try:
             settle_look(asked.pool, asked.before, asked.answer.result(), asked.started, self._sweep)
         except (OperationalError, InterfaceError):
@@ -222,7 +222,7 @@ def look_at_pool(pool: Pool) -> None:
 
 
 def settle_look(
-    pool: Pool, before: PoolSnapshot, look: Look, started: datetime, sweep: Callable[[PoolSnapshot, Collection[int]], None]
+    pool: Pool, before: PoolSnapshot, look: Observation, started: datetime, sweep: Callable[[PoolSnapshot, Collection[int]], None]
 ) -> None:
     """Also one that was long under way, or that another watcher has taken, too: what it says of an incarnation stays true."""
     apply_look(pool, before, look)
@@ -242,7 +242,7 @@ def settle_look(
 
 
 @outside_transaction
-def ask_provider(pool: PoolSnapshot) -> Look:
+def ask_provider(pool: PoolSnapshot) -> Observation:
     with timed_call(pool.provider, "look"):
         return provider_of(pool.provider).look(pool)
 
@@ -255,7 +255,7 @@ def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         logger.warning("things of pool %s could not be removed, once more after the next look: %s", pool.name, error)
 
 
-def apply_look(pool: Pool, before: PoolSnapshot, look: Look) -> None:
+def apply_look(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
     seen = {each.member_id: each for each in look.seen}
     has_heartbeats = spec_of(pool).liveness is not None
     for member in before.members:

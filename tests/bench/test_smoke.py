@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from claims.benches.processes import here
 from project.kernel.bench.baseline import Reference, find_pgbench
-from project.kernel.bench.registry import Run, get_bench, list_benches, run_bench
+from project.kernel.bench.registry import BenchRun, get_bench, list_benches, run_bench
 from project.kernel.db.direct_connection import direct_parameters
 from project.kernel.discovery import discover
 
@@ -33,17 +33,17 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch) -> BenchRun:
     """On the database of this test, where the processes of a bench find it, too."""
     for name, value in here().items():
         monkeypatch.setenv(name, value)
     keys = ("host", "port", "user", "password", "dbname")
     conninfo = make_conninfo(**{k: v for k, v in direct_parameters("bench").items() if k in keys and v})
-    return Run(Reference(conninfo, claims=8000, pgbench=find_pgbench()), is_quick=True)
+    return BenchRun(Reference(conninfo, claims=8000, pgbench=find_pgbench()), is_quick=True)
 
 
 @pytest.mark.parametrize("name", sorted(GOALS))
-def test_a_bench_says_the_fields_it_is_judged_by(name: str, run: Run) -> None:
+def test_a_bench_says_the_fields_it_is_judged_by(name: str, run: BenchRun) -> None:
     found: dict[str, Any] = json.loads(json.dumps(run_bench(get_bench(name), run)))
     assert set(found["goals"]) == GOALS[name]
     assert all(found[field] > 0 for field in GOALS[name])

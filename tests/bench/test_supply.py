@@ -4,7 +4,7 @@ import pytest
 
 from claims.benches import allocation, worker_jobs
 from claims.benches.seed import Filled, count_waiting, fill_pools, refill
-from project.kernel.bench.registry import NothingMeasured, Run
+from project.kernel.bench.registry import BenchRun, NothingMeasured
 from tests.bench.test_smoke import run
 from tests.claims.helpers import held, is_sound, serve
 
@@ -22,7 +22,7 @@ def test_refilled_pools_are_bound_once_more() -> None:
         refill(filled)
 
 
-def test_bind_is_supplied_before_each_slice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bind_is_supplied_before_each_slice(run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Filled] = []
     monkeypatch.setattr(allocation, "ENOUGH", 10**9)
 
@@ -35,7 +35,7 @@ def test_bind_is_supplied_before_each_slice(run: Run, monkeypatch: pytest.Monkey
     assert len(calls) == run.slices(), "not before the first slice, which warms up"
 
 
-def test_bind_fails_where_its_claims_run_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bind_fails_where_its_claims_run_out(run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "fill_pools", lambda prefix, pools, each, **more: fill_pools(prefix, 1, 8, queue="bench", waiting=8))
     with pytest.raises(NothingMeasured, match="before the slice ended"):
         allocation.bench_bind(run)

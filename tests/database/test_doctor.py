@@ -13,7 +13,7 @@ from claims.lifecycle.update import resize_claim
 from claims.models import Claim
 from claims.workspaces.services import lock_workspace
 from pools.models import Member, Pool
-from pools.providers.base import Look, Seen
+from pools.providers.base import Observation, Seen
 from pools.providers.static import StaticProvider
 from project.kernel.doctor.registry import list_checks
 from project.kernel.models import Event
@@ -251,7 +251,7 @@ def test_i19_a_member_is_missing_outside(pool: Pool, monkeypatch: pytest.MonkeyP
     look_at_pool(pool)
     assert find("I19") == []
     a, b = Member.objects.order_by("name")
-    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Look((Seen(b.pk),)))
+    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation((Seen(b.pk),)))
     assert told("I19") == [("member a of pool lab", "missing outside")]
     mend("I19")
     a.refresh_from_db()
@@ -263,13 +263,13 @@ def test_i19_not_ready_unknown_or_not_seen_at_all(pool: Pool, monkeypatch: pytes
     look_at_pool(pool)
     a, b = Member.objects.order_by("name")
     seen = (Seen(a.pk), Seen(b.pk, is_ready=False, why="no route"), Seen(7700, external_id="arn:7"))
-    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Look(seen))
+    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation(seen))
     assert told("I19") == [
         ("member b of pool lab", "not ready outside: no route"),
         ("arn:7 of pool lab", "is outside, and no row knows it"),
     ]
 
-    def refuse(self: StaticProvider, pool: Any) -> Look:
+    def refuse(self: StaticProvider, pool: Any) -> Observation:
         raise Throttled("slow down")
 
     monkeypatch.setattr(StaticProvider, "look", refuse)

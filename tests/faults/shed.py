@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 
 
 def world() -> Path:
@@ -34,5 +34,5 @@ class ShedProvider(Provider):
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return MemberReport(clean=draining, is_gone=member.state == "deleting", is_ready=True)
 
-    def look(self, pool: PoolSnapshot) -> Look:
-        return Look(tuple(Seen(member.id) for member in pool.members if (world() / str(member.id)).is_dir()))
+    def look(self, pool: PoolSnapshot) -> Observation:
+        return Observation(tuple(Seen(member.id) for member in pool.members if (world() / str(member.id)).is_dir()))

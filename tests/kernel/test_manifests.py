@@ -10,7 +10,7 @@ from project.kernel import manifests
 from project.kernel.actor import current_actor
 from project.kernel.errors import FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.manifests import Change, ManifestKind, apply_documents, export_documents, read_documents, register_kind
+from project.kernel.manifests import ManifestChange, ManifestKind, apply_documents, export_documents, read_documents, register_kind
 from project.kernel.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -32,11 +32,11 @@ class Shelf:
             faults.append(FieldError("books", "is odd", "Add one."))
         return faults
 
-    def diff(self, name: str, spec: Any) -> list[Change]:
+    def diff(self, name: str, spec: Any) -> list[ManifestChange]:
         here = self.things.get(name)
         if here is None:
-            return [Change("", None, "new")]
-        return [Change(k, here.get(k), v) for k, v in spec.items() if here.get(k) != v]
+            return [ManifestChange("", None, "new")]
+        return [ManifestChange(k, here.get(k), v) for k, v in spec.items() if here.get(k) != v]
 
     def apply(self, name: str, spec: Any, reason: str) -> None:
         if name in self.refuses:

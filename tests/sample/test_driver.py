@@ -16,7 +16,7 @@ import pytest
 
 from claims.lifecycle.cancel import force_release
 from claims.models import Claim
-from project.sample.client import Client, Unauthorised
+from project.sample.client import SampleClient, SampleUnauthorised
 from project.sample.driver import Driver
 from project.sample.scenario import BY_POOL, CREWS, HARBOUR
 from project.sample.services import load_sample, remove_sample, site_folder
@@ -35,11 +35,11 @@ def token(site: str, tmp_path: Path, settings: Any) -> Iterator[str]:
 @pytest.fixture
 def driver(site: str, token: str, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
     """Makes one, as if it had just started."""
-    clients: list[Client] = []
+    clients: list[SampleClient] = []
 
     def start() -> Driver:
-        clients.append(Client(site, token))
-        clients.append(Client(site, (tmp_path / "sample-approver-token").read_text().strip()))
+        clients.append(SampleClient(site, token))
+        clients.append(SampleClient(site, (tmp_path / "sample-approver-token").read_text().strip()))
         made = Driver(*clients[-2:], chance=Random(1))
         made.user = "sample"
         return made
@@ -111,7 +111,7 @@ def test_a_queue_gets_a_reason_and_gives_up_in_the_end(driver: Callable[[], Driv
 def test_it_ends_with_the_sample(driver: Callable[[], Driver]) -> None:
     at_work = driver()
     remove_sample()
-    with pytest.raises(Unauthorised):
+    with pytest.raises(SampleUnauthorised):
         at_work.look()
 
 
@@ -159,7 +159,7 @@ def shaky() -> Iterator[str]:
 
 
 def test_a_create_whose_answer_was_lost_is_sent_again_with_its_key(shaky: str) -> None:
-    client = Client(shaky, "berth_x")
+    client = SampleClient(shaky, "berth_x")
     assert client.call("POST", "claims/", {"pool": "env-test"}, "k1").status == 201
     assert Shaky.keys == ["k1", "k1", "k1"]
     client.close()

@@ -13,7 +13,7 @@ from project.sample.scenario import (
     CREWS,
     HARBOUR,
     WORKSPACES,
-    Crew,
+    SampleTeam,
     demand_at,
     key_of,
     opening,
@@ -39,7 +39,7 @@ def test_keys_of_others_are_left_alone(key: str) -> None:
 
 
 @pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
-def test_a_crew_knows_its_pool(crew: Crew) -> None:
+def test_a_crew_knows_its_pool(crew: SampleTeam) -> None:
     spec = parse_pool(configs()[crew.pool], {"static": lambda options, where, faults: {}})
     assert spec.declared is not None
     assert crew.capacity == sum(len(slots_of(spec.layout, member.own)) for member in spec.declared)
@@ -57,7 +57,7 @@ def test_demand_rises_above_the_capacity_somewhere_and_falls_again() -> None:
 
 
 @pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
-def test_arrivals_times_hold_is_the_demand(crew: Crew) -> None:
+def test_arrivals_times_hold_is_the_demand(crew: SampleTeam) -> None:
     draw, now, held = Random(1), 0.0, 0.0
     while now < 200 * crew.period:
         now += pause_before_next(crew, now, draw.random())

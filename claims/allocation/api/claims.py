@@ -11,7 +11,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from claims.allocation.api import schemas
 from claims.allocation.api.long_poll import wait_for_claim
 from claims.allocation.api.permissions import may_see, require_all, require_to_create
-from claims.allocation.batching import Asked, ask_at_once
+from claims.allocation.batching import PendingCreate, ask_at_once
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_at_once, create_claim
 from claims.allocation.requests.claim_request import parse_claim
@@ -20,7 +20,7 @@ from claims.states import OUTCOMES
 from pools.access.permissions import Identity, require
 from pools.access.tokens import Proof
 from pools.http.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
-from pools.http.fast_view import Call, LeanEndpoint, answer, refuse
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer, refuse
 from pools.lifecycle.selectors import get_pool
 from project.kernel.errors import FieldError, Invalid
 from project.kernel.http.api_base import LONGEST_KEY
@@ -60,7 +60,7 @@ class ClaimList(LeanEndpoint):
         name="list_claims",
         tag=TAG,
     )
-    def get(self, call: Call) -> HttpResponse:
+    def get(self, call: FastRequest) -> HttpResponse:
         """The newest first, in the pools that one may read."""
         limit, before = read_page(call)
         wanted = read_filter(call)
@@ -78,7 +78,7 @@ class ClaimList(LeanEndpoint):
         tag=TAG,
         examples=[EXAMPLE],
     )
-    def post(self, call: Call) -> HttpResponse:
+    def post(self, call: FastRequest) -> HttpResponse:
         """201: it holds its slots. 202: it waits, `wait` says why and what would unblock it. What could never be served is refused."""
         body = call.read()
         request = parse_claim(body, requested_by=call.identity.requester, key=read_key(call))
@@ -89,7 +89,7 @@ class ClaimList(LeanEndpoint):
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    def post_at_once(self, call: Call, proof: Proof) -> HttpResponse | None:
+    def post_at_once(self, call: FastRequest, proof: Proof) -> HttpResponse | None:
         """The claim that is asked for most, of a caller known a moment ago: one statement in all, shared with those that come with it."""
         request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
         if request.priority > 0 or request.slot is not None:
@@ -101,7 +101,7 @@ class ClaimList(LeanEndpoint):
         claim = create_at_once(request, proof)
         return None if claim is None else show_made(call, claim)
 
-    async def finish_at_once(self, call: Call, asked: Asked, threads: Executor) -> HttpResponse | None:
+    async def finish_at_once(self, call: FastRequest, asked: PendingCreate, threads: Executor) -> HttpResponse | None:
         try:
             claim = await asked.make(threads)
         except Exception as error:
@@ -129,7 +129,7 @@ class ClaimDetail(LeanEndpoint):
         name="get_claim",
         tag=TAG,
     )
-    def get(self, call: Call, claim_id: int) -> HttpResponse:
+    def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """With `wait` it answers when the claim is in the state `until` (bound, if left out), or with the state there is when the time is
         over. It may be waited for by as many as like: nothing is held meanwhile but the connection."""
         left = read_wait(call)
@@ -145,7 +145,7 @@ class ClaimDetail(LeanEndpoint):
         return answer(show_claim(claim))
 
 
-def show_made(call: Call, claim: ClaimView) -> HttpResponse:
+def show_made(call: FastRequest, claim: ClaimView) -> HttpResponse:
     return answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
 
 
@@ -158,14 +158,14 @@ def status_of(claim: ClaimView) -> int:
     return 202 if claim.state in ("waiting", "blocked", "parked") else 201
 
 
-def read_key(call: Call) -> str | None:
+def read_key(call: FastRequest) -> str | None:
     key: str | None = call.request.META.get("HTTP_IDEMPOTENCY_KEY")
     if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
         raise Invalid(fields=[FieldError("Idempotency-Key", f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.")])
     return key
 
 
-def read_wait(call: Call) -> float:
+def read_wait(call: FastRequest) -> float:
     """Seconds that are left of those asked for: a request that waits is answered anew until it is over."""
     text = call.query_params.get("wait")
     if text is None:
@@ -181,7 +181,7 @@ def read_wait(call: Call) -> float:
     return seconds - (now - float(scope.setdefault(SINCE, now)))
 
 
-def read_filter(call: Call) -> ClaimFilter:
+def read_filter(call: FastRequest) -> ClaimFilter:
     pools = call.identity.visible_pools()
     return ClaimFilter(
         visible=None if pools is None else frozenset(pools),
@@ -198,7 +198,7 @@ def read_filter(call: Call) -> ClaimFilter:
     )
 
 
-def read_pool(identity: Identity, call: Call) -> int | None:
+def read_pool(identity: Identity, call: FastRequest) -> int | None:
     name = read_text(call, "pool")
     if not name:
         return None

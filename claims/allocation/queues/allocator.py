@@ -24,9 +24,9 @@ from claims.allocation.requests.policy import (
     Offer,
     Passing,
     PoolState,
+    SlotDemand,
     Turn,
     WaitingHead,
-    Wanted,
     choose_heads,
     choose_passings,
     find_reason,
@@ -53,14 +53,14 @@ LAST = (2**15 - 1, 2**63 - 1)  # behind every claim: rank and id
 
 
 @dataclass
-class Line:
+class WaitQueue:
     """Those who ask for the same, as their head stands now."""
 
     shape: int
     names: list[str]
     kind: str
     lanes: list[str]
-    wanted: Wanted
+    wanted: SlotDemand
     is_simple: bool
     turn: Turn
     pool_id: int | None
@@ -98,7 +98,7 @@ class Line:
 
 
 @dataclass
-class Step:
+class AllocationResult:
     """What one step did and found out."""
 
     bound: int = 0
@@ -109,9 +109,9 @@ class Step:
     has_operations: bool = False
 
 
-def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
+def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
     """One step. `only_pools`: no others are served; their reasons are not looked at either."""
-    step = Step()
+    step = AllocationResult()
     if only_pools is None:
         step.bound += bind_approved() + reserve_parked()
     lines = _read_lines()
@@ -131,12 +131,12 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> Step:
 # -- reading ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _read_lines() -> list[Line]:
+def _read_lines() -> list[WaitQueue]:
     found = []
     for row in CLAIMS.rows("lines", stale=STALE):
         terms = json.loads(row.terms)
         found.append(
-            Line(
+            WaitQueue(
                 shape=row.shape,
                 names=row.pools,
                 kind=row.kind,
@@ -158,7 +158,7 @@ def _read_lines() -> list[Line]:
     return found
 
 
-def _place_lines(lines: list[Line]) -> list[Line]:
+def _place_lines(lines: list[WaitQueue]) -> list[WaitQueue]:
     """Gives every line its pools as they are now: found by id for the simple ones, by name where there are several or none yet."""
     by_id = _read_pools({line.pool_id for line in lines if line.pool_id is not None})
     names = {name for line in lines if len(line.names) > 1 or line.pool_id is None for name in line.names}
@@ -177,7 +177,7 @@ def _place_lines(lines: list[Line]) -> list[Line]:
     return lines
 
 
-def _pair(line: Line) -> None:
+def _pair(line: WaitQueue) -> None:
     """Whether its numbers take two slots each is said by its pools, and they may have come later than the line."""
     if line.kind not in PAIRED:
         return
@@ -193,7 +193,7 @@ def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:
     return {r.id: PoolFacts(r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)) for r in rows}
 
 
-def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) -> PoolFacts | None:
+def _change_pool(line: WaitQueue, before: PoolFacts | None, after: PoolFacts | None) -> PoolFacts | None:
     """A pool has appeared under the name the line waits for, or the one it waited in is gone."""
     if before is not None:
         while len(CLAIMS.rows("disown", ADOPTED, shape=line.shape, pool=before.id, actor=current_actor())) == ADOPTED:
@@ -219,10 +219,10 @@ def _change_pool(line: Line, before: PoolFacts | None, after: PoolFacts | None) 
 # -- serving ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _serve(lines: Sequence[Line], step: Step) -> list[Line]:
+def _serve(lines: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue]:
     """Pool by pool, until it has taken long enough; the lines of pools that it did not reach are left out of the answer."""
     began = time.monotonic()
-    by_pool: dict[int, list[Line]] = defaultdict(list)
+    by_pool: dict[int, list[WaitQueue]] = defaultdict(list)
     for line in lines:
         if line.is_whole and line.lanes:
             for pool in line.found:
@@ -237,7 +237,7 @@ def _serve(lines: Sequence[Line], step: Step) -> list[Line]:
     return [line for line in lines if id(line) not in missed]
 
 
-def _serve_pool(pool_id: int, lines: list[Line], step: Step) -> None:
+def _serve_pool(pool_id: int, lines: list[WaitQueue], step: AllocationResult) -> None:
     """Everybody in the order of their turns: batches of simple ones up to the next that is not, then that one by itself."""
     serving = _Serving(next(p for p in lines[0].found if p.id == pool_id), [line for line in lines if line.is_simple], step)
     others = sorted((line for line in lines if not line.is_simple), key=lambda line: line.turn)
@@ -256,7 +256,7 @@ def _serve_pool(pool_id: int, lines: list[Line], step: Step) -> None:
 class _Serving:
     """The simple lines of one pool in one step."""
 
-    def __init__(self, pool: PoolFacts, lines: list[Line], step: Step) -> None:
+    def __init__(self, pool: PoolFacts, lines: list[WaitQueue], step: AllocationResult) -> None:
         self.pool, self.step = pool, step
         self.heads: dict[int, Turn] = {line.shape: line.turn for line in lines}
         # Of lanes that were free when the lines were read: every line that takes slots of these was read, too.
@@ -320,7 +320,7 @@ def _lanes_in_order(pool: PoolFacts) -> list[str]:
     return [c.lane for c in sorted(classes, key=lambda c: len(c.accepts))]
 
 
-def _try_one(line: Line, step: Step) -> bool:
+def _try_one(line: WaitQueue, step: AllocationResult) -> bool:
     """The head of a line that is not simple: all it asks for, or nothing."""
 
     def bind() -> bool:
@@ -340,7 +340,7 @@ def _try_one(line: Line, step: Step) -> bool:
 # -- saying why -------------------------------------------------------------------------------------------------------------------------
 
 
-def _note(lines: Sequence[Line], step: Step) -> None:
+def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
     """The reason of every line that was looked at: one write a line, and only where it says something new or is getting old."""
     shapes, reasons, lanes, asking = [], [], [], set()
     for line in lines:
@@ -364,12 +364,12 @@ def _note(lines: Sequence[Line], step: Step) -> None:
         ask_for_capacity(asking)
 
 
-def _reason_of(line: Line, step: Step) -> str:
+def _reason_of(line: WaitQueue, step: AllocationResult) -> str:
     line.code = line.code or find_reason(line.wanted, [_state_of(line, pool, step) for pool in line.pools])
     return line.code
 
 
-def _state_of(line: Line, pool: PoolFacts | None, step: Step) -> PoolState:
+def _state_of(line: WaitQueue, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
     if pool is None:
         return PoolState()
     row = _state_row(pool.id, step)
@@ -390,13 +390,13 @@ def _state_of(line: Line, pool: PoolFacts | None, step: Step) -> PoolState:
     )
 
 
-def _state_row(pool_id: int, step: Step) -> Any:
+def _state_row(pool_id: int, step: AllocationResult) -> Any:
     if pool_id not in step.states:
         step.states[pool_id] = CLAIMS.one("pool_states", pools=[pool_id])
     return step.states[pool_id]
 
 
-def _offer_of(line: Line, pool: PoolFacts, step: Step) -> Offer:
+def _offer_of(line: WaitQueue, pool: PoolFacts, step: AllocationResult) -> Offer:
     with_members = line.wanted.size > 1
     key = (pool.id, pool.revision, line.kind, with_members)
     if key not in step.offers:

@@ -22,7 +22,7 @@ from pools.config.parsing import (
     read_text,
     shown,
 )
-from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, Lease
+from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, LeaseSpec
 from project.kernel.errors import FieldError, Invalid
 
 TASKS = ("plan", "plan_and_apply", "drift_check")
@@ -107,7 +107,7 @@ class ClaimRequest:
             values = (*values, self.run.digest())
         return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
-    def spec(self, lease: Lease) -> str:
+    def spec(self, lease: LeaseSpec) -> str:
         """What the claim keeps beside its shape, as JSON: limits in seconds (its own, else the pool's), and what is odd about it."""
         limits = {
             "acknowledge": lease.acknowledge if self.acknowledge_within is None else self.acknowledge_within,

@@ -46,7 +46,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlotDemand:
     """What a line of claims asks for."""
 
     size: int = 1  # in each pool
@@ -63,7 +63,7 @@ class Refusal(NamedTuple):
     way_out: str
 
 
-def find_refusal(wanted: Wanted, offers: Sequence[Offer]) -> Refusal | None:
+def find_refusal(wanted: SlotDemand, offers: Sequence[Offer]) -> Refusal | None:
     """Why this could never be served by these pools, whoever is there now. None: it could."""
     for offer in offers:
         if refusal := _refusal_of(wanted, offer):
@@ -73,7 +73,7 @@ def find_refusal(wanted: Wanted, offers: Sequence[Offer]) -> Refusal | None:
     return None
 
 
-def _refusal_of(wanted: Wanted, offer: Offer) -> Refusal | None:
+def _refusal_of(wanted: SlotDemand, offer: Offer) -> Refusal | None:
     pool, size = offer.pool, wanted.size
     if not offer.kind:
         return Refusal("kind_missing", f"Pool {pool} serves several kinds of claims, and none is named.", _one_of(offer.kinds))
@@ -143,7 +143,7 @@ class PoolState:
     is_free: bool = False  # a slot that the line accepts
 
 
-def find_reason(wanted: Wanted, pools: Sequence[PoolState]) -> str:
+def find_reason(wanted: SlotDemand, pools: Sequence[PoolState]) -> str:
     """Why a line waits: a code that stays the same as long as the reason does. The first pool in trouble decides."""
     for pool in pools:
         if code := _trouble(wanted, pool):
@@ -163,7 +163,7 @@ def find_reason(wanted: Wanted, pools: Sequence[PoolState]) -> str:
     return "not_enough" if wanted.size > 1 else "next"
 
 
-def _trouble(wanted: Wanted, pool: PoolState) -> str:
+def _trouble(wanted: SlotDemand, pool: PoolState) -> str:
     if pool.state in ("missing", "gone"):
         return "pool_not_found"
     if pool.state in ("pending", "deleting"):
@@ -272,7 +272,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DeadlineCheck:
     """What becomes of it. `outcome` empty: it goes on, and is looked at again in `again` seconds (None: never)."""
 
     outcome: Literal["", "unacknowledged", "silent", "expired", "lost"]
@@ -280,15 +280,15 @@ class Look:
     reason: str = ""
 
 
-def look_at(timed: Timed) -> Look:
+def check_deadlines(timed: Timed) -> DeadlineCheck:
     """The earliest limit that has passed decides; otherwise the next one to come."""
     if timed.hold is not None and timed.held >= timed.hold:
-        return Look("expired", None, f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}")
+        return DeadlineCheck("expired", None, f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}")
     if timed.acknowledge is not None and not timed.is_acknowledged and timed.held >= timed.acknowledge:
-        return Look("unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}")
+        return DeadlineCheck("unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}")
     silent = timed.held if timed.silent is None else timed.silent
     if timed.heartbeat is not None and silent >= timed.heartbeat:
-        return Look("silent", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
+        return DeadlineCheck("silent", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
     ahead = []
     if timed.hold is not None:
         ahead.append(timed.hold - timed.held)
@@ -296,11 +296,11 @@ def look_at(timed: Timed) -> Look:
         ahead.append(timed.acknowledge - timed.held)
     if timed.heartbeat is not None:
         ahead.append(timed.heartbeat - silent)
-    return Look("", min(ahead) if ahead else None)
+    return DeadlineCheck("", min(ahead) if ahead else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingApproval:
     """A plan that waits for a person and whose time has come to be looked at. Seconds, all by the database's clock."""
 
     left: float  # until its deadline
@@ -318,7 +318,7 @@ class PendingLook:
     again: float = 0.0  # seconds until the next look, where there is nothing to do
 
 
-def look_at_pending(p: Pending) -> PendingLook:
+def look_at_pending(p: PendingApproval) -> PendingLook:
     """23:59 stays, 24:01 goes. Nobody is told of a deadline that has passed."""
     if p.left <= 0:
         return PendingLook("expire")

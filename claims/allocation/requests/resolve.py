@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
-from claims.allocation.requests.policy import Offer, Wanted, find_refusal, longest_run
+from claims.allocation.requests.policy import Offer, SlotDemand, find_refusal, longest_run
 from claims.statements import CLAIMS, PAIRS
 from pools.config.layout import NOTHING_OWN, Layout, Own, default_kind, kinds, lanes_for, numbers_for, pair_for, ports_of, step_of
 from pools.config.layout_spec import read_own
@@ -57,7 +57,7 @@ class Route:
     lanes: list[str]  # of all its pools; empty as long as none is there
     pools: tuple[PoolFacts | None, ...]
     names: tuple[str, ...]
-    wanted: Wanted
+    wanted: SlotDemand
     is_simple: bool  # one slot of one pool, no terms: served in batches
 
     @property
@@ -113,8 +113,8 @@ def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:
     return {r.name: PoolFacts(r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)) for r in rows}
 
 
-def wanted_of(size: int, terms: dict[str, Any]) -> Wanted:
-    return Wanted(
+def wanted_of(size: int, terms: dict[str, Any]) -> SlotDemand:
+    return SlotDemand(
         size=size,
         contiguous=bool(terms.get("contiguous")),
         on_one_member=bool(terms.get("on_one_member")),
@@ -148,7 +148,7 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     )
 
 
-def wanted_in(wanted: Wanted, pools: Sequence[PoolFacts | None], kind: str) -> Wanted:
+def wanted_in(wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str) -> SlotDemand:
     """The same as these pools take it: where TCP and UDP are separate, what asks for both takes two slots a number."""
     is_paired = any(pool.pair_for(kind) for pool in pools if pool is not None)
     return wanted if is_paired == wanted.is_paired else replace(wanted, is_paired=is_paired)

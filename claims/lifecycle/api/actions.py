@@ -15,7 +15,7 @@ from claims.lifecycle.release import release_claim
 from claims.lifecycle.update import acknowledge_claim, keep_claim, prioritise_claim, resize_claim
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
 from pools.http.endpoint import describe
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.validation import LONGEST_REASON
 
 BIGINT = (1 << 63) - 1
@@ -24,7 +24,7 @@ BIGINT = (1 << 63) - 1
 class Body:
     """Reads what the body of an action says, keeping every fault."""
 
-    def __init__(self, call: Call, *known: str, required: tuple[str, ...] = ()) -> None:
+    def __init__(self, call: FastRequest, *known: str, required: tuple[str, ...] = ()) -> None:
         self.faults = Faults()
         body = call.read()
         self.given = read_mapping(body, "", known, self.faults, required=required if isinstance(body, dict) else ())
@@ -44,7 +44,7 @@ class ClaimAction(LeanEndpoint):
 
     action: ClassVar[str] = ""  # this one, whoever has asked for the claim
 
-    def act(self, call: Call, claim_id: int, do: Callable[[Any], ClaimView]) -> HttpResponse:
+    def act(self, call: FastRequest, claim_id: int, do: Callable[[Any], ClaimView]) -> HttpResponse:
         return answer(show_claim(do(require_on_claim(call.identity, claim_id, self.action))))
 
 
@@ -52,7 +52,7 @@ class ClaimRelease(ClaimAction):
     @describe(
         "Release", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.RELEASE_BODY), problems=(409,), name="release_claim", tag=TAG
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Its holder lets go of all its slots. Said twice, it is done once; an old generation changes nothing and gets 409."""
         body = Body(call, "generation", "reason", required=("generation",))
         generation, reason = body.number("generation", 0), body.text("reason")
@@ -64,7 +64,7 @@ class ClaimCancel(ClaimAction):
     @describe(
         "Cancel", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.REASON_BODY), problems=(409,), name="cancel_claim", tag=TAG
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Calls off one that holds nothing yet. One that was bound in the meantime stays so, and gets 409."""
         body = Body(call, "reason")
         reason = body.text("reason")
@@ -83,7 +83,7 @@ class ClaimForceRelease(ClaimAction):
         name="force_release_claim",
         tag=TAG,
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Takes its slots from it, whoever holds it, or calls it off while it waits. For operators, with a reason."""
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
@@ -100,7 +100,7 @@ class ClaimPrioritise(ClaimAction):
         name="prioritise_claim",
         tag=TAG,
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Another place in line. Claimants go up to the pool's limit."""
         body = Body(call, "priority", "reason", required=("priority",))
         priority, reason = body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY), body.text("reason")
@@ -117,7 +117,7 @@ class ClaimResize(ClaimAction):
     @describe(
         "Shrink", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.RESIZE_BODY), problems=(409, 422), name="resize_claim", tag=TAG
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Fewer slots; the last ones go. What is left is a new hand-over with a new generation."""
         body = Body(call, "generation", "size", required=("generation", "size"))
         generation, size = body.number("generation", 0), body.number("size", 1, MOST_SLOTS)
@@ -134,7 +134,7 @@ class ClaimAcknowledge(ClaimAction):
         name="acknowledge_claim",
         tag=TAG,
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Its holder has heard that it is bound. In time, or it ends as unacknowledged."""
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)
@@ -146,7 +146,7 @@ class ClaimKeep(ClaimAction):
     @describe(
         "Keep alive", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.GENERATION_BODY), problems=(409,), name="keep_claim", tag=TAG
     )
-    def post(self, call: Call, claim_id: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """A heartbeat of its holder, where it was asked for."""
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)

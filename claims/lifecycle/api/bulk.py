@@ -14,7 +14,7 @@ from claims.lifecycle.release import release_claims
 from pools.access.permissions import Identity
 from pools.config.parsing import Faults, read_integer, read_mapping
 from pools.http.endpoint import describe
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.http.problems import describe as describe_problem
 
@@ -24,7 +24,7 @@ BIGINT = (1 << 63) - 1
 
 class BulkCreate(LeanEndpoint):
     @describe("Claim many", {200: schemas.BulkAnswer}, body=schemas.as_json(schemas.BULK_BODY), name="create_claims", tag=TAG)
-    def post(self, call: Call) -> HttpResponse:
+    def post(self, call: FastRequest) -> HttpResponse:
         """A key in each item makes the call safe to repeat. It counts as one request."""
         found = [read_item(item, call.identity) for item in read_items(call)]
         allowed = [request for request in found if isinstance(request, ClaimRequest)]
@@ -34,7 +34,7 @@ class BulkCreate(LeanEndpoint):
 
 class BulkRelease(LeanEndpoint):
     @describe("Release many", {200: schemas.BulkAnswer}, body=schemas.as_json(schemas.BULK_RELEASE_BODY), name="release_claims", tag=TAG)
-    def post(self, call: Call) -> HttpResponse:
+    def post(self, call: FastRequest) -> HttpResponse:
         """Each named with its generation. Sending it again does no harm."""
         items = [read_hold(item) for item in read_items(call)]
         access = require_on_claims(call.identity, {item[0] for item in items if not isinstance(item, BerthError)})
@@ -43,7 +43,7 @@ class BulkRelease(LeanEndpoint):
         return answer({"results": [show_item(item if isinstance(item, BerthError) else next(done), 200) for item in found]})
 
 
-def read_items(call: Call, name: str = "claims", most: int = MOST) -> list[Any]:
+def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> list[Any]:
     faults = Faults()
     body = call.read()
     given = read_mapping(body, "", (name,), faults)

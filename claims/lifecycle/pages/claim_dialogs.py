@@ -25,7 +25,7 @@ from pools.models import Pool
 from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import BerthError, FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
 from slots.models import Slot
 from slots.pages.dashboard_queries import count_members, count_slots
 from slots.pages.views import read_labels
@@ -71,7 +71,7 @@ def release(request: Any, claim_id: int) -> HttpResponse:
         nothing="" if claim.holds else "It holds nothing." if claim.state == "ended" else "It holds nothing yet: cancel it instead.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         release_claim(claim_id=claim.id, generation=claim.generation, reason=given.reason)
         return Done(f"{claim.id} is released; {formatting.plural(len(claim.slots), 'slot is', 'slots are')} free for the next.")
 
@@ -99,7 +99,7 @@ def force(request: Any, claim_id: int) -> HttpResponse:
         nothing="" if claim.holds else "It holds nothing.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         force_release(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.id} is released by force.")
 
@@ -129,7 +129,7 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
         else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         cancel_claim(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.id} is cancelled.")
 
@@ -150,7 +150,7 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         nothing="" if claim.is_waiting else "It stands in no line any more.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         priority = read_priority(given)
         check_priority(request.identity, priority, claim.pools)
         changed = prioritise_claim(claim_id=claim.id, priority=priority, reason=given.reason)
@@ -180,7 +180,7 @@ def priority_field(value: str) -> Field:
     )
 
 
-def read_priority(given: Given) -> int:
+def read_priority(given: ConfirmInput) -> int:
     text = given.values["priority"]
     if not text.lstrip("-").isdecimal() or len(text) > 4:
         raise Invalid(
@@ -207,7 +207,7 @@ def ask_about(
     verb: str,
     then: tuple[str, str],
     loses: Callable[[ClaimView], str],
-    act: Callable[[Sequence[ClaimView], Given], list[Any]],
+    act: Callable[[Sequence[ClaimView], ConfirmInput], list[Any]],
     past: str,
     nothing: str,
     intro: str,
@@ -229,7 +229,7 @@ def ask_about(
         nothing="" if claims else nothing,
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         answers = act(claims, given)
         failed = [answer for answer in answers if isinstance(answer, BerthError)]
         done = len(answers) - len(failed)
@@ -275,7 +275,7 @@ def cancel_many(request: Any) -> HttpResponse:
 def prioritise_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
 
-    def act(found: Sequence[ClaimView], given: Given) -> list[Any]:
+    def act(found: Sequence[ClaimView], given: ConfirmInput) -> list[Any]:
         priority = read_priority(given)
 
         def one(claim: ClaimView) -> Any:
@@ -322,7 +322,7 @@ def new(request: Any) -> HttpResponse:
         nothing="" if pools else "There is no pool in which you may claim.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         claim = create_claim(request_of(request, {"pool": given.values["pool"]}, given))
         if claim.is_waiting:
             return Done(f"{claim.id} waits: {claim.wait.text if claim.wait else 'its turn comes'}.", reverse("claim", args=[claim.id]))
@@ -335,7 +335,7 @@ def needs_kind(pool: Pool) -> bool:
     return default_kind(spec_of(pool).layout) is None
 
 
-def request_of(request: Any, body: dict[str, Any], given: Given) -> Any:
+def request_of(request: Any, body: dict[str, Any], given: ConfirmInput) -> Any:
     """A form as the body of a call: what is wrong with it is said by the call's own reader."""
     for name in ("kind", "owner", "hold_for"):
         if given.values.get(name):
@@ -372,7 +372,7 @@ def claim_slot(request: Any, slot_id: int) -> HttpResponse:
         nothing="" if slot.state == "idle" and slot.is_open else "It is not free any more.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         claim = claim_named_slot(slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given))
         return Done(f"{claim.id} holds {place}.")
 
@@ -410,7 +410,7 @@ def delete(request: Any, name: str) -> HttpResponse:
         nothing="It is being deleted already." if pool.state == "deleting" else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         delete_pool(pool.name, cascade=count > 0, reason=given.reason)
         gone = not Pool.objects.filter(pk=pool.pk).exclude(state="gone").exists()
         return Done(f"{pool.name} is deleted." if gone else f"{pool.name} is being deleted; it goes with its last member.", "/")

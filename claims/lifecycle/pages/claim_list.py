@@ -14,7 +14,7 @@ from pools.lifecycle.selectors import LIVE, list_pools
 from pools.models import Member, Pool
 from project.kernel.errors import Forbidden, NotFound
 from project.kernel.ui import formatting
-from slots.pages.dashboard_queries import SlotCounts, count_slots
+from slots.pages.dashboard_queries import ShownSlotCounts, count_slots
 
 KEYS = ("state", "pool", "owner", "by", "workspace", "kind", "member", "key")
 CHIPS = ("waiting", "bound", "running", "apply_pending", "applying", "failed", "lost", "expired", "cancelled", "done")
@@ -25,7 +25,7 @@ HORIZON = 3600.0  # seconds the line of the start-time band stands for
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class ClaimSearch:
     """pool:tf-prod state:waiting network — keys, and the rest is looked for in owners, workspaces and ids."""
 
     keys: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Query:
         return " ".join([*(f"{k}:{v}" for k, v in self.keys.items()), *([self.text] if self.text else [])])
 
 
-def read_query(typed: str) -> Query:
+def read_query(typed: str) -> ClaimSearch:
     keys: dict[str, str] = {}
     rest = []
     for word in typed[:250].split():
@@ -51,11 +51,11 @@ def read_query(typed: str) -> Query:
             keys[key] = value
         else:
             rest.append(word)
-    return Query(keys, " ".join(rest))
+    return ClaimSearch(keys, " ".join(rest))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ClaimRow:
     claim: ClaimView
     css: str
     word: str
@@ -115,14 +115,14 @@ def probably(claim: ClaimView) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PoolQueue:
     """Who waits for a pool."""
 
     name: str
     exists: bool
-    rows: Sequence[Row]
+    rows: Sequence[ClaimRow]
     queue: Queue
-    slots: SlotCounts | None
+    slots: ShownSlotCounts | None
     is_paused: bool = False
 
     @property
@@ -138,7 +138,7 @@ class Group:
         return f"{self.queue.count:,} waiting{blocked}, {open_slots}{', paused' if self.is_paused else ''}"
 
 
-def make_row(identity: Identity, claim: ClaimView) -> Row:
+def make_row(identity: Identity, claim: ClaimView) -> ClaimRow:
     trace = (
         f"/pools/{claim.slots[0].pool}/?member={claim.slots[0].member}"
         if claim.slots
@@ -147,7 +147,7 @@ def make_row(identity: Identity, claim: ClaimView) -> Row:
         else ""
     )
     css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    return Row(claim, css, claim_word(claim.state, outcome=claim.outcome, step=claim.step), " ".join(what_can(identity, claim)), trace)
+    return ClaimRow(claim, css, claim_word(claim.state, outcome=claim.outcome, step=claim.step), " ".join(what_can(identity, claim)), trace)
 
 
 def what_can(identity: Identity, claim: ClaimView) -> list[str]:
@@ -167,7 +167,7 @@ def may_touch(identity: Identity, claim: ClaimView) -> bool:
     return True
 
 
-def waiting_groups(identity: Identity, query: Query) -> list[Group]:
+def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
     """By pool, in the order of their turns."""
     pools = {pool.name: pool for pool in list_pools(identity.visible_pools())}
     queues = count_waiting()
@@ -182,12 +182,12 @@ def waiting_groups(identity: Identity, query: Query) -> list[Group]:
         pool = pools.get(name)
         rows = [make_row(identity, claim) for claim in claims if may_see(identity, claim)]
         found.append(
-            Group(name, pool is not None, rows, queues[name], slots.get(pool.pk) if pool else None, bool(pool and pool.paused_until))
+            PoolQueue(name, pool is not None, rows, queues[name], slots.get(pool.pk) if pool else None, bool(pool and pool.paused_until))
         )
     return found
 
 
-def filter_of(identity: Identity, query: Query) -> ClaimFilter | None:
+def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
     """None: nothing can match."""
     visible = identity.visible_pools()
     wanted = ClaimFilter(visible=None if visible is None else frozenset(visible), text=query.text or None)
@@ -215,7 +215,7 @@ def filter_of(identity: Identity, query: Query) -> ClaimFilter | None:
     )
 
 
-def find_rows(identity: Identity, query: Query, before: int | None, limit: int = PAGE) -> tuple[list[Row], int | None]:
+def find_rows(identity: Identity, query: ClaimSearch, before: int | None, limit: int = PAGE) -> tuple[list[ClaimRow], int | None]:
     wanted = filter_of(identity, query)
     if wanted is None:
         return [], None
@@ -233,7 +233,7 @@ class Chip:
     is_current: bool
 
 
-def chips(identity: Identity, query: Query) -> list[Chip]:
+def chips(identity: Identity, query: ClaimSearch) -> list[Chip]:
     tests, values = in_pools(identity.visible_pools())
     if "pool" in query.keys:
         tests, values = tests + IN_POOL, values | {"pool": query.keys["pool"]}
@@ -242,5 +242,5 @@ def chips(identity: Identity, query: Query) -> list[Chip]:
     return [Chip(name, counts.get(name, 0), query.with_state(name), name == query.state) for name in shown]
 
 
-def is_plain_waiting(query: Query) -> bool:
+def is_plain_waiting(query: ClaimSearch) -> bool:
     return query.state == "waiting" and not query.text and not set(query.keys) - {"state", "pool"}

@@ -9,17 +9,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from claims.lifecycle.drain import force_drain
-from claims.lifecycle.drain_report import Keeper, keepers_of, summarise
+from claims.lifecycle.drain_report import DrainBlocker, keepers_of, summarise
 from pools.config.durations import format_duration, parse_duration
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
 from project.kernel.validation import moment
 from slots.members.drain import LONGEST, drain_member, undrain_member
-from slots.pages.dashboard_queries import Board, list_boards
+from slots.pages.dashboard_queries import MemberCard, list_boards
 from slots.pages.views import member_for, unsaved_facts
 
 SHOWN = 50
@@ -28,17 +28,17 @@ GOES, STAYS = "goes", "stays"
 ENDS = ((GOES, "leaves the pool"), (STAYS, "stays, cordoned, until somebody opens it"))
 
 
-def affected(keepers: list[Keeper]) -> tuple[list[Affected], int]:
+def affected(keepers: list[DrainBlocker]) -> tuple[list[Affected], int]:
     """As they would be past the deadline."""
     rows = [Affected(str(k.claim_id), f"/claims/{k.claim_id}/", detail(k), (k.css, k.word), k.then, k.loses) for k in keepers[:SHOWN]]
     return rows, max(0, len(keepers) - SHOWN)
 
 
-def detail(keeper: Keeper) -> str:
+def detail(keeper: DrainBlocker) -> str:
     return f"{keeper.name}, {keeper.where}" if keeper.name else keeper.where
 
 
-def decide_note(keepers: list[Keeper]) -> list[tuple[str, str]]:
+def decide_note(keepers: list[DrainBlocker]) -> list[tuple[str, str]]:
     """R9, before the click."""
     waiting = sum(keeper.is_waiting for keeper in keepers)
     if not waiting:
@@ -70,7 +70,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         seconds = read_within(given.values["within"])
         stays = given.values["end"] == STAYS
         until = moment() + timedelta(seconds=seconds)
@@ -109,7 +109,7 @@ def force(request: Any, member_id: int) -> HttpResponse:
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         removal = force_drain(member_id=board.id, reason=given.reason, stays=stays)
         return told(pool, board, removal.state, f"{board.name} is emptied by force.", stays=stays)
 
@@ -133,7 +133,7 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
         nothing="" if board.is_draining else "It does not drain.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         member = undrain_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} drains no more, and stays cordoned." if member.is_cordoned else f"{board.name} takes claims again.")
 
@@ -166,7 +166,7 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         nothing="" if boards else "No member of that name takes claims.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         until, stays = moment() + timedelta(seconds=read_within(given.values["within"])), given.values["end"] == STAYS
         failed = [name for board in boards if (name := try_drain(board, given.reason, until, stays=stays))]
         left = f" {formatting.sentence(failed[:3])} could not be: look at {'it' if len(failed) == 1 else 'them'} again." if failed else ""
@@ -188,7 +188,7 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         lines = [line.strip() for line in given.values["names"].splitlines() if line.strip()][:MOST]
         pairs = [("zone", line.partition("=")[2].strip()) if line.startswith("zone=") else ("members", line) for line in lines]
         known = {board.name for board in list_boards(pool.pk)}
@@ -199,7 +199,7 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
     return ask(request, question, perform, frame(request, "overview"))
 
 
-def try_drain(board: Board, reason: str, until: Any, *, stays: bool) -> str:
+def try_drain(board: MemberCard, reason: str, until: Any, *, stays: bool) -> str:
     try:
         drain_member(member_id=board.id, reason=reason, until=until, stays=stays)
     except BerthError:
@@ -207,25 +207,25 @@ def try_drain(board: Board, reason: str, until: Any, *, stays: bool) -> str:
     return ""
 
 
-def chosen_boards(pool: Pool, query: Any) -> list[Board]:
+def chosen_boards(pool: Pool, query: Any) -> list[MemberCard]:
     names, zones = set(query.getlist("members")), set(query.getlist("zone"))
     there = [board for board in list_boards(pool.pk) if board.state not in ("deleting", "gone") and not board.is_draining]
     return [board for board in there if board.name in names or board.zone in zones][:MOST]
 
 
-def within_field(pool: Pool, board: Board | None = None) -> Field:
+def within_field(pool: Pool, board: MemberCard | None = None) -> Field:
     left = spec_of(pool).drain_limit
     if board is not None and board.drain_until is not None:
         left = max(60.0, (board.drain_until - timezone.now()).total_seconds() // 60 * 60)
     return Field("within", "For how long at most", value=format_duration(left), help="A length of time: 30m, 2h, 1d", is_needed=True)
 
 
-def end_field(board: Board | None = None) -> Field:
+def end_field(board: MemberCard | None = None) -> Field:
     stays = board is not None and board.drain_until is not None and not board.is_leaving
     return Field("end", "Once it is empty it", "select", value=STAYS if stays else GOES, options=ENDS)
 
 
-def drain_facts(board: Board) -> list[tuple[str, str]]:
+def drain_facts(board: MemberCard) -> list[tuple[str, str]]:
     if not board.is_draining:
         return [("Open slots", f"{board.open_count} of {len(board.cells)} close")]
     by = f" {board.drain_by}," if board.drain_by else ""
@@ -233,7 +233,7 @@ def drain_facts(board: Board) -> list[tuple[str, str]]:
     return [("Drains", f"by{by} “{board.note}”{until}" if by else f"“{board.note}”{until}")]
 
 
-def cordon_facts(board: Board) -> list[tuple[str, str]]:
+def cordon_facts(board: MemberCard) -> list[tuple[str, str]]:
     """What is there again when its drain is taken back."""
     return [("Cordoned", f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its drain is taken back")] if board.cordon_by else []
 
@@ -246,11 +246,11 @@ def read_within(text: str) -> float:
     return seconds
 
 
-def why_gone(board: Board) -> str:
+def why_gone(board: MemberCard) -> str:
     return f"It is {board.word}." if board.state in ("deleting", "gone") else ""
 
 
-def told(pool: Pool, board: Board, state: str, otherwise: str, *, stays: bool) -> Done:
+def told(pool: Pool, board: MemberCard, state: str, otherwise: str, *, stays: bool) -> Done:
     if state in ("gone", "deleting"):
         return Done(f"{board.name} is empty and leaves {pool.name}.", reverse("pool", args=[pool.name]))
     return Done(f"{otherwise}{' Then it stays, cordoned.' if stays else ''}")

@@ -13,7 +13,7 @@ from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedM
 from pools.access.authentication import SCHEME, count
 from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
 from pools.access.tokens import hash_secret
-from pools.http.fast_view import JSON, Call, LeanEndpoint
+from pools.http.fast_view import JSON, FastRequest, LeanEndpoint
 from pools.models import Member
 from project.kernel.http.bodies import BodyCaller
 from slots.api.authentication import MemberUnauthenticated
@@ -43,7 +43,7 @@ class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         return {"type": "http", "scheme": "bearer", "description": "The token of a member: from its page, or `manage.py member_token`."}
 
 
-class AgentCall(Call):
+class AgentCall(FastRequest):
     __slots__ = ("agent",)
 
     def __init__(self, request: HttpRequest, agent: AgentIdentity) -> None:

@@ -24,7 +24,7 @@ from django.urls import path
 
 from claims.tasks.agent_api.endpoint import identify_header
 from claims.tasks.agent_api.presence import note_load
-from claims.tasks.runs.orders import Orders, ears, read_orders, wait_for_orders
+from claims.tasks.runs.orders import OrderList, ears, read_orders, wait_for_orders
 from claims.tasks.runs.work_order import beat_of, spec_of
 from pools.access.authentication import SCHEME
 from pools.access.rate_limit import count_request
@@ -157,7 +157,7 @@ class AgentSocket:
             except (Conflict, Invalid) as error:
                 raise Over(BAD_MESSAGE, error.detail[:100]) from None
 
-    def _look(self) -> Orders:
+    def _look(self) -> OrderList:
         """The token last: one that ends in between would stand in the version already, and nobody would be woken by it."""
         orders = read_orders(self.agent.member_id)
         try:

@@ -179,7 +179,7 @@ class TaskSource(AgentEndpoint):
         return raw(read_file(hold.row.source_file))
 
 
-class TaskResult(AgentEndpoint):
+class TaskResultEndpoint(AgentEndpoint):
     @describe(
         "It has ended", {200: schemas.SettledAnswer}, body=schemas.as_json(schemas.RESULT), problems=LATE, name="agent_task_result", tag=TAG
     )

@@ -10,20 +10,20 @@ from claims.tasks.logs.logs import MOST_AT_ONCE, list_runs, read_log, read_text
 from claims.tasks.logs.long_poll import wait_for_more
 from claims.tasks.states.selectors import list_rescued
 from pools.http.endpoint import describe, in_query, pages_of, read_choices, read_integer
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 
 MOST_TAIL = 100_000
 FORMATS = ("json", "text")
 
 
-def find_claim(call: Call, claim_id: int) -> None:
+def find_claim(call: FastRequest, claim_id: int) -> None:
     claim = view_claim(claim_id)
     require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
 
 
 class RunList(LeanEndpoint):
     @describe("Runs of a claim", {200: pages_of(shapes.RunAnswer)}, name="list_runs", tag=TAG)
-    def get(self, call: Call, claim_id: int) -> HttpResponse:
+    def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """One for each generation that an agent has begun, the first one first: what has run, where, and how it ended."""
         find_claim(call, claim_id)
         states = {view.generation: view.as_dict() for view in list_rescued(claim_id)}
@@ -53,7 +53,7 @@ class RunLog(LeanEndpoint):
         name="get_log",
         tag=TAG,
     )
-    def get(self, call: Call, claim_id: int, generation: int) -> HttpResponseBase:
+    def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponseBase:
         """Pieces of up to 64 kB, in order; the number of a line is that of the line breaks before it. Followed with `after` and `wait`."""
         known = read_integer(call, "after", low=0, high=2**31 - 1) or 0
         limit = read_integer(call, "limit", high=MOST_AT_ONCE) or MOST_AT_ONCE

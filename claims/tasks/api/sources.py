@@ -9,7 +9,7 @@ from claims.allocation.api.claims import TAG
 from claims.tasks.files.sources import SOURCE_BYTES, keep_source
 from pools.access.permissions import require_anywhere
 from pools.http.endpoint import describe
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 
 TYPES = ("application/octet-stream", "application/gzip", "application/x-gzip", "application/zip")
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -23,7 +23,7 @@ class SourceAnswer(serializers.Serializer[Any]):
 
 class SourceList(LeanEndpoint):
     @describe("Upload a source", {201: SourceAnswer}, body={TYPES[0]: BINARY}, problems=(422, 507), name="upload_source", tag=TAG)
-    def post(self, call: Call) -> HttpResponse:
+    def post(self, call: FastRequest) -> HttpResponse:
         """A tar.gz or a zip, as the body. It is written anew: no owners, no times, nothing that leads out of it. One that no claim names
         is gone after a day. Each user may keep BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and `allowed`)."""
         require_anywhere(call.identity, "claim")

@@ -26,7 +26,7 @@ from claims.tasks.plans.outlines import make_outline_of
 from claims.tasks.plans.plan_outline import NotAPlan
 from claims.tasks.valid_approvals import find_faults
 from pools.access.permissions import APPROVER, Identity, hold_rights, load_identities, refusal
-from pools.config.approval_spec import Approval
+from pools.config.approval_spec import ApprovalSpec
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, Refused
 from project.kernel.events.log import record
@@ -35,8 +35,8 @@ from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import LONGEST_REASON
 
 __all__ = [
-    "Decided",
-    "Verdict",
+    "ApprovalResult",
+    "ApprovalVote",
     "approve_plan",
     "decide_many",
     "extend_reservation",
@@ -50,7 +50,7 @@ MOST = 500  # in one call
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ApprovalResult:
     """What became of the claim. Less given than needed: it goes on waiting."""
 
     state: str
@@ -59,7 +59,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ApprovalVote:
     """One of many."""
 
     claim_id: int
@@ -76,16 +76,16 @@ class _Facing:
 
     claim: Any
     plan: Any
-    approval: Approval
+    approval: ApprovalSpec
 
 
-def approve_plan(*, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser") -> Decided:
+def approve_plan(*, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser") -> ApprovalResult:
     """Said again by the same person it counts once. With the last yes that is needed the apply begins: in the slot that waited, or first
     in line for one."""
     return _approve_checked(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
 
 
-def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser") -> Decided:
+def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser") -> ApprovalResult:
     """One no is enough, whatever was said before. Nothing is applied."""
     note = _check_comment(comment)
     if not note:
@@ -93,14 +93,14 @@ def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: 
     return repeat(partial(_reject, claim_id, digest, by, note, via))
 
 
-def decide_many(verdicts: Sequence[Verdict]) -> list[Decided | BerthError]:
+def decide_many(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
     """Each stands on its own. Plans that destroy are looked at one by one: of many, nobody reads each."""
     if len(verdicts) > MOST:
         raise Invalid(f"{len(verdicts)} decisions are too many for one call.", way_out=f"Send {MOST} at most.")
     return [_decide_one(verdict) for verdict in verdicts]
 
 
-def _decide_one(v: Verdict) -> Decided | BerthError:
+def _decide_one(v: ApprovalVote) -> ApprovalResult | BerthError:
     try:
         if not v.is_yes:
             return reject_plan(claim_id=v.claim_id, digest=v.digest, by=v.by, comment=v.comment, via=v.via)
@@ -118,7 +118,7 @@ class _Unchecked(Exception):
         self.plan_id = plan_id
 
 
-def _approve_checked(approve: Callable[[], Decided]) -> Decided:
+def _approve_checked(approve: Callable[[], ApprovalResult]) -> ApprovalResult:
     """To read a plan takes a child process, so it happens between two transactions."""
     try:
         return repeat(approve)
@@ -128,11 +128,11 @@ def _approve_checked(approve: Callable[[], Decided]) -> Decided:
     return repeat(approve)
 
 
-def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *, is_one_of_many: bool = False) -> Decided:
+def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *, is_one_of_many: bool = False) -> ApprovalResult:
     with transaction.atomic():
         workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # nobody locks it before this is done
         found = _face(claim_id, digest, by)
-        if isinstance(found, Decided):
+        if isinstance(found, ApprovalResult):
             return found
         claim, plan, approval = found.claim, found.plan, found.approval
         if plan.is_unchecked and not plan.mismatch:
@@ -160,8 +160,8 @@ def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *
         given = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval).count("")
         if given < approval.needed:
             _record(claim, "approval", comment, {"given": given, "needed": approval.needed})
-            return Decided(claim.state, approval.needed, given)
-        return Decided(_begin(claim, plan, comment), approval.needed, given)
+            return ApprovalResult(claim.state, approval.needed, given)
+        return ApprovalResult(_begin(claim, plan, comment), approval.needed, given)
 
 
 def _begin(claim: Any, plan: Any, comment: str) -> str:
@@ -183,10 +183,10 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
     return "bound" if state == "reserved" else "waiting"
 
 
-def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) -> Decided:
+def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) -> ApprovalResult:
     with transaction.atomic():
         found = _face(claim_id, digest, by, is_yes=False)
-        if isinstance(found, Decided):
+        if isinstance(found, ApprovalResult):
             return found
         claim, plan = found.claim, found.plan
         hold_rights([by.user_id])
@@ -198,7 +198,7 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
             give_back(claim_id, claim.generation, Ending(outcome="rejected", verb="reject", reason=comment, is_clean=True))
         else:
             end_unheld(claim_id, "rejected", "reject", comment)
-        return Decided("ended", found.approval.needed, given)
+        return ApprovalResult("ended", found.approval.needed, given)
 
 
 def _require_decider(by: Identity, claim: Any) -> None:
@@ -210,7 +210,7 @@ def _require_decider(by: Identity, claim: Any) -> None:
         raise refusal(now, APPROVER, claim.pool_id, pool_name(claim.pool_id))
 
 
-def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _Facing | Decided:
+def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _Facing | ApprovalResult:
     """What is to be decided on, or what was: the same person saying the same again is answered as then."""
     claim = lock_claim(claim_id)
     approval = approval_of(claim.pool_id)
@@ -227,7 +227,7 @@ def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _
     return _Facing(claim, plan, approval)
 
 
-def _answer_decided(claim: Any, digest: str, by: Identity, approval: Approval, *, is_yes: bool) -> Decided:
+def _answer_decided(claim: Any, digest: str, by: Identity, approval: ApprovalSpec, *, is_yes: bool) -> ApprovalResult:
     """Somebody was faster: who, and when."""
     plan = DECISIONS.one("last_plan", claim=claim.id)
     said = [] if plan is None else DECISIONS.rows("approvals_of", plan=plan.id)
@@ -235,12 +235,12 @@ def _answer_decided(claim: Any, digest: str, by: Identity, approval: Approval, *
     yes = [row for row in said if row.is_yes]
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
         if not is_yes and no.user_id == by.user_id:
-            return Decided("ended", approval.needed, len(yes))
+            return ApprovalResult("ended", approval.needed, len(yes))
         raise _lost_to(claim, "rejected", f"was rejected by {no.by_user} at {no.at:%H:%M:%S} UTC: {no.comment}", by=no.by_user, at=no.at)
     if claim.step == "apply" and yes and plan is not None:
         is_same = bytes(plan.digest).hex() == digest.strip().lower()
         if is_yes and is_same and any(row.user_id == by.user_id for row in yes):
-            return Decided(claim.state, approval.needed, len(yes))
+            return ApprovalResult(claim.state, approval.needed, len(yes))
         last = yes[-1]
         raise _lost_to(claim, "approved", f"was approved by {last.by_user} at {last.at:%H:%M:%S} UTC", by=last.by_user, at=last.at)
     if claim.state == "ended" and claim.outcome == "expired":

@@ -16,7 +16,7 @@ from typing import IO
 
 from claims.tasks.source_paths import why_not_path
 from project.kernel.errors import Refused
-from project.kernel.security.sandbox import ChildFailed, Limits, run_limited
+from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
 from slots.agent.workdir.tar_headers import CheckedTarInfo
 
 MB = 10**6
@@ -28,7 +28,7 @@ MOST_PACKED = 32 * MB
 GZIP, ZIP = b"\x1f\x8b", b"PK"
 ZIP_ENTRY = b"PK\x01\x02"  # each name in a zip's list begins so
 # Of the child process that reads an archive from elsewhere.
-LIMITS = Limits(memory=256 * MB, cpu=30, wall=60.0, output=MOST_PACKED + 1000)
+LIMITS = SandboxLimits(memory=256 * MB, cpu=30, wall=60.0, output=MOST_PACKED + 1000)
 FILES = struct.Struct(">I")  # before the archive, in the child's answer
 
 
@@ -85,7 +85,10 @@ def repack(data: bytes) -> Archive:
 
 def _repack_tar(data: bytes, most: int) -> Archive:
     into = Packed()
-    with gzip.open(io.BytesIO(data)) as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
+    with (
+        gzip.open(io.BytesIO(data)) as packed,
+        tarfile.open(fileobj=BoundedArchive(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar,  # type: ignore[call-overload]
+    ):
         for member in tar:
             if (path := clean(member.name)) is None:
                 continue
@@ -127,7 +130,7 @@ def _repack_zip(data: bytes, most: int) -> Archive:
     return into.close()
 
 
-class Bounded:
+class BoundedArchive:
     """What comes out of gzip, up to a limit."""
 
     def __init__(self, stream: gzip.GzipFile, most: int) -> None:

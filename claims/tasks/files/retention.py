@@ -23,7 +23,7 @@ def delete_unused_sources() -> bool:
     return len(SOURCES.rows("delete_unused", BATCH, seconds=UNUSED)) == BATCH
 
 
-class _Walk:
+class _SweepCursor:
     """Where the sweep has come to."""
 
     shelves: list[str] = []
@@ -33,16 +33,16 @@ class _Walk:
 @chore("orphan files", every=60.0)
 def sweep_files() -> bool:
     """Files that no row names, an hour after they were written. All folders in turn, some at a time, every ten minutes."""
-    if not _Walk.shelves:
-        if time.monotonic() - _Walk.began_at < 600.0 and _Walk.began_at:
+    if not _SweepCursor.shelves:
+        if time.monotonic() - _SweepCursor.began_at < 600.0 and _SweepCursor.began_at:
             return False
-        _Walk.shelves, _Walk.began_at = list(list_shelves()), time.monotonic()
-    now, _Walk.shelves = _Walk.shelves[:SHELVES], _Walk.shelves[SHELVES:]
+        _SweepCursor.shelves, _SweepCursor.began_at = list(list_shelves()), time.monotonic()
+    now, _SweepCursor.shelves = _SweepCursor.shelves[:SHELVES], _SweepCursor.shelves[SHELVES:]
     if now and was_restored_within(RESTORED):
         return False  # an hour-old orphan of this database may be a file that the data from before the restore needs
     for shelf in now:
         sweep_shelf(shelf)
-    return bool(_Walk.shelves)
+    return bool(_SweepCursor.shelves)
 
 
 def sweep_shelf(shelf: str) -> int:

@@ -15,14 +15,14 @@ from project.kernel.errors import FieldError, Invalid
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskInput:
     executor: str
     body: dict[str, Any]
     sealed: bytes | None  # variables and environment
     source: int | None
 
 
-def prepare_work(request: ClaimRequest, route: Route) -> Work | None:
+def prepare_work(request: ClaimRequest, route: Route) -> TaskInput | None:
     """Before the transaction, since files may be written. None: there is nothing to run."""
     run = request.run
     if run is None:
@@ -31,10 +31,10 @@ def prepare_work(request: ClaimRequest, route: Route) -> Work | None:
     if faults := list_faults(run, route):
         raise Invalid(fields=faults)
     body, sealed = seal_body(run.as_body())
-    return Work(run.executor, body, sealed, source_of(run, made_by=request.requested_by, pools=request.pools))
+    return TaskInput(run.executor, body, sealed, source_of(run, made_by=request.requested_by, pools=request.pools))
 
 
-def add_work(claim_id: int, work: Work | None) -> None:
+def add_work(claim_id: int, work: TaskInput | None) -> None:
     if work is not None:
         body = json.dumps(work.body)
         SOURCES.rows("add_task", claim=claim_id, executor=work.executor, body=body, sealed=work.sealed, source=work.source)

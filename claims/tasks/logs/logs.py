@@ -47,7 +47,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class LogChunk:
+class StoredLogPiece:
     seq: int
     first_line: int  # number of the line that its first character belongs to, from 0
     lines: int  # line breaks in it
@@ -58,7 +58,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    chunks: list[LogChunk]
+    chunks: list[StoredLogPiece]
     next: int  # the number of the next piece; callers of the API send it as `after`
     more: bool  # there is more by now
     is_whole: bool  # the run is over and this is its end
@@ -287,9 +287,9 @@ def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
         after = rows[-1].seq
 
 
-def _chunk_of(row: Any) -> LogChunk:
+def _chunk_of(row: Any) -> StoredLogPiece:
     text, left_out = unpack(row.data)
-    return LogChunk(row.seq, row.first_line, row.lines, text, left_out, row.at)
+    return StoredLogPiece(row.seq, row.first_line, row.lines, text, left_out, row.at)
 
 
 def _run_of(row: Any) -> RunView:

@@ -12,7 +12,7 @@ from claims.allocation.selectors import view_claims
 from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected, claim_for, places
 from claims.tasks.approvals.services import (
-    Verdict,
+    ApprovalVote,
     approve_plan,
     decide_many,
     extend_reservation,
@@ -32,7 +32,7 @@ from pools.models import Pool
 from pools.pages.base import frame, signed_in
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Done, Field, Given, Question, ask, errors_of, finish
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask, errors_of, finish
 
 PANEL = "decide-said"  # where the panel shows what is wrong
 
@@ -76,7 +76,7 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
         nothing=not_pending(claim) or why_not_approve(request.identity, claim, found),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         return say_yes(claim, given.values["digest"], request.identity, given.values["comment"])
 
     if is_panel(request):
@@ -170,7 +170,7 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
         nothing=not_pending(claim),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         extend_reservation(claim_id=claim.id, seconds=read_length(given.values["for"]), reason=given.reason)
         return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
 
@@ -198,7 +198,7 @@ def again(request: Any, claim_id: int) -> HttpResponse:
         nothing=not_pending(claim),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         plan_again(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.workspace or claim.id} plans again.")
 
@@ -218,7 +218,7 @@ def move(request: Any, claim_id: int) -> HttpResponse:
         nothing=not_pending(claim),
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         move_reserved(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.workspace or claim.id} leaves {places(claim) or 'its place'} and gets another slot.")
 
@@ -253,7 +253,11 @@ def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
 
 
 def many(
-    request: Any, fit: Sequence[Chosen], left: Sequence[tuple[ClaimView, str]], act: Callable[[Chosen, str, Given], Any], **texts: Any
+    request: Any,
+    fit: Sequence[Chosen],
+    left: Sequence[tuple[ClaimView, str]],
+    act: Callable[[Chosen, str, ConfirmInput], Any],
+    **texts: Any,
 ) -> HttpResponse:
     then, past = texts.pop("then"), texts.pop("past")
     digests = dict(text.partition(":")[::2] for text in request.POST.getlist("plan"))
@@ -269,7 +273,7 @@ def many(
         **texts,
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         done, more = act_on_each(fit, lambda one: act(one, digests.get(str(one.claim.id), ""), given))
         return Done(f"{formatting.plural(done, 'plan is', 'plans are')} {past}.{more}")
 
@@ -302,8 +306,8 @@ def approve_many(request: Any) -> HttpResponse:
         else:
             plain.append(one)
 
-    def act(one: Chosen, digest: str, given: Given) -> None:
-        verdict = Verdict(one.claim.id, digest, True, request.identity, given.reason, "browser")
+    def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
+        verdict = ApprovalVote(one.claim.id, digest, True, request.identity, given.reason, "browser")
         answer = decide_many([verdict])[0]  # which refuses those that destroy
         if isinstance(answer, BerthError):
             raise answer
@@ -339,7 +343,7 @@ def draining_words(chosen: list[Chosen]) -> str:
 def reject_many(request: Any) -> HttpResponse:
     fit, left = chosen(request)
 
-    def act(one: Chosen, digest: str, given: Given) -> None:
+    def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
         reject_plan(claim_id=one.claim.id, digest=digest, by=request.identity, comment=given.reason, via="browser")
 
     return many(
@@ -370,7 +374,7 @@ def extend_many(request: Any) -> HttpResponse:
         nothing="" if fit else "None of them can be extended here.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         seconds = read_length(given.values["for"])
         done, more = act_on_each(fit, lambda one: extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason))
         return Done(f"{formatting.plural(done, 'plan waits', 'plans wait')} {given.values['for']} longer.{more}")
@@ -403,7 +407,7 @@ def settle(request: Any, name: str) -> HttpResponse:
         facts=[("Waiting behind it", formatting.plural(len(blocked), "claim")), *rescued_facts(view.id)],
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         asked = request.GET.get("claim", "")
         meant = int(asked) if asked.isdecimal() and len(asked) < 19 else lost[0].id
         settle_lost_apply(workspace_id=view.id, what=given.values["what"], reason=given.reason, claim=meant)

@@ -18,7 +18,7 @@ from claims.models import Plan
 from claims.tasks.pages.plan_page import Entry, entries_of, tree_of
 from claims.tasks.pages.task_page import must_read, source_words, why_not_approve
 from claims.tasks.plans.plan_changes import NotAPlan
-from claims.tasks.plans.selectors import Pending, count_pending, list_pending
+from claims.tasks.plans.selectors import PendingPlan, count_pending, list_pending
 from claims.tasks.run_spec import DISCARD
 from pools.access.permissions import Identity
 from pools.pages.base import page, signed_in
@@ -38,10 +38,10 @@ SELECT count(*)::int AS n, extract(epoch FROM percentile_cont(0.5) WITHIN GROUP 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ApprovalRow:
     """A plan that waits."""
 
-    pending: Pending
+    pending: PendingPlan
     claim: ClaimView
     why: str  # why this reader can't say yes
     left: int  # per cent of its time
@@ -78,13 +78,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class InboxFilter:
     """Which of them."""
 
     show: str = "all"  # all | mine | destroys
     pool: str = ""
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: ApprovalRow) -> bool:
         if self.pool and row.claim.pool != self.pool:
             return False
         return self.show == "all" or (not row.why if self.show == "mine" else row.pending.destroys)
@@ -94,13 +94,13 @@ class Wanted:
         return urlencode({key: value for key, value in told.items() if value and value != "all"})
 
 
-def read_wanted(told: str) -> Wanted:
+def read_wanted(told: str) -> InboxFilter:
     asked = {key: values[0] for key, values in parse_qs(told).items()}
     show = asked.get("show", "all")
-    return Wanted(show if show in ("mine", "destroys") else "all", asked.get("pool", "")[:63])
+    return InboxFilter(show if show in ("mine", "destroys") else "all", asked.get("pool", "")[:63])
 
 
-def list_rows(identity: Identity) -> list[Row]:
+def list_rows(identity: Identity) -> list[ApprovalRow]:
     """All that this identity may see, the soonest to expire first."""
     found = list_pending(identity.visible_pools(), limit=MOST)
     claims = {claim.id: claim for claim in view_claims([pending.claim_id for pending in found])}
@@ -112,18 +112,18 @@ def list_rows(identity: Identity) -> list[Row]:
             continue
         waiting = queues[claim.pool].count if claim.pool in queues else 0
         since = None if pending.held_for is None else now - timedelta(seconds=pending.held_for)
-        rows.append(Row(pending, claim, why_not_approve(identity, claim, pending.plan), percent_left(pending, now), waiting, since))
+        rows.append(ApprovalRow(pending, claim, why_not_approve(identity, claim, pending.plan), percent_left(pending, now), waiting, since))
     return rows
 
 
-def percent_left(pending: Pending, now: datetime) -> int:
+def percent_left(pending: PendingPlan, now: datetime) -> int:
     since = pending.reserved_since or pending.plan.made_at
     whole = (pending.expires_at - since).total_seconds()
     return max(0, min(100, round(100 * (pending.expires_at - now).total_seconds() / whole))) if whole > 0 else 0
 
 
-def sections_of(rows: Sequence[Row], now: datetime) -> list[tuple[str, list[Row]]]:
-    found: list[tuple[str, list[Row]]] = [(word, []) for word, _ in SECTIONS]
+def sections_of(rows: Sequence[ApprovalRow], now: datetime) -> list[tuple[str, list[ApprovalRow]]]:
+    found: list[tuple[str, list[ApprovalRow]]] = [(word, []) for word, _ in SECTIONS]
     for row in rows:
         place = next(n for n, (_, within) in enumerate(SECTIONS) if row.pending.expires_at - now < within)
         found[place][1].append(row)

@@ -17,8 +17,18 @@ from claims.allocation.selectors import view_claim
 from claims.models import Plan
 from claims.tasks.files.sealed_files import iterate_file, read_file, storage
 from claims.tasks.plans.outlines import read_outline_of
-from claims.tasks.plans.plan_changes import Change, Group, NotAPlan, PlanTree, groups_of, in_group, lines_of, matching, read_outline
-from claims.tasks.plans.value_diff import Line
+from claims.tasks.plans.plan_changes import (
+    NotAPlan,
+    PlanTree,
+    ResourceChange,
+    ResourceGroup,
+    groups_of,
+    in_group,
+    lines_of,
+    matching,
+    read_outline,
+)
+from claims.tasks.plans.value_diff import DiffLine
 from pools.access.permissions import Identity
 from pools.pages.base import signed_in
 from project.kernel.errors import NotFound, Unavailable
@@ -71,15 +81,15 @@ _plans = _Plans()
 class Entry:
     """A resource as it stands in the list."""
 
-    change: Change
+    change: ResourceChange
     href: str
-    lines: list[Line] | None = None
+    lines: list[DiffLine] | None = None
     is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    group: Group
+    group: ResourceGroup
     href: str
 
     @property
@@ -120,7 +130,7 @@ def plan_context(plan: Plan) -> dict[str, Any]:
     return context | {"groups": groups_page(plan, groups_of(others))}
 
 
-def warning_of(risky: list[Change]) -> tuple[str, list[str], int, str] | None:
+def warning_of(risky: list[ResourceChange]) -> tuple[str, list[str], int, str] | None:
     """How many, which (three of them), how many more, and what becomes of them."""
     if not risky:
         return None
@@ -140,7 +150,7 @@ def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0,
     return {"entries": found, "more": more, "left": left}
 
 
-def groups_page(plan: Plan, groups: list[Group], offset: int = 0) -> dict[str, Any]:
+def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dict[str, Any]:
     address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
     shown = groups[offset : offset + PAGE]
     left = max(0, len(groups) - offset - len(shown))

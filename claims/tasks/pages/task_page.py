@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
 from claims.display import claim_class, claim_word
-from claims.lifecycle.claim_steps import Decided, Ran, steps_of_task
+from claims.lifecycle.claim_steps import ApprovalSummary, Ran, steps_of_task
 from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_list import may_touch, probably, wanted_words
 from claims.lifecycle.pages.claim_page import find_claim, left_percent, scope_of
@@ -127,7 +127,7 @@ def behind(identity: Identity, claim: ClaimView) -> list[int]:
     return list(found.exclude(pk=claim.id).order_by("rank", "id").values_list("pk", flat=True)[:5])
 
 
-def decided(claim: ClaimView) -> list[Decided]:
+def decided(claim: ClaimView) -> list[ApprovalSummary]:
     """Every plan it had, and who said yes to it."""
     plans = list(Plan.objects.filter(claim_id=claim.id).order_by("pk"))
     approved = Claim.objects.filter(pk=claim.id).values_list("approved_plan_id", flat=True).first()
@@ -138,7 +138,9 @@ def decided(claim: ClaimView) -> list[Decided]:
     for plan in plans:
         given = yes.get(plan.pk, [])
         is_approved = plan.pk == approved
-        found.append(Decided(plan.made_at, not plan.is_stale, tuple(given), len(given) if is_approved and given else len(given) + 1))
+        found.append(
+            ApprovalSummary(plan.made_at, not plan.is_stale, tuple(given), len(given) if is_approved and given else len(given) + 1)
+        )
     return found
 
 

@@ -40,7 +40,7 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
                     raise NotAValue(number, "This is no name=value.", "Write one on each line, like region=eu-1.")
                 start = at + line.index("=") + 1 + len(rest) - len(rest.lstrip())
                 if rest.strip()[:1] in ('"', "[", "{"):
-                    value, following = _Reader(text, start).read_line()
+                    value, following = _ValueReader(text, start).read_line()
                 else:
                     value = read_bare(rest.strip(), number)
                 if name in found:
@@ -67,7 +67,7 @@ def read_bare(text: str, line: int, *, is_inside: bool = False) -> Any:
     return text
 
 
-class _Reader:
+class _ValueReader:
     """One value that begins with a quote or a bracket, over as many lines as it takes."""
 
     def __init__(self, text: str, at: int) -> None:

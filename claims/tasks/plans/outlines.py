@@ -8,11 +8,11 @@ from claims.tasks.files.sealed_files import delete_file, read_file, save_file
 from claims.tasks.plans.plan_outline import NotAPlan, read_head
 from claims.tasks.task_result import describe_mismatch
 from project.kernel.errors import Invalid, NotFound, TooLarge, Unavailable
-from project.kernel.security.sandbox import ChildFailed, Limits, run_limited
+from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
 
 FUNCTION = "claims.tasks.plans.plan_outline:answer_outline"
 # Enough for 64 MB of JSON, which is the most that is taken (`claims.tasks.runs.work_order.MOST_JSON`); deploy/ gives a web process room for one.
-LIMITS = Limits(memory=320_000_000, cpu=60, wall=90.0, output=50_000_000)
+LIMITS = SandboxLimits(memory=320_000_000, cpu=60, wall=90.0, output=50_000_000)
 PATIENCE = 10.0  # seconds
 BUSY = "Other plans are being read just now."
 _turn = threading.Lock()  # one at a time in a process

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from claims.tasks.plans.plan_outline import ACTION_NAMES, LEFT_OUT, PARTS, NotAPlan, answer_outline, is_path, natural, read_parts
-from claims.tasks.plans.value_diff import Line, diff_values
+from claims.tasks.plans.value_diff import DiffLine, diff_values
 
 __all__ = ["NotAPlan"]  # its readers raise it
 
@@ -47,7 +47,7 @@ class Bodies:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """What happens to one resource or output. Its attributes are read when somebody opens it."""
 
     number: int  # its place in the plan: the same at every reading
@@ -119,7 +119,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResourceGroup:
     """Resources of one type in one module."""
 
     module: str
@@ -138,9 +138,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PlanTree:
-    changes: tuple[Change, ...]  # the riskiest first, then by address
-    drift: tuple[Change, ...]
-    outputs: tuple[Change, ...]
+    changes: tuple[ResourceChange, ...]  # the riskiest first, then by address
+    drift: tuple[ResourceChange, ...]
+    outputs: tuple[ResourceChange, ...]
     version: str = ""
     size: int = 0  # bytes of the JSON
     memory: int = 0  # bytes that this takes, about
@@ -150,14 +150,14 @@ class PlanTree:
         return count_changes(self.changes)
 
     @property
-    def risky(self) -> list[Change]:
+    def risky(self) -> list[ResourceChange]:
         return [change for change in self.changes if change.is_risky]
 
     @property
-    def others(self) -> list[Change]:
+    def others(self) -> list[ResourceChange]:
         return [change for change in self.changes if not change.is_risky]
 
-    def find(self, number: int) -> Change | None:
+    def find(self, number: int) -> ResourceChange | None:
         return next((c for c in (*self.changes, *self.drift, *self.outputs) if c.number == number), None)
 
 
@@ -175,42 +175,42 @@ def read_outline(outline: bytes) -> PlanTree:
     return PlanTree(changes, drift, outputs, head["version"], head["size"], memory)
 
 
-def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> Change:
+def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> ResourceChange:
     number, address, module, kind, action, why, previous, is_imported, counted, block, start, end = row
-    return Change(
+    return ResourceChange(
         number, address, shared[module], shared[kind], action, shared[why], previous, bool(is_imported), counted, block, start, end, bodies
     )
 
 
-def count_changes(changes: Iterable[Change]) -> Counts:
+def count_changes(changes: Iterable[ResourceChange]) -> Counts:
     found = Counter(change.counted for change in changes)
     return Counts(found["add"], found["change"], found["destroy"], found["replace"])
 
 
-def groups_of(changes: Sequence[Change]) -> list[Group]:
+def groups_of(changes: Sequence[ResourceChange]) -> list[ResourceGroup]:
     """By module and type, in that order."""
-    found: dict[tuple[str, str], list[Change]] = {}
+    found: dict[tuple[str, str], list[ResourceChange]] = {}
     for change in changes:
         found.setdefault((change.module, change.type), []).append(change)
     keys = sorted(found, key=lambda key: (natural(key[0]), key[1]))
-    return [Group(module, kind, count_changes(found[module, kind]), len(found[module, kind])) for module, kind in keys]
+    return [ResourceGroup(module, kind, count_changes(found[module, kind]), len(found[module, kind])) for module, kind in keys]
 
 
-def in_group(changes: Sequence[Change], key: str) -> list[Change]:
+def in_group(changes: Sequence[ResourceChange], key: str) -> list[ResourceChange]:
     return [change for change in changes if f"{change.module}|{change.type}" == key]
 
 
-def matching(changes: Sequence[Change], text: str) -> list[Change]:
+def matching(changes: Sequence[ResourceChange], text: str) -> list[ResourceChange]:
     """Each word stands somewhere in the address or the action."""
     words = text.lower().split()
     return [change for change in changes if all(word in f"{change.address.lower()} {change.action} {change.sign}" for word in words)]
 
 
-def lines_of(change: Change) -> list[Line]:
+def lines_of(change: ResourceChange) -> list[DiffLine]:
     """Its attributes: what is there, what changes, what forces a replacement."""
     body = change.body
     if body is None:
-        return [Line(" ", 0, f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan")]
+        return [DiffLine(" ", 0, f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan")]
     try:
         told = json.loads(body)
         paths = told.get("replace_paths")
@@ -223,4 +223,4 @@ def lines_of(change: Change) -> list[Line]:
             forces=[tuple(path) for path in paths if is_path(path)] if isinstance(paths, list) else (),
         )
     except RecursionError:
-        return [Line(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]
+        return [DiffLine(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]

@@ -100,7 +100,7 @@ class PlanView:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingPlan:
     """A plan that waits for a person."""
 
     claim_id: int
@@ -133,7 +133,7 @@ class Pending:
         }
 
 
-class Place(NamedTuple):
+class InboxPosition(NamedTuple):
     """Where a page of the inbox ends."""
 
     expires_at: datetime
@@ -203,9 +203,9 @@ def list_pending(
     *,
     pool_id: int | None = None,
     workspace: str | None = None,
-    after: Place | None = None,
+    after: InboxPosition | None = None,
     limit: int = MOST_LISTED,
-) -> list[Pending]:
+) -> list[PendingPlan]:
     """The soonest to expire first. `visible`: ids of pools; None: all."""
     found = Claim.objects.select_related("pool", "workspace", "shape").filter(_is_pending(visible, pool_id, workspace))
     if after is not None:
@@ -254,9 +254,9 @@ def _members_of(claim_ids: Sequence[int]) -> dict[int, tuple[str, float]]:
         return {claim: (name, seconds) for claim, name, seconds in cursor.fetchall()}
 
 
-def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> Pending:
+def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> PendingPlan:
     assert claim.expires_at is not None  # a rule of the database
-    return Pending(
+    return PendingPlan(
         claim_id=claim.pk,
         pool=claim.pool.name if claim.pool else claim.shape.pools[0],
         workspace=claim.workspace.name if claim.workspace else None,

@@ -23,7 +23,7 @@ Path = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     sign: str
     depth: int
     text: str
@@ -79,12 +79,12 @@ class _Side:
 
 def diff_values(
     before: Any, after: Any, *, unknown: Any = None, hidden_before: Any = None, hidden_after: Any = None, forces: Sequence[Path] = ()
-) -> list[Line]:
+) -> list[DiffLine]:
     """The attributes of a resource: those that change, and those that tell which one it is."""
     writer = _Writer({tuple(path) for path in forces})
     old, new = _Side(before, None, hidden_before), _Side(after, unknown, hidden_after)
     if old.is_hidden or new.is_hidden:
-        return [Line("~", 0, f"everything {SENSITIVE}")]
+        return [DiffLine("~", 0, f"everything {SENSITIVE}")]
     writer.members(old, new, 0, ())
     return writer.finish()
 
@@ -92,14 +92,14 @@ def diff_values(
 class _Writer:
     def __init__(self, forces: set[Path]) -> None:
         self.forces = forces
-        self.lines: list[Line] = []
+        self.lines: list[DiffLine] = []
         self.left_out = 0
         self.characters = MOST_CHARACTERS
         self.steps = MOST_STEPS
 
-    def finish(self) -> list[Line]:
+    def finish(self) -> list[DiffLine]:
         if self.left_out:
-            self.lines.append(Line(" ", 0, f"# {self.left_out} more lines, in the raw plan"))
+            self.lines.append(DiffLine(" ", 0, f"# {self.left_out} more lines, in the raw plan"))
         return self.lines
 
     def add(self, sign: str, depth: int, text: str) -> None:
@@ -107,7 +107,7 @@ class _Writer:
         if self.is_full:
             self.left_out += 1
             return
-        self.lines.append(Line(sign, depth, text))
+        self.lines.append(DiffLine(sign, depth, text))
         self.characters -= len(text)
 
     @property

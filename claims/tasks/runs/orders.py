@@ -19,7 +19,7 @@ EVERY = 1.0  # seconds between two statements about who was heard
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class OrderList:
     version: str
     orders: list[dict[str, Any]]
     stop: list[dict[str, int]]
@@ -36,7 +36,7 @@ class Orders:
         }
 
 
-def read_orders(member_id: int) -> Orders:
+def read_orders(member_id: int) -> OrderList:
     rows = AGENTS.rows("orders", member=member_id)
     orders: list[dict[str, Any]] = []
     stop: list[dict[str, int]] = []
@@ -54,7 +54,7 @@ def read_orders(member_id: int) -> Orders:
         elif row.state == "reserved":
             keep.append(row.claim)
     mark = rows[0].mark if rows else 0
-    return Orders(version_of(mark), orders, stop, keep, bool(rows and rows[0].is_leaving))
+    return OrderList(version_of(mark), orders, stop, keep, bool(rows and rows[0].is_leaving))
 
 
 def place_of(row: Any) -> str:
@@ -103,7 +103,7 @@ def mark_of(version: str) -> int:
 # Who was heard -------------------------------------------------------------------------------------------------------------------------
 
 
-class Ears:
+class HeartbeatBuffer:
     """Members that were heard since the last statement about it. Whoever finds that a second old writes for all of them; so does the
     watch. What a process has not written when it is killed is a second of silence, of the two minutes that count.
     """
@@ -143,4 +143,4 @@ class Ears:
             self._written_at = 0.0
 
 
-ears = Ears()
+ears = HeartbeatBuffer()

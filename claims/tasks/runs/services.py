@@ -13,7 +13,7 @@ from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.end_hold import DECISIONS, NEVER_RAN, Held, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
+from claims.lifecycle.end_hold import DECISIONS, NEVER_RAN, LockedHold, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
 from claims.lifecycle.release import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
@@ -139,7 +139,7 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
             note_rescued(claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes)
         settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
         if result.is_cut_off and claim.step == "apply" and run is not None:
-            lock_after_lost_apply(Held(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])
+            lock_after_lost_apply(LockedHold(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])
         _end_run_as_told(claim, holder, run, member, result, settled)
         hint("events")
         return settled

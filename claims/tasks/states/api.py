@@ -10,7 +10,7 @@ from claims.tasks.states.selectors import RescuedView, find_rescued
 from claims.tasks.states.services import discard_state, read_state
 from pools.access.permissions import require
 from pools.http.endpoint import describe
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from pools.lifecycle.selectors import get_pool_by_id
 from pools.models import Pool
 from project.kernel.errors import NotFound
@@ -21,7 +21,7 @@ RAW = "application/octet-stream"
 
 class RunState(LeanEndpoint):
     @describe("Download a rescued state", {(200, RAW): {"type": "string", "format": "binary"}}, name="get_rescued_state", tag=TAG)
-    def get(self, call: Call, claim_id: int, generation: int) -> HttpResponse:
+    def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
         """The Terraform state that the backend of this apply did not take. It holds secrets: it takes the role approver, and who downloads
         it is recorded. Kept until the workspace is settled, or a person discards it."""
         view = get_state(claim_id, generation)
@@ -37,7 +37,7 @@ class RunStateDiscard(LeanEndpoint):
         name="discard_rescued_state",
         tag=TAG,
     )
-    def post(self, call: Call, claim_id: int, generation: int) -> HttpResponse:
+    def post(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
         """It is deleted, here and on its agent. Settling the workspace does the same. It takes the role operator or approver."""
         view = get_state(claim_id, generation)
         if not call.identity.may("decide", view.pool_id):

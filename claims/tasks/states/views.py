@@ -9,7 +9,7 @@ from claims.tasks.states.selectors import KEPT, LOST, ON_AGENT, SETTLED, Rescued
 from claims.tasks.states.services import discard_state
 from pools.access.permissions import Identity, require
 from pools.pages.base import frame, signed_in
-from project.kernel.ui.confirm import Done, Given, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
 
 WHERE = {
     KEPT: "the server has it, sealed",
@@ -73,7 +73,7 @@ def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
         nothing="It is discarded already." if view.status == SETTLED else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         discard_state(claim_id=claim_id, generation=generation, reason=given.reason)
         return Done(f"The state of claim {claim_id} is discarded.")
 

@@ -28,7 +28,7 @@ from claims.workspaces.web.permissions import (
 )
 from pools.access.permissions import Identity, require
 from pools.http.endpoint import NEEDED_REASON, PAGES, describe, in_query, page_of, read_page, read_text
-from pools.http.fast_view import Call, LeanEndpoint, answer
+from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.validation import LONGEST_REASON
 
 TAG = "workspaces"
@@ -43,7 +43,7 @@ class WorkspaceList(LeanEndpoint):
         name="list_workspaces",
         tag=TAG,
     )
-    def get(self, call: Call) -> HttpResponse:
+    def get(self, call: FastRequest) -> HttpResponse:
         """By name, up to 500: of the pools that you see, and those that these pools use."""
         found = list_workspaces(
             text=read_text(call, "q"), pool=call.query_params.get("pool"), visible=call.identity.visible_pools(), limit=MOST
@@ -54,7 +54,7 @@ class WorkspaceList(LeanEndpoint):
 
 class WorkspaceDetail(LeanEndpoint):
     @describe("A workspace", {200: schemas.WorkspaceAnswer}, name="get_workspace", tag=TAG)
-    def get(self, call: Call, workspace: str) -> HttpResponse:
+    def get(self, call: FastRequest, workspace: str) -> HttpResponse:
         """An address without the pool is answered while it means one workspace; else 409 lists the choices."""
         return answer(show_workspace(call.identity, workspace_at(call.identity, workspace)))
 
@@ -68,7 +68,7 @@ class WorkspaceLock(LeanEndpoint):
         name="lock_workspace",
         tag=TAG,
     )
-    def post(self, call: Call, workspace: str) -> HttpResponse:
+    def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have had a claim yet."""
         view = workspace_to_change(call.identity, workspace)
         pool = pool_in(call.identity, workspace)
@@ -97,7 +97,7 @@ class WorkspaceUnlock(LeanEndpoint):
         name="unlock_workspace",
         tag=TAG,
     )
-    def post(self, call: Call, workspace: str) -> HttpResponse:
+    def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """What waited for it stands in line again."""
         view = existing(call, workspace)
         require_on_workspace(call.identity, "lock_workspace", view)
@@ -117,7 +117,7 @@ class WorkspaceSettle(LeanEndpoint):
         name="settle_workspace",
         tag=TAG,
     )
-    def post(self, call: Call, workspace: str) -> HttpResponse:
+    def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver
         in the workspace's pool."""
         view = existing(call, workspace)
@@ -132,7 +132,7 @@ class WorkspaceSettle(LeanEndpoint):
 
 class WorkspaceRuns(LeanEndpoint):
     @describe("What ran in it", {200: decided.WorkspaceHistory}, query=PAGES, name="list_workspace_runs", tag=TAG)
-    def get(self, call: Call, workspace: str) -> HttpResponse:
+    def get(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Runs of its claims as far as you see their pools, the newest claim first; `limit` counts claims."""
         view = workspace_at(call.identity, workspace)
         limit, before = read_page(call)
@@ -149,7 +149,7 @@ class WorkspaceShares(LeanEndpoint):
         name="share_workspace",
         tag=TAG,
     )
-    def post(self, call: Call, workspace: str) -> HttpResponse:
+    def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Claims of that pool that name this workspace use this one. It takes the role operator in both pools."""
         view = existing(call, workspace)
         require_on_workspace(call.identity, "share_workspace", view)
@@ -161,9 +161,9 @@ class WorkspaceShares(LeanEndpoint):
         return answer(show_workspace(call.identity, get_workspace(view.id)))
 
 
-class WorkspaceShare(LeanEndpoint):
+class WorkspaceShareEndpoint(LeanEndpoint):
     @describe("End another pool's use", {200: schemas.WorkspaceAnswer}, query=[NEEDED_REASON], name="unshare_workspace", tag=TAG)
-    def delete(self, call: Call, workspace: str, pool_name: str) -> HttpResponse:
+    def delete(self, call: FastRequest, workspace: str, pool_name: str) -> HttpResponse:
         """Its claims there go on to their end; new ones get a workspace of their own pool. It takes the role operator in either pool."""
         view = existing(call, workspace)
         pool_id = pool_to_unshare(call.identity, view, pool_name)
@@ -171,7 +171,7 @@ class WorkspaceShare(LeanEndpoint):
         return answer(show_workspace(call.identity, get_workspace(view.id)))
 
 
-def existing(call: Call, path: str) -> WorkspaceView:
+def existing(call: FastRequest, path: str) -> WorkspaceView:
     view = workspace_to_change(call.identity, path)
     if view is None:
         raise no_such_workspace(path)

@@ -33,7 +33,7 @@ from pools.lifecycle.selectors import list_pools
 from pools.pages.base import frame, page, signed_in, why_not
 from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, Opened, region
-from project.kernel.ui.confirm import Done, Field, Given, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
 
 IN_BOTH = "This needs the role operator in both pools."
 PAGE = 50
@@ -220,7 +220,7 @@ def lock(request: Any, name: str) -> HttpResponse:
         nothing=f"It is locked already, by {view.locked_by}." if view.locked_at is not None else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         lock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is locked.")
 
@@ -246,7 +246,7 @@ def unlock(request: Any, name: str) -> HttpResponse:
         else "",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         unlock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is unlocked.")
 
@@ -277,7 +277,7 @@ def share(request: Any, name: str) -> HttpResponse:
         nothing="" if pools else f"There is no other pool in which you are an operator, beside {view.pool}.",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         pool = pool_to_share(request.identity, view, given.values["pool"])
         share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} may use {view.name}.")
@@ -303,7 +303,7 @@ def unshare(request: Any, name: str) -> HttpResponse:
         reason_hint="Kept in the events of both pools",
     )
 
-    def perform(given: Given) -> Done:
+    def perform(given: ConfirmInput) -> Done:
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=given.reason)
         return Done(f"{pool} no longer uses {view.name} of {view.pool}.")
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Protocol
 
-from pools.providers.base import Look, MemberSnapshot, PoolSnapshot, Seen
+from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
 from pools.providers.kubernetes.cluster_identity import Located, find_place
 from pools.providers.kubernetes.names import MEMBER, number_in, select_pool
 from pools.providers.kubernetes.pod_status import Mine, judge, sort_pods, wait_for_agent
@@ -17,7 +17,7 @@ class Lister(Located, Protocol):
     def get_pod(self, name: str) -> Object | None: ...
 
 
-def look_at(api: Lister, pool: PoolSnapshot) -> Look:
+def look_at(api: Lister, pool: PoolSnapshot) -> Observation:
     listed = api.list_pods(select_pool(pool))
     pods: dict[int, list[Object]] = defaultdict(list)
     for pod in listed:
@@ -30,7 +30,7 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Look:
     found = [
         see(complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member), pool, member, now) for member in pool.members
     ]
-    return Look(tuple(seen for seen in found if seen is not None), strays=strays, place=place)
+    return Observation(tuple(seen for seen in found if seen is not None), strays=strays, place=place)
 
 
 def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:

@@ -34,7 +34,7 @@ EXITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PodCondition:
     kind: Kind
     why: str = ""
     external_id: str = ""
@@ -82,37 +82,39 @@ def recorded(member: MemberSnapshot) -> tuple[str, str]:
     return name, uid
 
 
-def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Condition:
+def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> PodCondition:
     if mine.current is not None:
         return judge_pod(mine.current, now, was_ready=member.state != "creating")
     name, _ = recorded(member)
     if member.state == "creating" and name != pod_name(pool, member):
-        return Condition("none")
+        return PodCondition("none")
     if mine.foreign:
         what = f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid {uid_of(mine.foreign[0])})"
-        return Condition("gone", f"{what}: it is not ours and left alone", member.external_id)
-    return Condition("gone", f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node", member.external_id)
+        return PodCondition("gone", f"{what}: it is not ours and left alone", member.external_id)
+    return PodCondition(
+        "gone", f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node", member.external_id
+    )
 
 
-def wait_for_agent(found: Condition, member: MemberSnapshot) -> str:
+def wait_for_agent(found: PodCondition, member: MemberSnapshot) -> str:
     """Its pod runs, and that is all that the cluster knows."""
     return "its agent has not come yet" if found.kind == "running" and member.state == "creating" else ""
 
 
-def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> Condition:
+def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
     status: Mapping[str, Any] = pod.get("status") or {}
     phase, outside = str(status.get("phase") or "Pending"), external_id_of(pod)
     ended = _ended(status)
     if phase in ("Failed", "Succeeded") or ended:
         is_planned = was_ready and (_is_disrupted(pod) or phase == "Succeeded" or (ended or {}).get("exitCode") == 0)
-        return Condition("ended", _clip(_why_ended(pod, phase, ended)), outside, is_planned)
+        return PodCondition("ended", _clip(_why_ended(pod, phase, ended)), outside, is_planned)
     if is_ending(pod):
-        return Condition("ending", _clip(_why_ending(pod, now)), outside)
+        return PodCondition("ending", _clip(_why_ending(pod, now)), outside)
     if phase == "Running":
-        return Condition("running", "", outside)
+        return PodCondition("running", "", outside)
     if phase == "Pending":
-        return Condition("pending", _clip(_why_pending(pod)), outside)
-    return Condition("silent", _clip(f"its node {_node(pod)} does not answer"), outside)
+        return PodCondition("pending", _clip(_why_pending(pod)), outside)
+    return PodCondition("silent", _clip(f"its node {_node(pod)} does not answer"), outside)
 
 
 def _why_pending(pod: Object) -> str:

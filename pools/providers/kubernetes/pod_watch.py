@@ -10,7 +10,7 @@ from typing import Any
 from pools.providers.base import Follower, Tell
 from pools.providers.kubernetes.names import POOL, number_in, select_all
 from project.kernel.kubernetes.client import Api, api_for
-from project.kernel.kubernetes.errors import Call, Expired, explain
+from project.kernel.kubernetes.errors import ApiCall, Expired, explain
 from project.kernel.kubernetes.objects import Object
 from project.kernel.kubernetes.request import GONE
 from project.kernel.kubernetes.watch_stream import Stream
@@ -87,7 +87,7 @@ class PodFollower(Follower):
         found = event.get("object") or {}
         if event.get("type") == "ERROR":
             code = found.get("code")
-            raise explain(code if isinstance(code, int) else 500, found, Call("watch", "pods", place=api.place))
+            raise explain(code if isinstance(code, int) else 500, found, ApiCall("watch", "pods", place=api.place))
         if event.get("type") != "BOOKMARK" and (pool_id := number_in(found, POOL)):
             self._tell(pool_id)
         self._version = str((found.get("metadata") or {}).get("resourceVersion") or self._version)

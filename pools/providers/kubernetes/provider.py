@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from pools.config.parsing import Faults
-from pools.providers.base import Follower, Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Tell
+from pools.providers.base import Follower, MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Tell
 from pools.providers.kubernetes import options as reading
 from pools.providers.kubernetes.listing import look_at
 from pools.providers.kubernetes.names import installation_of
@@ -56,7 +56,7 @@ class KubernetesProvider(Provider):
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         return sync_member(api_for(pool), pool, member, url_of(pool))
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         return look_at(api_for(pool), pool)
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:

@@ -12,11 +12,11 @@ from project.kernel.kubernetes.objects import Object, uid_of
 from project.kernel.outbox.operations import ConflictError
 
 
-class Asked(Protocol):
+class PodReader(Protocol):
     def get_pod(self, name: str) -> Object | None: ...
 
 
-def complete(api: Asked, mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
+def complete(api: PodReader, mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
     name, uid = recorded(member)
     wanted = pod_name(pool, member)
     if mine.current is not None or mine.foreign or not uid or name != wanted:

@@ -22,7 +22,7 @@ from django.conf import settings
 
 from pools.config.parsing import Faults, at
 from pools.config.task_spec import read_env
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
@@ -107,10 +107,10 @@ class LocalProvider(Provider):
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return replace(_report_down(folder, running, member), clean=draining)
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         """All of them: one whose process has ended is started again, it is not gone. One that is to go has gone with its folder."""
         places = [(folder_of(pool, member), member) for member in pool.members]
-        return Look(
+        return Observation(
             tuple(_see(folder, member, pool.claimants) for folder, member in places if member.state != "deleting" or folder.exists())
         )
 

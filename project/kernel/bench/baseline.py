@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from project.kernel.embedded.postgres import tool
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 
 CLIENTS = 8
 AHEAD = 400  # binds a client may get ahead of the others
@@ -63,7 +63,7 @@ class Pgbench:
 def find_pgbench() -> Pgbench | None:
     try:
         wheel = tool("pgbench")
-    except Trouble:
+    except StartupError:
         wheel = ""
     if wheel and Path(wheel).exists():
         return Pgbench(wheel, "pgbench of the embedded PostgreSQL")

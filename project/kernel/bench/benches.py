@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from project.kernel.events.log import START, read_events, record
 
-from .registry import Goal, Run, bench
+from .registry import BenchRun, Goal, bench
 
 WRITE = """
 INSERT INTO kernel_event (verb, pool_id, slot_id, claim_id, generation, before, after, actor)
@@ -16,7 +16,7 @@ SELECT 'bench', g % 100, g, g, g, 'waiting', 'bound', 'bench' FROM generate_seri
 
 
 @bench("events", "events read in the order of commits while two processes write them", [Goal("read_per_second", 1000.0)])
-def measure_events(run: Run) -> Mapping[str, Any]:
+def measure_events(run: BenchRun) -> Mapping[str, Any]:
     for _ in range(5 if run.is_quick else 500):
         with connection.cursor() as cursor:
             cursor.execute(WRITE)
@@ -40,10 +40,10 @@ def _write(k: int) -> int:
 
 
 def make_reader(k: int, n: int) -> Callable[[], int]:
-    return _Reader()
+    return _EventReader()
 
 
-class _Reader:
+class _EventReader:
     def __init__(self) -> None:
         self._position = START
 

@@ -13,7 +13,7 @@ from typing import Any
 from project.kernel.errors import Invalid
 
 from .baseline import Reference
-from .workers import Crew
+from .workers import WorkerGroup
 
 AT_LEAST, AT_MOST = ">=", "<="
 
@@ -60,7 +60,7 @@ class Compared:
 
 
 @dataclass
-class Run:
+class BenchRun:
     """What a bench gets: R, processes, and how long it may take."""
 
     reference: Reference
@@ -77,8 +77,8 @@ class Run:
         return quick if self.is_quick else full
 
     @contextmanager
-    def crew(self, make: str, size: int, **options: Any) -> Iterator[Crew]:
-        with Crew(make, size, options) as crew:
+    def crew(self, make: str, size: int, **options: Any) -> Iterator[WorkerGroup]:
+        with WorkerGroup(make, size, options) as crew:
             yield crew
 
     def compare(self, measure: Callable[[], float], slices: int | None = None) -> Compared:
@@ -103,7 +103,7 @@ class Run:
         return statistics.median(ratios), ratios
 
 
-Measure = Callable[[Run], Mapping[str, Any]]
+Measure = Callable[[BenchRun], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def get_bench(name: str) -> Bench:
     return _benches[name]
 
 
-def run_bench(chosen: Bench, run: Run) -> dict[str, Any]:
+def run_bench(chosen: Bench, run: BenchRun) -> dict[str, Any]:
     """The one object that is printed: the fields first, then what they were measured with."""
     found = dict(chosen.measure(run))
     goals = {g.field: g.judge(check_measured(float(found[g.field]), g.field)) for g in chosen.goals}

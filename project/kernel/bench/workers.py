@@ -32,7 +32,7 @@ class Slice:
         return 1000 * self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * share))] if self.latencies else 0.0
 
 
-class Crew:
+class WorkerGroup:
     """`make` is the dotted name of a function (k, n, **options) that prepares worker k of n and returns what it does over and over."""
 
     def __init__(self, make: str, size: int, options: Mapping[str, Any] | None = None, start_timeout: float = 120.0) -> None:
@@ -67,7 +67,7 @@ class Crew:
                 process.kill()
                 process.join()
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerGroup":
         return self
 
     def __exit__(self, *exc: object) -> None:

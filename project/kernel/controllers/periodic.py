@@ -73,7 +73,7 @@ def list_chores() -> list[Chore]:
 
 
 @dataclass
-class Round:
+class PeriodicRunner:
     """Goes through the chores that are due, in turn. Each keeps its own time and its own back-off."""
 
     clock: Callable[[], float] = time.monotonic

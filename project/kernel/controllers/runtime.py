@@ -54,7 +54,7 @@ class Controller(ABC):
         """Let go of what it opened. Called in its own thread, at the end."""
 
 
-class Stop:
+class StopRequest:
     """Somebody wants the process to end. Also a file descriptor, so that a sleep ends at once."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Stop:
 class Loop:
     """One controller in its thread."""
 
-    def __init__(self, controller: Controller, stop: Stop) -> None:
+    def __init__(self, controller: Controller, stop: StopRequest) -> None:
         self.controller = controller
         self.stop = stop
         self.wake = threading.Event()
@@ -184,7 +184,7 @@ class Listener:
         for loop in self._loops:
             loop.wake.set()
 
-    def wait(self, stop: Stop, seconds: float) -> None:
+    def wait(self, stop: StopRequest, seconds: float) -> None:
         """Until a hint, the stop or the time comes. Hints wake their controllers right here."""
         waiting: list[Any] = [stop]
         if self._connection is not None:
@@ -236,7 +236,7 @@ class Listener:
         self._connection, self._failures, self._retry_at = None, 1, 0.0
 
 
-def run(controllers: Iterable[Controller], *, once: bool = False, stop: Stop | None = None, probe_port: int = 0) -> None:
+def run(controllers: Iterable[Controller], *, once: bool = False, stop: StopRequest | None = None, probe_port: int = 0) -> None:
     """Run them until the stop comes; `once`: until each has nothing more to do, raising what they raise.
 
     With a probe port, /healthz there fails while a loop is stuck in one step, and /readyz also
@@ -250,7 +250,7 @@ def run(controllers: Iterable[Controller], *, once: bool = False, stop: Stop | N
         _run_once(controllers)
         return
     own = stop is None
-    stop = stop or Stop()
+    stop = stop or StopRequest()
     if own:
         stop.on_signals()
     loops = [Loop(c, stop) for c in controllers]
@@ -282,7 +282,7 @@ def _run_once(controllers: Sequence[Controller]) -> None:
     notify.flush()
 
 
-def _run_threads(loops: Sequence[Loop], stop: Stop) -> None:
+def _run_threads(loops: Sequence[Loop], stop: StopRequest) -> None:
     names = ", ".join(loop.controller.name for loop in loops)
     listener, instance, beat_at = Listener(loops), instance_name(), 0.0
     logger.info("running: %s", names)

@@ -27,7 +27,7 @@ DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 @dataclass(slots=True)
-class Query:
+class PreparedQuery:
     """A text with $1, $2 in place of names."""
 
     text: bytes
@@ -50,7 +50,7 @@ class Prepared:
 
 
 _numbers = itertools.count(1)
-_queries: dict[str, Query] = {}
+_queries: dict[str, PreparedQuery] = {}
 _sessions: WeakKeyDictionary[Any, OrderedDict[tuple[str, Types], Prepared]] = WeakKeyDictionary()
 
 
@@ -69,7 +69,7 @@ def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str,
         return transformer.load_rows(0, result.ntuples, prepared.row_maker(result))
 
 
-def _find(connection: psycopg.Connection[Any], text: str, query: Query, transformer: Any) -> Prepared:
+def _find(connection: psycopg.Connection[Any], text: str, query: PreparedQuery, transformer: Any) -> Prepared:
     """The statement for values of these types in this session, prepared if it is new here."""
     session = _sessions.get(connection)
     if session is None:
@@ -83,7 +83,7 @@ def _find(connection: psycopg.Connection[Any], text: str, query: Query, transfor
     return known
 
 
-def _prepare(connection: psycopg.Connection[Any], query: Query, transformer: Any, prepared: OrderedDict[Any, Prepared]) -> bytes:
+def _prepare(connection: psycopg.Connection[Any], query: PreparedQuery, transformer: Any, prepared: OrderedDict[Any, Prepared]) -> bytes:
     if len(prepared) >= MOST_PREPARED and connection.pgconn.transaction_status != pq.TransactionStatus.INERROR:
         _, oldest = prepared.popitem(last=False)
         _call(connection, connection.pgconn.exec_, b"DEALLOCATE " + oldest.name)
@@ -124,7 +124,7 @@ def _row_kind(names: tuple[str, ...]) -> Any:
     return namedtuple("Row", names, rename=True)
 
 
-def _read(text: str) -> Query:
+def _read(text: str) -> PreparedQuery:
     names: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:
@@ -133,7 +133,7 @@ def _read(text: str) -> Query:
         return f"${names.setdefault(match[1], len(names) + 1)}"
 
     written = PLACEHOLDER.sub(place, text)
-    query = _queries[text] = Query(written.encode(), tuple(names), [PyFormat.AUTO] * len(names))
+    query = _queries[text] = PreparedQuery(written.encode(), tuple(names), [PyFormat.AUTO] * len(names))
     if len(_queries) > 10 * MOST_PREPARED:
         _queries.clear()
     return query

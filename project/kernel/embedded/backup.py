@@ -21,7 +21,7 @@ from project.kernel.embedded import backup_file
 from project.kernel.embedded.backup_file import Contents
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import EmbeddedPostgres, tool
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 from project.kernel.security import sealing_keys
 from project.settings import environment as env
 
@@ -57,7 +57,7 @@ def run_tool(name: str, url: str, arguments: list[str]) -> None:
     options = [] if name == "pg_dump" else ["--dbname", environment["PGDATABASE"]]
     done = subprocess.run([tool(name), *options, *arguments], env=environment, capture_output=True, text=True, umask=0o077)
     if done.returncode:
-        raise Trouble(f"{name} did not succeed: {done.stderr.strip()[-1500:]}")
+        raise StartupError(f"{name} did not succeed: {done.stderr.strip()[-1500:]}")
 
 
 def keys_beside(file: Path) -> Path:
@@ -104,7 +104,7 @@ class Restored:
 def restore_all(home: Home, file: Path) -> Restored:
     """Puts a backup in the place of the present database, which moves aside. Files and keys are added, none is taken away."""
     if not file.is_file():
-        raise Trouble(f"There is no file {file}.")
+        raise StartupError(f"There is no file {file}.")
     if backup_file.is_plain(file):
         aside = restore_state(home, file)
         added_keys, missing = _restore_keys(home, file, None)
@@ -113,7 +113,7 @@ def restore_all(home: Home, file: Path) -> Restored:
     home.open()
     needed = file.stat().st_size + HEADROOM
     if home.count_free() < needed:
-        raise Trouble(
+        raise StartupError(
             f"The disk of {home.path} has {home.count_free() // 10**6} MB free; this restore needs {needed // 10**6} MB. "
             "Make room. Nothing was changed."
         )
@@ -142,7 +142,7 @@ def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int
 def restore_state(home: Home, file: Path) -> Path | None:
     """Puts a dump of the database alone in the place of the present data, which moves aside."""
     if not file.is_file():
-        raise Trouble(f"There is no file {file}.")
+        raise StartupError(f"There is no file {file}.")
     home.open()
     return _swap_database(home, file)
 
@@ -208,19 +208,19 @@ def main() -> None:
             case ["dump", *more]:
                 url = env.database_url()
                 if not url:
-                    raise Trouble("Berth does not run here. Start it with `make up`, then dump.")
+                    raise StartupError("Berth does not run here. Start it with `make up`, then dump.")
                 made = Path(more[0]).absolute() if more else env.home() / "backups" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.dump"
                 print(describe_dump(made, dump_all(url, made, env.home())))
             case ["restore", file]:
                 if os.environ.get("DATABASE_URL"):
-                    raise Trouble(
+                    raise StartupError(
                         "DATABASE_URL names a server of your own; restore replaces the embedded one. Unset it, or take the dump apart: "
                         "tar -xf FILE gives database.dump for pg_restore, and files/ for BERTH_FILES."
                     )
                 print(describe_restore(restore_all(Home(env.home()), Path(file).absolute())))
             case _:
-                raise Trouble(str(__doc__).strip())
-    except Trouble as trouble:
+                raise StartupError(str(__doc__).strip())
+    except StartupError as trouble:
         sys.exit(f"{trouble}")
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 
 DATABASE, FILES, CONTENTS = "database.dump", "files", "contents.json"
 PG_DUMP = b"PGDMP"  # what a dump by pg_dump alone begins with: those of earlier versions, and the ones before migrations
@@ -76,8 +76,8 @@ def read_contents(file: Path) -> Contents:
                 assert found is not None
                 return Contents(**json.load(found))
     except (tarfile.TarError, ValueError, TypeError, IndexError, EOFError) as error:
-        raise Trouble(f"{file} is no dump of Berth, or it is damaged: {error}") from None
-    raise Trouble(f"{file} is no dump of Berth, or it was cut off: its last part is missing.")
+        raise StartupError(f"{file} is no dump of Berth, or it is damaged: {error}") from None
+    raise StartupError(f"{file} is no dump of Berth, or it was cut off: its last part is missing.")
 
 
 def unpack_database(file: Path, into: Path) -> None:

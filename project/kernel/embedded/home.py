@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from project.kernel.embedded import process
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 
 ENOUGH = 300_000_000  # bytes: a fresh database, its write-ahead log, and room to recover
 
@@ -37,19 +37,19 @@ class Home:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             owner = self.path.stat().st_uid
             if owner != os.geteuid():
-                raise Trouble(
+                raise StartupError(
                     f"{self.path} belongs to another user (uid {owner}). Start as that user, or name another folder in BERTH_HOME."
                 )
             self.path.chmod(0o700)
             self.lock = os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+")
         except FileExistsError:
-            raise Trouble(f"{self.path} is a file, not a folder. Move it away, or name another folder in BERTH_HOME.") from None
+            raise StartupError(f"{self.path} is a file, not a folder. Move it away, or name another folder in BERTH_HOME.") from None
         except OSError as error:
-            raise Trouble(f"{self.path} cannot be used: {error.strerror}. Name another folder in BERTH_HOME.") from None
+            raise StartupError(f"{self.path} cannot be used: {error.strerror}. Name another folder in BERTH_HOME.") from None
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Trouble(self._who_runs()) from None
+            raise StartupError(self._who_runs()) from None
         self.lock.truncate()  # where the last one ran
         self.check_space()
 
@@ -73,7 +73,7 @@ class Home:
     def check_space(self) -> None:
         free = self.count_free()
         if free < ENOUGH:
-            raise Trouble(
+            raise StartupError(
                 f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. "
                 "Make room, or name a folder elsewhere in BERTH_HOME."
             )
@@ -97,7 +97,7 @@ class Home:
 def bind(address: str, port: str) -> socket.socket:
     """The socket of the web process, kept by the supervisor: while web restarts, callers wait instead of being refused."""
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise Trouble(f"BERTH_PORT is {port!r}, not a port number.")
+        raise StartupError(f"BERTH_PORT is {port!r}, not a port number.")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,13 +106,13 @@ def bind(address: str, port: str) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise Trouble(
+            raise StartupError(
                 f"Port {port} on {address} is in use by another program. Choose another: BERTH_PORT={int(port) % 65535 + 1} make up"
             ) from None
         if error.errno == errno.EACCES:
-            raise Trouble(f"Port {port} is reserved for root. Choose another: BERTH_PORT=8000 make up") from None
-        raise Trouble(f"BERTH_BIND={address} is no address of this machine ({error.strerror}).") from None
+            raise StartupError(f"Port {port} is reserved for root. Choose another: BERTH_PORT=8000 make up") from None
+        raise StartupError(f"BERTH_BIND={address} is no address of this machine ({error.strerror}).") from None
     except socket.gaierror:
         listener.close()
-        raise Trouble(f"BERTH_BIND={address} is no address of this machine.") from None
+        raise StartupError(f"BERTH_BIND={address} is no address of this machine.") from None
     return listener

@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 
 from project.kernel.embedded import process
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 
 SAFE = {
     "max_connections": "120",
@@ -41,7 +41,7 @@ def find_root() -> Path:
     for place in (spec.submodule_search_locations or []) if spec else []:
         if (Path(place) / "pginstall" / "bin" / "postgres").exists():
             return Path(place) / "pginstall"
-    raise Trouble("There is no PostgreSQL for this platform in the installed packages. Set DATABASE_URL to a server of your own.")
+    raise StartupError("There is no PostgreSQL for this platform in the installed packages. Set DATABASE_URL to a server of your own.")
 
 
 def tool(name: str) -> str:
@@ -92,7 +92,7 @@ class EmbeddedPostgres:
             if "could not bind" not in process.tail(self.log) or attempt == 2:
                 break
             self.port = 0  # somebody took it between our look and the start
-        raise Trouble(f"PostgreSQL does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1500)}")
+        raise StartupError(f"PostgreSQL does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1500)}")
 
     def respawn(self) -> None:
         """After it died: on the port that everybody knows. It recovers by itself; callers try again until it answers."""
@@ -126,7 +126,7 @@ class EmbeddedPostgres:
         if (self.data / "PG_VERSION").exists():
             return
         if self.data.exists() and any(self.data.iterdir()):
-            raise Trouble(f"{self.data} is not empty, but holds no database. Move it away, or restore it from a backup.")
+            raise StartupError(f"{self.data} is not empty, but holds no database. Move it away, or restore it from a backup.")
         self.data.mkdir(mode=0o700, exist_ok=True)
         process.give_away(self.data)
         command = ["-U", USER, "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
@@ -139,14 +139,14 @@ class EmbeddedPostgres:
         made = self._run("initdb", [*command, f"--pwfile=/dev/fd/{reader}"], reader)
         os.close(reader)
         if made.returncode:
-            raise Trouble(f"PostgreSQL cannot make its data folder {self.data}:\n{(made.stderr or made.stdout).strip()}")
+            raise StartupError(f"PostgreSQL cannot make its data folder {self.data}:\n{(made.stderr or made.stdout).strip()}")
 
     def _place(self) -> tuple[str, list[int]]:
         """The data folder as the server's user can reach it, and the directory that must stay open for that."""
         if not process.is_root():
             return str(self.data), []
         if sys.platform != "linux":
-            raise Trouble("PostgreSQL does not run as root. Start again as another user.")
+            raise StartupError("PostgreSQL does not run as root. Start again as another user.")
         opened = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{opened}", [opened]
 
@@ -182,7 +182,7 @@ class EmbeddedPostgres:
             except OSError:
                 return
             time.sleep(0.05)
-        raise Trouble(f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, then start again.")
+        raise StartupError(f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, then start again.")
 
     def _spawn(self) -> None:
         place, opened = self._place()

@@ -25,7 +25,7 @@ CACHE = Path("/var/cache/berth")
 STALE = 3600.0  # seconds after which a copy that is not whole is nobody's work any more
 
 
-class Trouble(Exception):
+class StartupError(Exception):
     """Something the person who started us can mend; the text says what and how."""
 
 
@@ -81,7 +81,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
     target = CACHE / f"{stamp.name}-{digest}"
     CACHE.mkdir(parents=True, exist_ok=True)
     if CACHE.is_symlink() or CACHE.stat().st_uid != 0:
-        raise Trouble(f"{CACHE} does not belong to root, so programs from it are not run. Remove it.")
+        raise StartupError(f"{CACHE} does not belong to root, so programs from it are not run. Remove it.")
     CACHE.chmod(0o755)
     if target.is_dir() and target.stat().st_uid == 0:
         if not is_reachable(target / names[0]):

@@ -14,7 +14,7 @@ from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.embedded.home import Home, bind
 from project.kernel.embedded.postgres import EmbeddedPostgres
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 from project.kernel.embedded.supervisor import Child, Service, Supervisor
 from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
@@ -90,7 +90,7 @@ class Up:
     def check_major(self, postgres: EmbeddedPostgres) -> None:
         wrote, brings = postgres.major_of_data(), postgres.major()
         if wrote and wrote != brings:
-            raise Trouble(
+            raise StartupError(
                 f"The data in {postgres.data} is of PostgreSQL {wrote}; this Berth brings PostgreSQL {brings}. Nothing was touched.\n"
                 f"With the Berth that wrote it, run: make up, and beside it: make dump FILE=berth.dump\n"
                 f"Then here: make restore FILE=berth.dump"
@@ -191,7 +191,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return Up().main()
-    except Trouble as trouble:
+    except StartupError as trouble:
         sys.stderr.write(f"{trouble}\n")
         return 1
     except KeyboardInterrupt:

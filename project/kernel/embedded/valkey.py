@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from project.kernel.embedded import process
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 
 
 def find_binary() -> Path:
@@ -20,7 +20,7 @@ def find_binary() -> Path:
     for place in (spec.submodule_search_locations or []) if spec else []:
         for binary in Path(place).glob("_binaries/*/valkey-server"):
             return binary
-    raise Trouble("There is no Valkey for this platform in the installed packages. Set REDIS_URL to a server of your own.")
+    raise StartupError("There is no Valkey for this platform in the installed packages. Set REDIS_URL to a server of your own.")
 
 
 class EmbeddedValkey:
@@ -53,7 +53,7 @@ class EmbeddedValkey:
             if "ddress already in use" not in process.tail(self.log) or attempt == 2:
                 break
             self.port = 0  # somebody took it between our look and the start
-        raise Trouble(f"Valkey does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1000)}")
+        raise StartupError(f"Valkey does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1000)}")
 
     def respawn(self) -> None:
         """After it died: on the port that everybody knows."""

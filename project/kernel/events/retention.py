@@ -15,20 +15,20 @@ Delete = Callable[[float, int], int]
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetentionRule:
     name: str
     days: float
     delete: Delete
 
 
-_kept: dict[str, Kept] = {}
+_kept: dict[str, RetentionRule] = {}
 
 
 def keeps(name: str, days: float) -> Callable[[Delete], Delete]:
     """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None keeps for ever."""
 
     def register(delete: Delete) -> Delete:
-        _kept[name] = Kept(name, days, delete)
+        _kept[name] = RetentionRule(name, days, delete)
         return delete
 
     return register

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 from project.kernel.kubernetes.connections import forget, open_door
 from project.kernel.kubernetes.credentials import Connection
-from project.kernel.kubernetes.errors import AnotherByNow, Call, Expired
+from project.kernel.kubernetes.errors import AnotherByNow, ApiCall, Expired
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
-from project.kernel.kubernetes.request import Caller, parse
+from project.kernel.kubernetes.request import RequestSender, parse
 from project.kernel.kubernetes.watch_stream import Stream
 from project.kernel.outbox.operations import Misconfigured, NotFoundOutside, ProviderError, Unauthorised
 
@@ -17,7 +17,7 @@ RESTARTS = 3  # of a list whose pages expired under it
 MERGE = "application/merge-patch+json"
 
 
-class Api(Caller):
+class Api(RequestSender):
     """Pods and Secrets of one namespace. What fails is raised as a ProviderError."""
 
     role: ClassVar[str] = "pods and secrets of one namespace"
@@ -40,7 +40,7 @@ class Api(Caller):
 
     def find_version(self, selector: str) -> str:
         """Where a watch may begin that misses nothing from now on."""
-        page = self._request("GET", "pods", Call("list", "pods", place=self.place), query={"labelSelector": selector, "limit": 1})
+        page = self._request("GET", "pods", ApiCall("list", "pods", place=self.place), query={"labelSelector": selector, "limit": 1})
         return str((page.get("metadata") or {}).get("resourceVersion") or "")
 
     def watch_pods(self, selector: str, version: str, seconds: int, patience: float) -> Stream:
@@ -48,7 +48,7 @@ class Api(Caller):
             "labelSelector": selector, "resourceVersion": version, "watch": "true", "allowWatchBookmarks": "true",
             "timeoutSeconds": seconds,
         }  # fmt: skip
-        call = Call("watch", "pods", place=self.place)
+        call = ApiCall("watch", "pods", place=self.place)
         response = self.send("GET", self._path("pods"), call, query=query, patience=patience, is_guarded=False)
         return Stream(response.response)
 
@@ -72,7 +72,7 @@ class Api(Caller):
     def patch_secret(self, secret: Object, change: Mapping[str, Any]) -> Object:
         """Only if it is still as it was read."""
         metadata = {**change.get("metadata", {}), "resourceVersion": secret["metadata"].get("resourceVersion")}
-        call = Call("patch", "secrets", name_of(secret), self.place)
+        call = ApiCall("patch", "secrets", name_of(secret), self.place)
         return self._request("PATCH", f"secrets/{name_of(secret)}", call, body={**change, "metadata": metadata}, content=MERGE)
 
     def delete_secret(self, secret: Object) -> None:
@@ -82,7 +82,7 @@ class Api(Caller):
 
     def check_namespace(self) -> str:
         """Its uid; empty where we may not ask. Raises NamespaceGone."""
-        call = Call("get", "namespaces", self.namespace, f"namespace {self.namespace} in {self.connection.words}")
+        call = ApiCall("get", "namespaces", self.namespace, f"namespace {self.namespace} in {self.connection.words}")
         try:
             found = parse(self.send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call))
         except Unauthorised:
@@ -94,7 +94,7 @@ class Api(Caller):
         group, _, name = resource.rpartition("/")
         attributes = {"namespace": self.namespace, "verb": verb, "resource": name, "group": group}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
-        call = Call("create", "selfsubjectaccessreviews", place=self.place)
+        call = ApiCall("create", "selfsubjectaccessreviews", place=self.place)
         try:
             found = parse(self.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", call, body=body))
         except (Misconfigured, NotFoundOutside, Unauthorised):
@@ -108,7 +108,7 @@ class Api(Caller):
 
     def _get(self, resource: str, name: str) -> Object | None:
         try:
-            return self._request("GET", f"{resource}/{quote(name)}", Call("get", resource, name, self.place))
+            return self._request("GET", f"{resource}/{quote(name)}", ApiCall("get", resource, name, self.place))
         except NotFoundOutside:
             return None
 
@@ -116,7 +116,7 @@ class Api(Caller):
         query: dict[str, Any] = {"fieldValidation": "Strict", "fieldManager": "berth"}
         if is_dry:
             query["dryRun"] = "All"
-        return self._request("POST", resource, Call("create", resource, name_of(manifest), self.place), query=query, body=manifest)
+        return self._request("POST", resource, ApiCall("create", resource, name_of(manifest), self.place), query=query, body=manifest)
 
     def _delete(self, resource: str, found: Object, grace: int | None) -> None:
         """This object and no other of its name. One that is not there any more, or another by now, is gone."""
@@ -124,14 +124,16 @@ class Api(Caller):
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:
-            self._request("DELETE", f"{resource}/{quote(name_of(found))}", Call("delete", resource, name_of(found), self.place), body=body)
+            self._request(
+                "DELETE", f"{resource}/{quote(name_of(found))}", ApiCall("delete", resource, name_of(found), self.place), body=body
+            )
         except (NotFoundOutside, AnotherByNow):
             return
 
     def _pages(self, resource: str, selector: str) -> Iterator[Mapping[str, Any]]:
         query: dict[str, Any] = {"labelSelector": selector, "limit": PAGE}
         while True:
-            page = self._request("GET", resource, Call("list", resource, place=self.place), query=query)
+            page = self._request("GET", resource, ApiCall("list", resource, place=self.place), query=query)
             if not str(page.get("kind")).endswith("List"):
                 # Some other server with some JSON: to take it for an empty list would call all pods gone.
                 raise Misconfigured(f"The answer is no list of {resource} ({self.place}). See that the context names an API server.")
@@ -145,7 +147,7 @@ class Api(Caller):
         self,
         method: str,
         rest: str,
-        call: Call,
+        call: ApiCall,
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,

@@ -13,7 +13,7 @@ REFUSED_FOR = 5.0  # seconds in which who could not sign in need not be asked ag
 
 
 @dataclass(slots=True)
-class Door:
+class ClusterConnection:
     """To a context. Signing in may take long, or for ever: it holds up who wants to go there, and nobody who goes elsewhere."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -45,14 +45,14 @@ class Door:
         return self.connection
 
 
-_doors: dict[str, Door] = {}
+_doors: dict[str, ClusterConnection] = {}
 _looking_up = threading.Lock()
 
 
 def open_door(context: str) -> Connection:
     """Raises Misconfigured, whose words say which file lacks what."""
     with _looking_up:
-        door = _doors.setdefault(context, Door())
+        door = _doors.setdefault(context, ClusterConnection())
     return door.open(context)
 
 

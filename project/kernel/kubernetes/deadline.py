@@ -119,14 +119,14 @@ class Ringer:
             clock.ring()
 
 
-class _Here:
+class _ProcessTimers:
     """Of this process: one that was forked has none of the threads."""
 
     ringer = Ringer()
 
 
 def _begin_anew() -> None:
-    _Here.ringer = Ringer()
+    _ProcessTimers.ringer = Ringer()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
@@ -136,7 +136,7 @@ _of_thread = threading.local()
 @contextmanager
 def within(seconds: float) -> Iterator[Clock]:
     """Every connection that this thread uses in here, if its pool is limited, ends after so long."""
-    outer, clock, ringer = clock_here(), Clock(seconds), _Here.ringer
+    outer, clock, ringer = clock_here(), Clock(seconds), _ProcessTimers.ringer
     ringer.set(clock)
     _of_thread.clock = clock
     try:

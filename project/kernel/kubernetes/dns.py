@@ -30,7 +30,7 @@ class Lookup:
             self.done.set()
 
 
-class Names:
+class NameLookups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: dict[tuple[str, int], Lookup] = {}
@@ -81,18 +81,18 @@ def _address(found: Any) -> str:
     return f"{found[0]}{zone}"
 
 
-class _Here:
+class _ProcessResolver:
     """Of this process: one that was forked has none of the threads."""
 
-    names = Names()
+    names = NameLookups()
 
 
 def _begin_anew() -> None:
-    _Here.names = Names()
+    _ProcessResolver.names = NameLookups()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
 
 
 def look_up(host: str, port: int, seconds: float) -> list[str]:
-    return _Here.names.find(host, port, seconds)
+    return _ProcessResolver.names.find(host, port, seconds)

@@ -36,7 +36,7 @@ class AnotherByNow(ConflictError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """What was asked, for the words of an error."""
 
     verb: str  # create, list, ...
@@ -50,7 +50,7 @@ class Call:
         return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''} in {self.place}"
 
 
-def explain(status: int, body: Mapping[str, Any], call: Call, retry_after: float | None = None) -> ProviderError:
+def explain(status: int, body: Mapping[str, Any], call: ApiCall, retry_after: float | None = None) -> ProviderError:
     """Of an answer that is none of success."""
     said = message_of(body)
     if status == 401:
@@ -83,7 +83,7 @@ def _with(error: Misconfigured, body: Mapping[str, Any]) -> Misconfigured:
     return error
 
 
-def _forbidden(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
+def _forbidden(body: Mapping[str, Any], said: str, call: ApiCall) -> ProviderError:
     if "exceeded quota" in said:
         return QuotaExceeded(f"A quota of {call.place} is used up: {said} Raise it, or lower members.max.")
     if "being terminated" in said:
@@ -96,7 +96,7 @@ def _forbidden(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
     return Unauthorised(f"{what} Give our account the role in {ROLE}; if the namespace is gone, make it again. The cluster says: {said}")
 
 
-def _not_found(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
+def _not_found(body: Mapping[str, Any], said: str, call: ApiCall) -> ProviderError:
     details = body.get("details") or {}
     is_namespace = details.get("kind") == "namespaces" or re.search(r'namespaces? "[^"]*" not found', said) or call.resource == "namespaces"
     if is_namespace:
@@ -110,7 +110,7 @@ def _not_found(body: Mapping[str, Any], said: str, call: Call) -> ProviderError:
 class NamespaceGone(Misconfigured):
     """Not the NotFound of a thing in it: nothing is known to be wanted gone."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ApiCall) -> None:
         super().__init__(f"There is no {call.place}. Make the namespace, with its role ({ROLE}); members are made by themselves then.")
 
 

@@ -15,7 +15,7 @@ from kubernetes.config import ConfigException
 from project.kernel.kubernetes.connections import forget
 from project.kernel.kubernetes.credentials import Connection
 from project.kernel.kubernetes.deadline import Clock, within
-from project.kernel.kubernetes.errors import Call, describe, explain, too_slow, unreachable
+from project.kernel.kubernetes.errors import ApiCall, describe, explain, too_slow, unreachable
 from project.kernel.kubernetes.metrics import timed_request
 from project.kernel.outbox.operations import Misconfigured, ProviderError, Unauthorised
 
@@ -24,7 +24,7 @@ TOTAL = 60.0  # for all of an answer: a server that sends a byte now and then is
 GONE = (OSError, urllib3.exceptions.HTTPError, ApiException)
 
 
-class Caller:
+class RequestSender:
     """Each call is one request with its timeouts."""
 
     def __init__(self, connection: Connection) -> None:
@@ -34,7 +34,7 @@ class Caller:
         self,
         method: str,
         path: str,
-        call: Call,
+        call: ApiCall,
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
@@ -57,7 +57,7 @@ class Caller:
         breaker.leave(None)
         return response
 
-    def _exchange(self, method: str, path: str, call: Call, query: Mapping[str, Any], body: Any, content: str, patience: float) -> Any:
+    def _exchange(self, method: str, path: str, call: ApiCall, query: Mapping[str, Any], body: Any, content: str, patience: float) -> Any:
         """All of the answer, or the beginning of a watch, within the time that a call has."""
         where = f"{self.connection.client.configuration.host}, {self.connection.words}"
         with within(TOTAL) as clock:

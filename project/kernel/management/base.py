@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from project.kernel.controllers.probe import default_port
 from project.kernel.controllers.runtime import Controller, run
 from project.kernel.errors import BerthError, FieldError, Invalid
-from project.kernel.manifests import Outcome
+from project.kernel.manifests import ApplyResult
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def read_sources(paths: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def describe_changes(outcomes: Sequence[Outcome]) -> list[str]:
+def describe_changes(outcomes: Sequence[ApplyResult]) -> list[str]:
     lines = []
     for outcome in outcomes:
         what = f"{outcome.document.kind.name} {outcome.document.name}"

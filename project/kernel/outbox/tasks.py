@@ -34,7 +34,7 @@ def perform(queue: str) -> int:
     return count
 
 
-class Poller:
+class OutboxPoller:
     """Performs in the worker itself what nobody was told of, so that the outbox goes on without Valkey and without the relay."""
 
     def __init__(self, queues: frozenset[str]) -> None:
@@ -65,12 +65,12 @@ class Poller:
         connections.close_all()
 
 
-_running: list[Poller | WorkerPulse] = []
+_running: list[OutboxPoller | WorkerPulse] = []
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _start_threads(sender: Any = None, **kwargs: Any) -> None:
-    poller = Poller(frozenset(sender.app.amqp.queues.consume_from))
+    poller = OutboxPoller(frozenset(sender.app.amqp.queues.consume_from))
     poller.start()
     _running.extend([poller, start_pulse(sender.app, sender.hostname)])
 

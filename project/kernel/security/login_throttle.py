@@ -21,13 +21,13 @@ from .client_address import counted_address
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ThrottlePace:
     free: int  # attempts without a wait
     longest: int  # seconds; the wait doubles from one second up to this
 
 
-ACCOUNT = Pace(free=5, longest=60)
-ADDRESS = Pace(free=20, longest=900)
+ACCOUNT = ThrottlePace(free=5, longest=60)
+ADDRESS = ThrottlePace(free=20, longest=900)
 
 # Attempts of more than an hour ago are forgotten.
 COUNT = """
@@ -49,7 +49,7 @@ UPDATE kernel_sign_in_attempt SET attempts = greatest(attempts - 1, 0) WHERE key
 """
 
 
-def count_attempt(keys: dict[str, Pace]) -> int:
+def count_attempt(keys: dict[str, ThrottlePace]) -> int:
     """Seconds to wait before the next attempt is looked at; 0: this one may go on."""
     values = {"keys": list(keys), "free": [pace.free for pace in keys.values()], "longest": [pace.longest for pace in keys.values()]}
     if len(run(COUNT, values)) == len(keys):

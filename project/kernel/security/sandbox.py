@@ -33,7 +33,7 @@ FIRST_TO_GO = "800"  # where the machine itself is short of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     memory: int  # bytes of address space
     cpu: int  # seconds
     wall: float  # seconds
@@ -48,7 +48,7 @@ class ChildFailed(Exception):
         self.limit = limit
 
 
-def run_limited(function: str, data: bytes, limits: Limits) -> bytes:
+def run_limited(function: str, data: bytes, limits: SandboxLimits) -> bytes:
     """What `function` ("package.module:name", of bytes) returns for `data`.
 
     Raises the BerthError that the function raises, as its nearest kind in `project.kernel.errors`, and ChildFailed where the child
@@ -83,7 +83,7 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
-def _exchange(process: subprocess.Popen[bytes], data: bytes, limits: Limits) -> tuple[bytearray, bytes]:
+def _exchange(process: subprocess.Popen[bytes], data: bytes, limits: SandboxLimits) -> tuple[bytearray, bytes]:
     """Writes the input and reads the answer at the same time, until the child has closed its output."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     until = time.monotonic() + limits.wall
@@ -134,7 +134,7 @@ def _read_error(told: bytes) -> BerthError:
     return error
 
 
-def _explain(code: int, complaint: bytes, limits: Limits) -> ChildFailed:
+def _explain(code: int, complaint: bytes, limits: SandboxLimits) -> ChildFailed:
     if code == OUT_OF_MEMORY:
         return ChildFailed("memory", f"It needs more than {limits.memory / 1e6:,.0f} MB of memory.")
     if -code in (24, 9):  # XCPU, and KILL a second later

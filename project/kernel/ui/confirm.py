@@ -83,7 +83,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ConfirmInput:
     """What came with the answer."""
 
     reason: str
@@ -91,7 +91,7 @@ class Given:
     lists: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-Perform = Callable[[Given], Done]
+Perform = Callable[[ConfirmInput], Done]
 
 
 def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]) -> HttpResponse:
@@ -121,16 +121,16 @@ def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, 
     return finish(request, done)
 
 
-def read(request: HttpRequest, question: Question) -> Given:
+def read(request: HttpRequest, question: Question) -> ConfirmInput:
     names = [f.name for f in question.fields]
-    return Given(
+    return ConfirmInput(
         reason=request.POST.get("reason", "").strip(),
         values={name: request.POST.get(name, "").strip() for name in names},
         lists={name: request.POST.getlist(name) for name in names},
     )
 
 
-def list_problems(request: HttpRequest, question: Question, given: Given) -> list[FieldError]:
+def list_problems(request: HttpRequest, question: Question, given: ConfirmInput) -> list[FieldError]:
     found = []
     if question.reason == "needed" and not given.reason:
         found.append(FieldError("reason", "A reason is missing.", "Say why, in a few words."))

@@ -11,15 +11,15 @@ class Away(AgentError):
     """The server does not answer, or not as Berth does. It may do so later."""
 
 
-class TooLarge(Away):
+class AnswerTooLarge(Away):
     """It sends more than was agreed."""
 
 
-class BadToken(AgentError):
+class TokenRejected(AgentError):
     """401: this agent is no member (any more)."""
 
 
-class Refused(AgentError):
+class RequestRefused(AgentError):
     """Berth itself says no, with a reason of its own: asking again changes nothing."""
 
     def __init__(self, status: int, code: str, detail: str = "", body: dict[str, object] | None = None) -> None:

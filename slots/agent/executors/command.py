@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ..common.errors import TaskFailed
-from ..server.client import Client
+from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .job import Job
 from .kept_plan import bring_plan, check_facts, find_kept
@@ -17,7 +17,7 @@ NOT_FOUND, NOT_ALLOWED = 127, 126  # exit codes of a shell
 GOOD = (0, 2)  # 2 as `terraform plan -detailed-exitcode` has it: there is something to apply
 
 
-def plan(job: Job, client: Client) -> Made:
+def plan(job: Job, client: BerthClient) -> Made:
     command = find_command(job)
     origin = bring_source(job, client)
     code = job.shell(command, "plan", variables(job))
@@ -43,7 +43,7 @@ def plan(job: Job, client: Client) -> Made:
     return made
 
 
-def apply(job: Job, client: Client) -> Made:
+def apply(job: Job, client: BerthClient) -> Made:
     saved = job.work.plan
     assert saved is not None
     command = find_command(job)

@@ -24,7 +24,7 @@ ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", '\\"': '"', "\\\\": "\\", "$${
 OPENING, CLOSING = "{[(", "}])"
 
 
-class Token(NamedTuple):
+class HclToken(NamedTuple):
     kind: str
     text: str
 
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
     kind: str
     label: str
-    values: dict[str, list[Token]]  # what is assigned in it, by name
+    values: dict[str, list[HclToken]]  # what is assigned in it, by name
 
 
 def read_variables(text: str) -> list[Block]:
@@ -48,9 +48,9 @@ def read_variables(text: str) -> list[Block]:
     return found
 
 
-def read_assignments(tokens: list[Token]) -> dict[str, list[Token]]:
+def read_assignments(tokens: list[HclToken]) -> dict[str, list[HclToken]]:
     """`name = expression` at the top of these tokens."""
-    found: dict[str, list[Token]] = {}
+    found: dict[str, list[HclToken]] = {}
     at = 0
     while at < len(tokens):
         if tokens[at].kind in (NAME, TEXT) and at + 1 < len(tokens) and tokens[at + 1] == (SIGN, "="):
@@ -62,11 +62,11 @@ def read_assignments(tokens: list[Token]) -> dict[str, list[Token]]:
     return found
 
 
-def list_literals(tokens: list[Token]) -> list[str]:
+def list_literals(tokens: list[HclToken]) -> list[str]:
     return [token.text for token in tokens if token.kind in (TEXT, NUMBER)]
 
 
-def until_closed(tokens: list[Token], opening: int) -> list[Token]:
+def until_closed(tokens: list[HclToken], opening: int) -> list[HclToken]:
     depth = 0
     for at in range(opening, len(tokens)):
         depth += change_of_depth(tokens[at])
@@ -75,7 +75,7 @@ def until_closed(tokens: list[Token], opening: int) -> list[Token]:
     return tokens[opening + 1 :]
 
 
-def end_of_line(tokens: list[Token], at: int) -> int:
+def end_of_line(tokens: list[HclToken], at: int) -> int:
     """Behind the expression that begins there: a line break within brackets does not end it."""
     depth = 0
     while at < len(tokens):
@@ -86,11 +86,11 @@ def end_of_line(tokens: list[Token], at: int) -> int:
     return at
 
 
-def change_of_depth(token: Token) -> int:
+def change_of_depth(token: HclToken) -> int:
     return 0 if token.kind != SIGN else (token.text in OPENING) - (token.text in CLOSING)
 
 
-def tokenize(text: str) -> Iterator[Token]:
+def tokenize(text: str) -> Iterator[HclToken]:
     at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
@@ -99,13 +99,13 @@ def tokenize(text: str) -> Iterator[Token]:
         kind = str(match.lastgroup)
         if kind == "quote":
             value, at = read_text(text, at)
-            yield Token(TEXT, value)
+            yield HclToken(TEXT, value)
         elif kind == "heredoc":
             value, at = read_heredoc(text, at, match.group().strip("<-\r\n\t "))
-            yield Token(TEXT, value)
-            yield Token(LINE, "\n")
+            yield HclToken(TEXT, value)
+            yield HclToken(LINE, "\n")
         elif kind != "blank":
-            yield Token(kind, match.group())
+            yield HclToken(kind, match.group())
 
 
 def read_text(text: str, at: int) -> tuple[str, int]:

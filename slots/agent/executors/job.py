@@ -21,7 +21,7 @@ from ..processes.isolation import Isolation
 from ..processes.process_table import MARK, children, end_all, started_at, who_is_left
 from ..processes.program import Program
 from ..processes.users import User
-from ..server.protocol import Work
+from ..server.protocol import WorkOrder
 from ..workdir.environment import isolated_tmp, task_environment
 from ..workdir.folders import Folder
 from .progress import Progress
@@ -35,7 +35,7 @@ CPU_GRACE = 5
 MOST_SPELLED = 100  # values that are also masked as programs write them for others: each costs dozens of searches
 
 
-class Stop:
+class Cancellation:
     """One run is told to end, from another thread."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Stop:
 class Job:
     def __init__(
         self,
-        work: Work,
+        work: WorkOrder,
         record: Record,
         state: State,
         folder: Folder,
@@ -71,7 +71,7 @@ class Job:
         secrets: list[bytes],
         mark: str,
         grace: float,
-        stop: Stop,
+        stop: Cancellation,
     ) -> None:
         self.work, self.record, self.state, self.folder, self.user = work, record, state, folder, user
         self.spool, self.secrets, self.mark, self.grace, self.stop = spool, secrets, mark, grace, stop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..common.errors import TaskFailed
-from ..server.client import Client
+from ..server.client import BerthClient
 from ..server.protocol import SavedPlan
 from ..workdir.folders import Folder, digest_file
 from .git import check_path
@@ -30,7 +30,7 @@ def find_kept(job: Job) -> str | None:
     return inside
 
 
-def bring_plan(job: Job, client: Client, saved: SavedPlan) -> None:
+def bring_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
     """The agent's own copy, or the server's, laid out for the task. Another digest is another plan."""
     if not saved.has_file:
         return

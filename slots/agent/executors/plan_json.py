@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import TaskFailed
 from ..processes.process_table import MARK, children
-from ..server.protocol import Limits
+from ..server.protocol import UploadLimits
 from .plan_summary import changes_anything, count_drift, summarize_plan
 from .redaction import redact_plan
 
@@ -101,7 +101,7 @@ def find_memory() -> int:
     return max(LEAST_MEMORY, min(there) // 2)
 
 
-def most_raw(limits: Limits) -> int:
+def most_raw(limits: UploadLimits) -> int:
     """Before what repeats itself is left out; it is read into memory as a whole."""
     return min(max(limits.json_bytes * 3, 16_000_000), 200_000_000)
 

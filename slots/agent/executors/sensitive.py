@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator
 
-from .hcl import LINE, Token, list_literals, read_assignments, read_variables, tokenize
+from .hcl import LINE, HclToken, list_literals, read_assignments, read_variables, tokenize
 from .redaction import SHORTEST, as_dict, as_list, list_texts
 
 CONFIGURATION = (".tf", ".tofu")
@@ -50,7 +50,7 @@ def collect_variables(text: str, defaults: dict[str, list[str]]) -> None:
             defaults.setdefault(block.label, []).extend(list_literals(block.values.get("default", [])))
 
 
-def is_true(tokens: list[Token]) -> bool:
+def is_true(tokens: list[HclToken]) -> bool:
     return [token.text for token in tokens if token.kind != LINE and token.text not in "()"] == ["true"]
 
 

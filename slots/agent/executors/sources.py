@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import Away, BadToken, Refused, TaskFailed, TooLarge
-from ..server.client import Client
+from ..common.errors import Away, AnswerTooLarge, RequestRefused, TaskFailed, TokenRejected
+from ..server.client import BerthClient
 from ..server.protocol import DIGEST
 from ..workdir.archive import unpack
 from .git import check_path, fetch_git
@@ -24,7 +24,7 @@ class Origin:
     inside: str = ""  # the folder in it where the task works
 
 
-def bring_source(job: Job, client: Client, commit: str = "") -> Origin:
+def bring_source(job: Job, client: BerthClient, commit: str = "") -> Origin:
     """`commit`: the one that was planned, when this is for its apply."""
     source = job.work.source
     inside = check_path(source.path)
@@ -54,7 +54,7 @@ def enter(job: Job, inside: str) -> None:
         raise TaskFailed("source_refused", f"The folder {inside!r} of the source leads out of it.")
 
 
-def bring_archive(job: Job, client: Client) -> str:
+def bring_archive(job: Job, client: BerthClient) -> str:
     source, work = job.work.source, job.work
     if not DIGEST.match(source.digest):
         raise TaskFailed("source_refused", "The server names no digest for the archive.")
@@ -73,18 +73,18 @@ def bring_archive(job: Job, client: Client) -> str:
     return found
 
 
-def download(job: Job, client: Client, path: str, file: Path, most: int) -> str:
+def download(job: Job, client: BerthClient, path: str, file: Path, most: int) -> str:
     """Tried again while the server is away, as long as the task may take."""
     pauses = list(PAUSES)
     while True:
         job.check_time()
         try:
             return client.download(path, file, most)
-        except Refused as error:
+        except RequestRefused as error:
             raise TaskFailed("source_failed", f"The server does not give it: {error}") from error
-        except TooLarge as error:
+        except AnswerTooLarge as error:
             raise TaskFailed("source_refused", f"What comes from the server is over the limit: {error}") from error
-        except (Away, BadToken) as error:
+        except (Away, TokenRejected) as error:
             job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
             job.stop.check()
             job.say(f"Berth: not there yet, {error}")

@@ -7,7 +7,7 @@ import re
 import shutil
 
 from ..common.errors import Stopped, TaskFailed
-from ..server.client import Client
+from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .backend import check_backend
 from .job import Job
@@ -43,7 +43,7 @@ RESCUED = "; the agent rescued the state and uploads it"
 ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
 
-def plan(job: Job, client: Client) -> Made:
+def plan(job: Job, client: BerthClient) -> Made:
     origin = bring_source(job, client)
     hide_sensitive(job)
     binary = find_binary(job)
@@ -69,7 +69,7 @@ def plan(job: Job, client: Client) -> Made:
     return made
 
 
-def apply(job: Job, client: Client) -> Made:
+def apply(job: Job, client: BerthClient) -> Made:
     saved = job.work.plan
     assert saved is not None
     kept = find_kept(job)

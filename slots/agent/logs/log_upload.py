@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any, Callable
 
-from ..common.errors import Away, BadToken, Refused
-from ..server.client import Backoff, Client
+from ..common.errors import Away, RequestRefused, TokenRejected
+from ..server.client import BerthClient, RetryDelay
 from .log_buffer import Spool
 
 APART = 1.0  # seconds between chunks that are not full
@@ -16,7 +16,7 @@ FIRST = 0.2  # for what comes with the first line
 
 class Shipper(threading.Thread):
     def __init__(
-        self, client: Client, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]
+        self, client: BerthClient, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]
     ) -> None:
         super().__init__(name=f"log {path}", daemon=True)
         self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = client, path, spool, chunk_bytes, quit_now, log
@@ -26,7 +26,7 @@ class Shipper(threading.Thread):
         self.is_whole = False
 
     def run(self) -> None:
-        backoff = Backoff(most=15)
+        backoff = RetryDelay(most=15)
         self.sent_at = time.monotonic() - APART + FIRST
         try:
             while not self.quit_now.is_set() and not self.is_refused:
@@ -34,7 +34,7 @@ class Shipper(threading.Thread):
                     if not self.step():
                         break
                     backoff.reset()
-                except (Away, BadToken) as error:
+                except (Away, TokenRejected) as error:
                     delay = backoff.next()
                     self.log(f"log not sent: {error}; again in {delay:.1f} s")
                     self.quit_now.wait(delay)
@@ -68,14 +68,14 @@ class Shipper(threading.Thread):
             body["left_out"] = chunk.left_out
         try:
             answer = self.client.post(self.path, body, timeout=30)
-        except Refused as error:
+        except RequestRefused as error:
             self._take_refusal(error, chunk.seq)
             return True
         self.sent_at = time.monotonic()
         self.next = self._known(answer.get("next"), chunk.seq + 1)
         return True
 
-    def _take_refusal(self, error: Refused, seq: int) -> None:
+    def _take_refusal(self, error: RequestRefused, seq: int) -> None:
         at = error.body.get("next")
         if error.code == "gap" and isinstance(at, int) and not isinstance(at, bool) and 0 <= at < seq:
             self.next = at

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from ..common.errors import Away
 from ..common.log import Journal
-from .client import MOST_JSON, Client, describe, parse
+from .client import MOST_JSON, BerthClient, describe, parse
 
 PATH = "/ws/agent/"
 OPENING = 10.0  # seconds for the connection to be there; the agent polls meanwhile
@@ -187,10 +187,10 @@ class Channel:
             raise self.line.why(error) from error
 
 
-class Door:
+class ChannelOpener:
     """Opens the connection beside the polls, so that one that takes its time, or is refused, holds up nothing."""
 
-    def __init__(self, client: Client, journal: Journal) -> None:
+    def __init__(self, client: BerthClient, journal: Journal) -> None:
         self.client, self.journal = client, journal
         self.library: tuple[Any, Any] | None = None
         self.is_looked_for = False

@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from ..common.errors import Away, BadToken, Refused, TaskFailed, TooLarge, Unusable
+from ..common.errors import Away, AnswerTooLarge, RequestRefused, TaskFailed, TokenRejected, Unusable
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
@@ -24,7 +24,7 @@ PIECE = 1 << 16
 RETRY_LATER = (408, 425, 429)
 
 
-class Backoff:
+class RetryDelay:
     """0.5, 1, 2 ... s up to a limit, each with chance, so that a thousand agents do not come back at once."""
 
     def __init__(self, first: float = 0.5, most: float = 30.0) -> None:
@@ -57,7 +57,7 @@ class Wire:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         self.readers += 1
-        return io.BufferedReader(Reader(self))
+        return io.BufferedReader(BodyReader(self))
 
     def sendall(self, data: bytes) -> None:
         self.settimeout()
@@ -70,7 +70,7 @@ class Wire:
             self.sock.close()
 
 
-class Reader(io.RawIOBase):
+class BodyReader(io.RawIOBase):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
@@ -89,7 +89,7 @@ class Reader(io.RawIOBase):
                 self.wire.close()
 
 
-class Client:
+class BerthClient:
     def __init__(self, url: str, read_token: Callable[[], str], ca_file: str | None = None) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
@@ -145,7 +145,7 @@ class Client:
         former, self.token = self.token, fresh
         try:
             self.post("heartbeat/", {"load": load})
-        except BadToken:
+        except TokenRejected:
             self.token, self.refused = former, fresh
             return False
         except Away:  # what it opens is not known yet: the one that is known to open goes on
@@ -156,7 +156,7 @@ class Client:
     def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str], timeout: float, into: Any, most: int) -> None:
         try:
             self._try(method, path, body, headers, timeout, into, most)
-        except BadToken:
+        except TokenRejected:
             try:
                 fresh = self.read_token()
             except Unusable:
@@ -187,7 +187,7 @@ class Client:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise Away(f"broken answer: {describe(error)}") from error
-        except (BadToken, Refused):
+        except (TokenRejected, RequestRefused):
             if response.will_close:
                 self.close()
             raise
@@ -204,13 +204,13 @@ class Client:
         text = io.BytesIO()
         copy(response, text, MOST_JSON)
         if response.status == 401:
-            raise BadToken("the server refuses this agent's token")
+            raise TokenRejected("the server refuses this agent's token")
         if 300 <= response.status < 400:
             raise Away(f"the server redirects ({response.status}): name its final address in --url")
         if 400 <= response.status < 500 and response.status not in RETRY_LATER:
             body = parse(text.getvalue())  # without a reason of Berth's own it came from something in between
             if isinstance(body.get("code"), str):
-                raise Refused(response.status, body["code"], str(body.get("detail") or "")[:500], body)
+                raise RequestRefused(response.status, body["code"], str(body.get("detail") or "")[:500], body)
         raise Away(f"the server answers {response.status}")
 
     # Connections
@@ -283,7 +283,7 @@ def copy(response: http.client.HTTPResponse, into: Any, most: int) -> None:
             break
         left -= len(data)
         if left < 0:
-            raise TooLarge(f"the server sends more than {most:,} bytes")
+            raise AnswerTooLarge(f"the server sends more than {most:,} bytes")
         into.write(data)
     if response.length:  # None where chunked, 0 at the whole end
         raise Away("the server's answer ends too early")

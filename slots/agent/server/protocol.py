@@ -26,7 +26,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopOrder:
     slot: int
     generation: int
 
@@ -35,13 +35,13 @@ class Stop:
 class Orders:
     version: str
     orders: tuple[Order, ...]
-    stop: tuple[Stop, ...]
+    stop: tuple[StopOrder, ...]
     is_leaving: bool = False
     keep: frozenset[int] | None = None  # claims that wait here with their plan; None: not said
 
 
 @dataclass(frozen=True)
-class Limits:
+class UploadLimits:
     chunk_bytes: int = 64_000
     log_head_bytes: int = 6_000_000
     log_tail_bytes: int = 2_000_000
@@ -56,13 +56,13 @@ class Hello:
     pool: str
     wait_s: float
     grace_s: float
-    limits: Limits
+    limits: UploadLimits
     orders: Orders
     beat_s: float = 15.0
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceOrder:
     kind: str = "none"
     digest: str = ""
     url: str = ""
@@ -80,7 +80,7 @@ class SavedPlan:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkOrder:
     claim: int
     generation: int
     step: str
@@ -88,7 +88,7 @@ class Work:
     executor: str
     workspace: str
     requested_by: str
-    source: Source
+    source: SourceOrder
     commands: dict[str, str]
     binary: str
     variables: dict[str, Any]
@@ -97,7 +97,7 @@ class Work:
     timeout_s: float
     cpu_s: int
     memory_bytes: int
-    limits: Limits
+    limits: UploadLimits
     git_hosts: tuple[str, ...]
     missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
     plan: SavedPlan | None = field(default=None)
@@ -121,7 +121,7 @@ def read_orders(body: dict[str, Any]) -> Orders:
             str(entry.get("task") or ""),
         )
         orders.append(order)
-    stop = tuple(Stop(count(entry, "slot"), count(entry, "generation")) for entry in body.get("stop") or () if isinstance(entry, dict))
+    stop = tuple(StopOrder(count(entry, "slot"), count(entry, "generation")) for entry in body.get("stop") or () if isinstance(entry, dict))
     version = str(want(body, "version", (str, int)))[:200]
     keep = body.get("keep")
     kept = frozenset(claim for claim in keep if isinstance(claim, int)) if isinstance(keep, list) else None
@@ -140,14 +140,14 @@ def read_hello(body: dict[str, Any]) -> Hello:
     )
 
 
-def read_limits(given: Any, base: Limits | None = None) -> Limits:
-    base = base or Limits()
+def read_limits(given: Any, base: UploadLimits | None = None) -> UploadLimits:
+    base = base or UploadLimits()
     given = given if isinstance(given, dict) else {}
 
     def within(name: str, low: int, high: int) -> int:
         return int(number(given, name, getattr(base, name), low, high))
 
-    return Limits(
+    return UploadLimits(
         within("chunk_bytes", 1000, 64_000),
         within("log_head_bytes", 0, 1_000_000_000),
         within("log_tail_bytes", 1, 100_000_000),
@@ -157,14 +157,14 @@ def read_limits(given: Any, base: Limits | None = None) -> Limits:
     )
 
 
-def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
+def read_work(body: dict[str, Any], order: Order, base: UploadLimits) -> WorkOrder:
     if (count(body, "claim"), count(body, "generation")) != (order.claim, order.generation) or body.get("step") != order.step:
         raise Away("the server sends the work of another order")
     if body.get("executor") not in EXECUTORS:
         raise Away(f"the server asks for an executor that this agent does not have: {str(body.get('executor'))[:40]!r}")
     limits = body.get("limits") if isinstance(body.get("limits"), dict) else {}
     assert isinstance(limits, dict)
-    return Work(
+    return WorkOrder(
         claim=order.claim,
         generation=order.generation,
         step=order.step,
@@ -190,12 +190,12 @@ def read_work(body: dict[str, Any], order: Order, base: Limits) -> Work:
     )
 
 
-def read_source(given: Any) -> Source:
+def read_source(given: Any) -> SourceOrder:
     given = given if isinstance(given, dict) else {}
     kind = given.get("kind") or "none"
     if kind not in ("none", "archive", "git"):
         raise Away(f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}")
-    return Source(kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path")))
+    return SourceOrder(kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path")))
 
 
 def read_saved_plan(given: Any) -> SavedPlan | None:

@@ -20,7 +20,7 @@ DEEPEST = 64
 PIECE = 1 << 16
 
 
-class Bounded:
+class BoundedGzip:
     """What comes out of gzip, up to a limit: a bomb ends here and not on the disk."""
 
     def __init__(self, stream: gzip.GzipFile, most: int) -> None:
@@ -40,7 +40,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     most = min(most_bytes, max(FREE_BYTES, archive.stat().st_size * HIGHEST_RATIO))
     links: list[tuple[list[str], str]] = []
     try:
-        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=Bounded(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
+        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=BoundedGzip(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
             for count, member in enumerate(tar, 1):
                 if count > MOST_FILES:
                     raise TaskFailed("source_refused", f"The archive holds more than {MOST_FILES:,} files.")

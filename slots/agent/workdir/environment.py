@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..processes.users import User
-from ..server.protocol import Work
+from ..server.protocol import WorkOrder
 from .folders import Folder
 
 INHERITED = (
@@ -18,7 +18,7 @@ SOCKETS = "PLUGIN_UNIX_SOCKET_DIR"
 REFUSED = ("TF_CLI_ARGS", "TF_DATA_DIR", "TF_INPUT", "TF_WORKSPACE", "BERTH_")
 
 
-def task_environment(work: Work, folder: Folder, user: User | None) -> dict[str, str]:
+def task_environment(work: WorkOrder, folder: Folder, user: User | None) -> dict[str, str]:
     base = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
     base.setdefault("PATH", os.defpath)
     base.setdefault("LANG", "C.UTF-8")

@@ -12,7 +12,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from claims.allocation import batching, thread_batching
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim, route_at_once
-from claims.allocation.thread_batching import Gatherer, Wish
+from claims.allocation.thread_batching import QueuedCreate, ThreadBatcher
 from claims.models import Claim
 from claims.statements import CLAIMS
 from pools.lifecycle.services import update_pool
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 LONG = 30.0
 
 
-class Watched(Gatherer):
+class Watched(ThreadBatcher):
     """Tells how many wait, so that a test need not guess."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Watched(Gatherer):
         self.came = threading.Semaphore(0)
         self.is_over = False
 
-    def end(self, first: list[Wish]) -> None:
+    def end(self, first: list[QueuedCreate]) -> None:
         """What was under way before everybody came."""
         self.is_over = True
         self.leave(first)
 
-    def enter(self, wish: Wish) -> list[Wish]:
+    def enter(self, wish: QueuedCreate) -> list[QueuedCreate]:
         self.came.release()
         return super().enter(wish)
 
@@ -87,7 +87,7 @@ def crowd(gatherer: Watched, *works: Callable[[], Any]) -> Iterator[list[Future[
         finally:
             connection.close()
 
-    first = gatherer.enter(Wish(None, {}))  # type: ignore[arg-type]
+    first = gatherer.enter(QueuedCreate(None, {}))  # type: ignore[arg-type]
     assert gatherer.came.acquire(timeout=LONG)
     with ThreadPoolExecutor(len(works)) as threads:
         futures = []
@@ -195,7 +195,7 @@ def test_a_pool_that_has_changed_is_read_anew(gatherer: Watched) -> None:
 def test_one_that_fails_takes_no_other_along(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool(slots=3)
 
-    def fail(batch: list[Wish]) -> list[Any]:
+    def fail(batch: list[QueuedCreate]) -> list[Any]:
         raise DatabaseError("a rule refused one of them")
 
     monkeypatch.setattr(thread_batching, "_make_all", fail)
@@ -205,10 +205,10 @@ def test_one_that_fails_takes_no_other_along(gatherer: Watched, monkeypatch: pyt
     assert is_sound()
 
 
-def breaks_after(work: Callable[[list[Wish]], list[Any]]) -> Callable[[list[Wish]], list[Any]]:
+def breaks_after(work: Callable[[list[QueuedCreate]], list[Any]]) -> Callable[[list[QueuedCreate]], list[Any]]:
     """The statement ends and its commit with it, and the connection before its answer has come."""
 
-    def run(batch: list[Wish]) -> list[Any]:
+    def run(batch: list[QueuedCreate]) -> list[Any]:
         work(batch)
         raise OperationalError("the connection is lost")
 
@@ -249,7 +249,7 @@ def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(monkeypatch: p
     make_pool(slots=6)
     let_go(ask())  # the route is remembered
     wishes = [wish(owner="plain"), wish(owner="keyed", key="k"), wish(owner="other")]
-    batch = [batching.Asked(request, known(request), None) for request in wishes]  # type: ignore[arg-type]
+    batch = [batching.PendingCreate(request, known(request), None) for request in wishes]  # type: ignore[arg-type]
     monkeypatch.setattr(thread_batching, "_make_all", breaks_after(thread_batching._make_all))
     batching.make_all(batch)
     plain, keyed, other = batch
@@ -274,7 +274,7 @@ def test_a_locked_pool_keeps_only_its_own_waiting(gatherer: Watched) -> None:
     with model.connect() as c, c.transaction():
         c.execute("SELECT FROM pools_pool WHERE id = %s FOR UPDATE", (locked.id,))
         with crowd(gatherer, make("b"), make("a")) as futures:
-            gatherer.end([Wish(None, {})])  # type: ignore[arg-type]
+            gatherer.end([QueuedCreate(None, {})])  # type: ignore[arg-type]
             assert futures[0].result(LONG).state == "bound"
             assert not futures[1].done()
             c.execute("ROLLBACK")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims.allocation import same_number
-from claims.allocation.same_number import Free, Match, bits_of, find_match, lowest, runs
+from claims.allocation.same_number import Free, NumberMatch, bits_of, find_match, lowest, runs
 
 NUMBERS = st.sets(st.integers(0, 9), max_size=10)
 POOLS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=3)
@@ -29,7 +29,7 @@ def free(pools: list[list[set[int]]]) -> list[list[Free]]:
     return [[Free(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)] for p, pool in enumerate(pools)]
 
 
-def is_right(match: Match, pools: list[list[set[int]]], size: int) -> bool:
+def is_right(match: NumberMatch, pools: list[list[set[int]]], size: int) -> bool:
     placed = all(
         n in pools[p][member % 10] for p, members in enumerate(match.members) for n, member in zip(match.numbers, members, strict=True)
     )

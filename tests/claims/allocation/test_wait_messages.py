@@ -5,30 +5,30 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claims.allocation.requests.policy import Refusal, Wanted
-from claims.allocation.wait_messages import Places, Scene, say, say_blocked
+from claims.allocation.requests.policy import Refusal, SlotDemand
+from claims.allocation.wait_messages import SlotCounts, WaitContext, describe_wait, say_blocked
 
-FULL = Scene(
-    pool="tf-prod", code="full", lanes=("any",), places=Places(total=11, held=3, reserved=8),
+FULL = WaitContext(
+    pool="tf-prod", code="full", lanes=("any",), places=SlotCounts(total=11, held=3, reserved=8),
     members=12, max_members=12, each=1, holders=11,
 )  # fmt: skip
 AT_TWO = datetime(2026, 3, 12, 14, 0, tzinfo=UTC)
 
-SAYINGS: list[tuple[Scene, str, list[str]]] = [
-    (Scene("gpu", "pool_not_found"), "Pool gpu does not exist", ["Create gpu"]),
+SAYINGS: list[tuple[WaitContext, str, list[str]]] = [
+    (WaitContext("gpu", "pool_not_found"), "Pool gpu does not exist", ["Create gpu"]),
     (
-        Scene("lab", "pool_paused", paused_until=AT_TWO, pause_reason="firmware"),
+        WaitContext("lab", "pool_paused", paused_until=AT_TWO, pause_reason="firmware"),
         "Pool lab is paused until 2026-03-12 14:00 UTC: firmware",
         ["The pool is resumed, at 2026-03-12 14:00 UTC"],
     ),
-    (Scene("lab", "no_member"), "Pool lab has no member", ["A member is added to lab"]),
+    (WaitContext("lab", "no_member"), "Pool lab has no member", ["A member is added to lab"]),
     (
-        Scene("cn", "no_member_with_labels", wanted=Wanted(selector={"gpu": "t4"})),
+        WaitContext("cn", "no_member_with_labels", wanted=SlotDemand(selector={"gpu": "t4"})),
         "No member of cn has gpu=t4",
         ["A member with gpu=t4 is added"],
     ),
     (
-        Scene("lab", "no_member_willing", cordoned=("a",), offline=("b",)),
+        WaitContext("lab", "no_member_willing", cordoned=("a",), offline=("b",)),
         "Every member of lab is offline, cordoned or leaving",
         ["a is uncordoned", "b answers"],
     ),
@@ -43,19 +43,19 @@ SAYINGS: list[tuple[Scene, str, list[str]]] = [
         ["The maximum of members goes from 12 to 14", "2 of 11 claims end", "One of 8 approvals is decided"],
     ),
     (
-        Scene("env", "full", lanes=("slot",), places=Places(total=1, held=1), members=1, max_members=3, holders=1, one_holder=88),
+        WaitContext("env", "full", lanes=("slot",), places=SlotCounts(total=1, held=1), members=1, max_members=3, holders=1, one_holder=88),
         "The only slot is taken: 1 held",
         ["One more member", "Claim 88 ends"],
     ),
     (
-        Scene("env", "full", lanes=("slot",), places=Places(total=4, held=2, closed=1, offline=1), members=4, max_members=4, holders=2,
+        WaitContext("env", "full", lanes=("slot",), places=SlotCounts(total=4, held=2, closed=1, offline=1), members=4, max_members=4, holders=2,
               cordoned=("c",), offline=("d",)),
         "All 4 slots are taken: 2 held, 1 offline, 1 closed",
         ["c is uncordoned", "d answers", "The maximum of members goes from 4 to 5", "One of 2 claims ends"],
     ),
     (
-        Scene("game", "not_contiguous", lanes=("port",), wanted=Wanted(16, contiguous=True), longest=4, longest_on="game-us-2",
-              places=Places(total=200, open=7, held=193), members=4, max_members=4, each=50, holders=193),
+        WaitContext("game", "not_contiguous", lanes=("port",), wanted=SlotDemand(16, contiguous=True), longest=4, longest_on="game-us-2",
+              places=SlotCounts(total=200, open=7, held=193), members=4, max_members=4, each=50, holders=193),
         "Largest free run is 4 of 16 (game-us-2)",
         ["The maximum of members goes from 4 to 5", "9 of 193 claims end"],
     ),
@@ -65,22 +65,22 @@ SAYINGS: list[tuple[Scene, str, list[str]]] = [
         ["The maximum of members goes from 12 to 13", "One of 11 claims ends", "One of 8 approvals is decided"],
     ),
     (
-        replace(FULL, places=Places(total=2, held=1, reserved=1), undecided=(88,), kept=600.0, holders=2),
+        replace(FULL, places=SlotCounts(total=2, held=1, reserved=1), undecided=(88,), kept=600.0, holders=2),
         "All 2 any slots are taken: 1 held, 1 reserved (for 10 min)",
         ["The maximum of members goes from 12 to 13", "One of 2 claims ends", "Claim 88 is approved or rejected"],
     ),
     (
-        replace(FULL, places=Places(total=3, held=1, reserved=2), undecided=(88, 97), kept=6.0, holders=3),
+        replace(FULL, places=SlotCounts(total=3, held=1, reserved=2), undecided=(88, 97), kept=6.0, holders=3),
         "All 3 any slots are taken: 1 held, 2 reserved",
         ["The maximum of members goes from 12 to 13", "One of 3 claims ends", "Claim 88 or 97 is approved or rejected"],
     ),
     (
-        Scene("env", "next", places=Places(total=2, open=1), strict=88),
+        WaitContext("env", "next", places=SlotCounts(total=2, open=1), strict=88),
         "Claim 88 goes first, and this claim may not pass it",
         ["Claim 88 starts, or is cancelled"],
     ),
     (
-        Scene("env", "too_big", refusal=Refusal("too_big", "7 slots are more than pool env ever has.", "Ask for 6.")),
+        WaitContext("env", "too_big", refusal=Refusal("too_big", "7 slots are more than pool env ever has.", "Ask for 6.")),
         "7 slots are more than pool env ever has",
         ["Cancel it, or change the pool: Ask for 6"],
     ),
@@ -88,8 +88,8 @@ SAYINGS: list[tuple[Scene, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("scene", "text", "unblock"), SAYINGS, ids=[f"{s.code}-{s.ahead}-{s.pool}" for s, _, _ in SAYINGS])
-def test_state_reason_way_out(scene: Scene, text: str, unblock: list[str]) -> None:
-    assert say(scene) == (text, unblock)
+def test_state_reason_way_out(scene: WaitContext, text: str, unblock: list[str]) -> None:
+    assert describe_wait(scene) == (text, unblock)
 
 
 def blocked(**changes: object) -> tuple[str, str, list[str]]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from claims.controllers import Finalizer
-from claims.lifecycle.chores import _Walk, delete_ended_claims, end_claims_of_deleted_pools, lose_claims
+from claims.lifecycle.chores import _CleanupCursor, delete_ended_claims, end_claims_of_deleted_pools, lose_claims
 from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.release import release_claim
@@ -196,7 +196,7 @@ def test_ended_claims_go_after_their_time_also_behind_one_that_lives_on() -> Non
     young = ask()
     let_go(young)
     sql("UPDATE claims_claim SET created_at = now() - interval '100 d', changed_at = now() - interval '91 d' WHERE id <= %s", old[-1].id)
-    _Walk.after = 0
+    _CleanupCursor.after = 0
     total = 0
     while deleted := delete_ended_claims(90, 2):
         total += deleted

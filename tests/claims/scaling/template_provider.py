@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 
 
 @dataclass
@@ -33,9 +33,9 @@ class MoldProvider(Provider):
         clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return MemberReport(clean=clean, is_ready=self._is_ready(member), external_id=f"thing-{member.id}")
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         there = [m for m in pool.members if m.id in self.world.things]
-        return Look(tuple(self._see(m) for m in there))
+        return Observation(tuple(self._see(m) for m in there))
 
     def _see(self, member: MemberSnapshot) -> Seen:
         is_ready = self._is_ready(member)

@@ -14,14 +14,14 @@ from django.utils import timezone
 from claims.scaling.replay import figures_of, replay_pool
 from pools.lifecycle.services import create_pool
 from pools.models import Decision, Member, Pool, Sample
-from pools.scaling import Fixed, Limits, OnDemand, Pace, Snapshot, Utilisation, Warm, Wish
+from pools.scaling import Fixed, MemberLimits, OnDemand, ScalingPace, ScalingTarget, Snapshot, Utilisation, Warm
 from pools.scaling import replay as replays
 from pools.scaling.replay import Moment, as_it_was, pace_of, replay
 from project.kernel.errors import Conflict, Invalid
 from tests.claims.scaling.test_scaler import config, make
 
 START = datetime(2026, 3, 9, tzinfo=UTC).timestamp()
-WIDE = Limits(1, 12)
+WIDE = MemberLimits(1, 12)
 
 
 def moments(*wanted: int, members: int = 2, each: int = 3) -> list[Moment]:
@@ -35,7 +35,7 @@ def waves(days: float, top: int = 24) -> list[Moment]:
     return moments(*(round(top * (0.5 - 0.5 * math.cos(2 * math.pi * i / 1440))) + i % 3 for i in range(round(days * 1440))), members=5)
 
 
-def run(found: list[Moment], policy: Any, limits: Limits = WIDE, **more: Any) -> replays.Outcome:
+def run(found: list[Moment], policy: Any, limits: MemberLimits = WIDE, **more: Any) -> replays.ReplayResult:
     return replay(found, policy, lambda moment: limits, each=3, **more)
 
 
@@ -70,12 +70,12 @@ def test_what_is_not_decided_anew_would_be_decided_the_same(policy: Any, monkeyp
 
 def test_a_policy_of_ones_own_is_asked_every_time() -> None:
     class Counting:
-        pace = Pace(0, 0, 0, 0)
+        pace = ScalingPace(0, 0, 0, 0)
         asked = 0
 
-        def wish(self, s: Snapshot) -> Wish:
+        def wish(self, s: Snapshot) -> ScalingTarget:
             self.asked += 1
-            return Wish(3, "three", "three")
+            return ScalingTarget(3, "three", "three")
 
     policy = Counting()
     outcome = run(moments(1, 1, 1, 1), policy)
@@ -85,8 +85,8 @@ def test_a_policy_of_ones_own_is_asked_every_time() -> None:
 def test_limits_by_the_clock_hold_and_a_freeze_sends_idle_ones_away() -> None:
     noon = START + 300
 
-    def limits(moment: datetime) -> Limits:
-        return Limits(0, 9, frozen="night" if moment.timestamp() >= noon else "")
+    def limits(moment: datetime) -> MemberLimits:
+        return MemberLimits(0, 9, frozen="night" if moment.timestamp() >= noon else "")
 
     outcome = replay(moments(*[2] * 5, *[0] * 5), Fixed(4), limits, each=3)
     assert (outcome.points[19].members, outcome.points[-1].members) == (4, 0)

@@ -18,7 +18,7 @@ from pools.lifecycle.selectors import config_of, get_pool
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
 from pools.pages.forms import keep_unshown
-from pools.scaling import Pace, Snapshot, Wish
+from pools.scaling import ScalingPace, ScalingTarget, Snapshot
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import ProviderError, perform_due
@@ -361,7 +361,7 @@ class Moody:
 
     kind = "moody"
 
-    def __init__(self, mood: str, pace: Pace) -> None:
+    def __init__(self, mood: str, pace: ScalingPace) -> None:
         self.mood, self.pace = mood, pace
 
     @classmethod
@@ -370,10 +370,10 @@ class Moody:
             faults.add(f"{where}.mood", "Which mood?")
         return dict(options)
 
-    def wish(self, s: Snapshot) -> Wish:
+    def wish(self, s: Snapshot) -> ScalingTarget:
         if self.mood == "bad":
             raise ValueError("bad mood")
-        return Wish(2, "mood", "in the mood")
+        return ScalingTarget(2, "mood", "in the mood")
 
 
 def test_only_a_pool_whose_provider_makes_members_scales() -> None:

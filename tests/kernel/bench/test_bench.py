@@ -14,8 +14,8 @@ from psycopg.conninfo import make_conninfo
 
 from project.kernel.bench import baseline, registry
 from project.kernel.bench.baseline import Reference, find_pgbench
-from project.kernel.bench.registry import AT_MOST, Goal, NothingMeasured, Run, get_bench, run_bench
-from project.kernel.bench.workers import Crew, Slice
+from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, get_bench, run_bench
+from project.kernel.bench.workers import Slice, WorkerGroup
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.errors import Invalid
 
@@ -32,8 +32,8 @@ class Steady:
         return self.rates.pop(0) if len(self.rates) > 1 else self.rates[0]
 
 
-def run_with(*rates: float) -> Run:
-    return Run(Steady(*rates))  # type: ignore[arg-type]
+def run_with(*rates: float) -> BenchRun:
+    return BenchRun(Steady(*rates))  # type: ignore[arg-type]
 
 
 def test_each_slice_stands_between_two_of_r():
@@ -133,7 +133,7 @@ class Worker:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_crew_works_side_by_side_on_the_tests_database_and_tells_what_goes_wrong():
-    with Crew("tests.kernel.bench.test_bench.make_worker", 2) as crew:
+    with WorkerGroup("tests.kernel.bench.test_bench.make_worker", 2) as crew:
         for _ in range(2):
             found = crew.slice(0.05)
             assert found.count > 2

@@ -5,7 +5,7 @@ import pytest
 from django.db import OperationalError
 
 from project.kernel.controllers import periodic
-from project.kernel.controllers.periodic import Chore, Round
+from project.kernel.controllers.periodic import Chore, PeriodicRunner
 
 
 def chores_of(cause: Exception, done: list[str]) -> dict[str, Chore]:
@@ -24,7 +24,7 @@ def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: 
     done: list[str] = []
     monkeypatch.setattr(periodic, "_chores", chores_of(cause, done))
     with pytest.raises(OperationalError):
-        Round(clock=lambda: 0.0).step()
+        PeriodicRunner(clock=lambda: 0.0).step()
     assert done == ["b"]
 
 
@@ -32,5 +32,5 @@ def test_a_database_that_is_away_ends_the_round(monkeypatch: pytest.MonkeyPatch)
     done: list[str] = []
     monkeypatch.setattr(periodic, "_chores", chores_of(psycopg.OperationalError("server closed the connection"), done))
     with pytest.raises(OperationalError):
-        Round(clock=lambda: 0.0).step()
+        PeriodicRunner(clock=lambda: 0.0).step()
     assert not done

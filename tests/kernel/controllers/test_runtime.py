@@ -19,7 +19,7 @@ from django.db import connection
 
 from project.kernel.actor import current_actor
 from project.kernel.controllers import heartbeats, runtime
-from project.kernel.controllers.runtime import Controller, Stop, run
+from project.kernel.controllers.runtime import Controller, StopRequest, run
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.embedded.process import free_port
 from project.kernel.events import notify
@@ -64,8 +64,8 @@ class Scripted(Controller):
 
 
 @contextmanager
-def running(*controllers: Controller, **options: Any) -> Iterator[Stop]:
-    stop = Stop()
+def running(*controllers: Controller, **options: Any) -> Iterator[StopRequest]:
+    stop = StopRequest()
     thread = threading.Thread(target=run, args=(controllers,), kwargs={"stop": stop, **options})
     thread.start()
     try:
@@ -182,7 +182,7 @@ def test_one_that_fails_backs_off_and_the_others_go_on(settled, caplog):
 
 def test_back_off_doubles_and_ends_with_the_first_success(monkeypatch, caplog):
     pauses = []
-    monkeypatch.setattr(Stop, "wait", lambda self, seconds: pauses.append(seconds) or False)
+    monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: pauses.append(seconds) or False)
 
     def play(n: int) -> None:
         if n <= 12:

@@ -16,7 +16,7 @@ from cryptography.fernet import Fernet
 from project.kernel.embedded import backup, backup_file
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 from tests.end_to_end.stack import OURS, ROOT
 
 KEEP = """
@@ -171,7 +171,7 @@ def test_a_dump_that_was_cut_off_is_refused_before_anything_changes(home: Home, 
     whole = dump.read_bytes()
     for size in (100, 2000, 6000, whole.index(b'"files"') - 1):
         dump.write_bytes(whole[:size])
-        with pytest.raises(Trouble, match="no dump of Berth, or it"):
+        with pytest.raises(StartupError, match="no dump of Berth, or it"):
             backup.restore_all(home, dump)
     assert list(home.path.iterdir()) == []
 

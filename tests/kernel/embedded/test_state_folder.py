@@ -12,7 +12,7 @@ import pytest
 from project.kernel.embedded import backup, home, process
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
-from project.kernel.embedded.process import Trouble
+from project.kernel.embedded.process import StartupError
 from project.kernel.embedded.up import Up
 from project.kernel.embedded.valkey import EmbeddedValkey
 
@@ -27,14 +27,14 @@ def state(tmp_path: Path) -> Iterator[Home]:
 
 def test_a_file_in_its_place(state: Home) -> None:
     state.path.write_text("")
-    with pytest.raises(Trouble, match="is a file, not a folder. Move it away, or name another folder in BERTH_HOME"):
+    with pytest.raises(StartupError, match="is a file, not a folder. Move it away, or name another folder in BERTH_HOME"):
         state.open()
 
 
 def test_a_full_disk(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(state.path.parent)
     monkeypatch.setattr(home.shutil, "disk_usage", lambda path: usage._replace(free=12_000_000))
-    with pytest.raises(Trouble, match=r"is full: 12 MB are free, Berth needs 300 MB. Make room"):
+    with pytest.raises(StartupError, match=r"is full: 12 MB are free, Berth needs 300 MB. Make room"):
         state.open()
 
 
@@ -48,7 +48,7 @@ def test_data_that_is_no_database(state: Home) -> None:
     data = state.path / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "something").touch()
-    with pytest.raises(Trouble, match="is not empty, but holds no database. Move it away, or restore it from a backup"):
+    with pytest.raises(StartupError, match="is not empty, but holds no database. Move it away, or restore it from a backup"):
         EmbeddedPostgres(state.path / "postgres").start()
 
 
@@ -57,7 +57,7 @@ def test_data_of_another_postgresql(state: Home) -> None:
     postgres.data.mkdir()
     (postgres.data / "PG_VERSION").write_text("17\n")
     with pytest.raises(
-        Trouble, match=r"is of PostgreSQL 17; this Berth brings PostgreSQL 18. Nothing was touched.(?s:.*)make restore FILE="
+        StartupError, match=r"is of PostgreSQL 17; this Berth brings PostgreSQL 18. Nothing was touched.(?s:.*)make restore FILE="
     ):
         Up.check_major(Up(), postgres)
 
@@ -72,7 +72,7 @@ def test_data_of_another_postgresql(state: Home) -> None:
     ],
 )
 def test_an_address_that_cannot_be(address: str, port: str, words: str) -> None:
-    with pytest.raises(Trouble) as said:
+    with pytest.raises(StartupError) as said:
         home.bind(address, port)
     assert words in str(said.value)
 
@@ -95,7 +95,7 @@ def query(postgres: EmbeddedPostgres, statement: str) -> str:
 def test_a_damaged_database_shows_its_last_words(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     (postgres.data / "global" / "pg_control").write_bytes(b"\0" * 100)
-    with pytest.raises(Trouble, match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control"):
+    with pytest.raises(StartupError, match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control"):
         postgres.start()
     shutil.rmtree(postgres.data)
 
@@ -117,7 +117,7 @@ def test_a_dump_that_is_none_changes_nothing(state: Home, postgres: EmbeddedPost
     postgres.stop()
     state.lock.close()  # type: ignore[union-attr]
     (tmp_path / "bad.dump").write_text("no dump")
-    with pytest.raises(Trouble, match="pg_restore did not succeed"):
+    with pytest.raises(StartupError, match="pg_restore did not succeed"):
         backup.restore_state(state, tmp_path / "bad.dump")
     postgres.start()
     assert query(postgres, "select answer from kept") == "42"

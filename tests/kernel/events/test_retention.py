@@ -6,7 +6,7 @@ from django.db import connection
 from project.kernel.db.locks import RETENTION, try_lock
 from project.kernel.events import retention
 from project.kernel.events.log import record
-from project.kernel.events.retention import Kept, days_kept, delete_chunk, delete_old, keeps
+from project.kernel.events.retention import RetentionRule, days_kept, delete_chunk, delete_old, keeps
 from project.kernel.models import Beat, Event, Operation
 from project.kernel.outbox.operations import add_operation, settle, take
 from tests.kernel.conftest import run_in_thread
@@ -93,7 +93,7 @@ def test_days_are_a_setting_and_none_keeps_for_ever(settings):
 
 
 def test_one_call_takes_a_chunk_of_everything(monkeypatch):
-    monkeypatch.setattr(retention, "_kept", {"a": Kept("a", 1, lambda days, n: 3), "b": Kept("b", 1, lambda days, n: 0)})
+    monkeypatch.setattr(retention, "_kept", {"a": RetentionRule("a", 1, lambda days, n: 3), "b": RetentionRule("b", 1, lambda days, n: 0)})
     assert delete_old() == 3
 
     @keeps("c", days=2)

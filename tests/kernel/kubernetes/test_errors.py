@@ -6,7 +6,7 @@ import pytest
 
 from pools.providers.kubernetes.field_errors import fields_of
 from project.kernel.kubernetes.circuit_breaker import Breaker
-from project.kernel.kubernetes.errors import AlreadyThere, AnotherByNow, Call, Expired, NamespaceGone, explain
+from project.kernel.kubernetes.errors import AlreadyThere, AnotherByNow, ApiCall, Expired, NamespaceGone, explain
 from project.kernel.outbox.operations import (
     Misconfigured,
     NotFoundOutside,
@@ -18,7 +18,7 @@ from project.kernel.outbox.operations import (
 from project.kernel.retry import BACKOFF, STOPS_LANE, decide_retry
 
 PLACE = "namespace ci of context prod"
-CREATE, LIST, DELETE = Call("create", "pods", "m1", PLACE), Call("list", "pods", place=PLACE), Call("delete", "pods", "m1", PLACE)
+CREATE, LIST, DELETE = ApiCall("create", "pods", "m1", PLACE), ApiCall("list", "pods", place=PLACE), ApiCall("delete", "pods", "m1", PLACE)
 
 
 def status(message: str, **details: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
     ],
 )
 def test_each_answer_has_its_type_and_its_way_out(
-    code: int, body: dict[str, Any], call: Call, kind: type[ProviderError], words: str
+    code: int, body: dict[str, Any], call: ApiCall, kind: type[ProviderError], words: str
 ) -> None:
     found = explain(code, body, call)
     assert type(found) is kind
@@ -60,7 +60,7 @@ def test_each_answer_has_its_type_and_its_way_out(
 
 def test_what_a_namespace_lacks_is_never_taken_for_a_pod_that_is_gone() -> None:
     """Who wants a pod gone takes NotFound as success."""
-    found = explain(404, status('namespaces "ci" not found', name="ci", kind="namespaces"), Call("get", "pods", "m1", PLACE))
+    found = explain(404, status('namespaces "ci" not found', name="ci", kind="namespaces"), ApiCall("get", "pods", "m1", PLACE))
     assert not isinstance(found, NotFoundOutside)
 
 

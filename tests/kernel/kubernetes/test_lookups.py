@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from project.kernel.kubernetes import dns, request
-from project.kernel.kubernetes.dns import MOST, Names, is_address
+from project.kernel.kubernetes.dns import MOST, NameLookups, is_address
 from project.kernel.outbox.operations import ProviderError
 from tests.end_to_end.stack import load
 from tests.kernel.kubernetes.slow_server import Begin, api, at_once
@@ -63,7 +63,7 @@ def test_nor_for_longer_than_the_call_has(begin: Begin, server: Server, monkeypa
 
 
 def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(server: Server) -> None:
-    names = Names()
+    names = NameLookups()
     for number in range(MOST):
         for _ in range(3):
             with pytest.raises(socket.gaierror, match="no name server answers within 0.001 s"):
@@ -89,7 +89,7 @@ def test_a_name_that_is_not_known_is_said(server: Server) -> None:
     server.found = nobody
     server.answers.set()
     with pytest.raises(socket.gaierror, match="Name or service not known"):
-        Names().find("nobody.example", 443, SOON)
+        NameLookups().find("nobody.example", 443, SOON)
 
 
 def test_of_several_addresses_the_first_that_takes_it_is_used(begin: Begin, server: Server) -> None:
@@ -112,7 +112,7 @@ def test_the_certificate_is_still_that_of_the_name(begin: Begin, server: Server)
 @pytest.mark.parametrize("host", ["10.0.0.1", "::1", "[::1]", "fe80::1%eth0"])
 def test_an_address_is_asked_of_nobody(host: str, server: Server) -> None:
     assert is_address(host)
-    assert Names().find(host, 443, 0.0) == [host]
+    assert NameLookups().find(host, 443, 0.0) == [host]
 
 
 def test_what_can_be_no_name_is_said(begin: Begin) -> None:

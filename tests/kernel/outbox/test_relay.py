@@ -219,7 +219,7 @@ def test_a_worker_nobody_tells_anything_looks_by_itself(done):
     """Valkey is away, or the relay: what has been due for a while is performed all the same."""
     late = add_operation(lane="a", kind="sync", queue="mine")
     add_operation(lane="a", kind="sync", queue="another worker's")
-    poller = tasks.Poller(frozenset({"mine"}))
+    poller = tasks.OutboxPoller(frozenset({"mine"}))
     assert poller.poll() == 0, "not yet: somebody is about to be told"
     Operation.objects.update(due_at="2020-01-01T00:00:00Z")
     assert poller.poll() == 1
@@ -229,7 +229,7 @@ def test_a_worker_nobody_tells_anything_looks_by_itself(done):
 def test_the_poller_stops_with_its_worker(monkeypatch):
     monkeypatch.setattr(tasks, "POLL", 0.01)
     looked = threading.Event()
-    poller = tasks.Poller(frozenset())
+    poller = tasks.OutboxPoller(frozenset())
     monkeypatch.setattr(poller, "poll", lambda: looked.set() or 0)
     poller.start()
     assert looked.wait(10)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from project.kernel.controllers.runtime import Stop, run
+from project.kernel.controllers.runtime import StopRequest, run
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.events import notify
 from project.kernel.models import Beat, Event, Operation
@@ -62,7 +62,7 @@ def worker(probe_port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def relay() -> Iterator[None]:
-    stop = Stop()
+    stop = StopRequest()
     thread = threading.Thread(target=run, args=([QueueRelay()],), kwargs={"stop": stop})
     thread.start()
     yield

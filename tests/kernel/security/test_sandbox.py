@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from project.kernel.errors import Refused
-from project.kernel.security.sandbox import ChildFailed, Limits, run_limited
+from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
 
-LIMITS = Limits(memory=256 << 20, cpu=5, wall=20.0, output=10_000_000)
+LIMITS = SandboxLimits(memory=256 << 20, cpu=5, wall=20.0, output=10_000_000)
 
 
 def limited(name: str, data: bytes = b"", **limits: float) -> bytes:

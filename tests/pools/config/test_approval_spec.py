@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pools.config.approval_spec import Approval
+from pools.config.approval_spec import ApprovalSpec
 from pools.config.spec import parse_pool, validate
 from pools.providers.base import option_readers
 
@@ -15,7 +15,7 @@ def pool(**approval: Any) -> dict[str, Any]:
     return {"name": "tf", "slots": ["any", "plan"], "approval": approval}
 
 
-def read(**approval: Any) -> Approval:
+def read(**approval: Any) -> ApprovalSpec:
     return parse_pool(pool(**approval), option_readers()).approval
 
 
@@ -24,24 +24,24 @@ def faults(**approval: Any) -> list[str]:
 
 
 def test_nothing_said() -> None:
-    assert read() == Approval(1, True, 24 * HOUR, 2 * HOUR, None)
+    assert read() == ApprovalSpec(1, True, 24 * HOUR, 2 * HOUR, None)
     assert "approval" not in parse_pool(pool(), option_readers()).as_stored()
 
 
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ({"needed": 2}, Approval(needed=2, own=False)),
-        ({"needed": 2, "own": True}, Approval(needed=2, own=True)),
-        ({"own": False}, Approval(own=False)),
-        ({"expires": "1h"}, Approval(expires=HOUR, notice=HOUR / 2)),
-        ({"expires": "1h", "notice": "0s"}, Approval(expires=HOUR, notice=0.0)),
-        ({"hold": "always"}, Approval()),
-        ({"hold": "30m"}, Approval(hold=1800.0)),
-        ({"hold": "0s"}, Approval(hold=0.0)),
+        ({"needed": 2}, ApprovalSpec(needed=2, own=False)),
+        ({"needed": 2, "own": True}, ApprovalSpec(needed=2, own=True)),
+        ({"own": False}, ApprovalSpec(own=False)),
+        ({"expires": "1h"}, ApprovalSpec(expires=HOUR, notice=HOUR / 2)),
+        ({"expires": "1h", "notice": "0s"}, ApprovalSpec(expires=HOUR, notice=0.0)),
+        ({"hold": "always"}, ApprovalSpec()),
+        ({"hold": "30m"}, ApprovalSpec(hold=1800.0)),
+        ({"hold": "0s"}, ApprovalSpec(hold=0.0)),
     ],
 )
-def test_what_is_said_is_meant_and_written_back(said: dict[str, Any], meant: Approval) -> None:
+def test_what_is_said_is_meant_and_written_back(said: dict[str, Any], meant: ApprovalSpec) -> None:
     assert read(**said) == meant
     stored = parse_pool(pool(**said), option_readers()).as_config()
     assert parse_pool(stored, option_readers()).approval == meant
@@ -66,5 +66,9 @@ def test_what_makes_no_sense_is_named(said: dict[str, Any], field: str) -> None:
 
 
 def test_how_long_a_slot_is_kept() -> None:
-    assert Approval().holds(1e9)
-    assert (Approval(hold=60.0).holds(59.0), Approval(hold=60.0).holds(60.0), Approval(hold=0.0).holds(0.0)) == (True, False, False)
+    assert ApprovalSpec().holds(1e9)
+    assert (ApprovalSpec(hold=60.0).holds(59.0), ApprovalSpec(hold=60.0).holds(60.0), ApprovalSpec(hold=0.0).holds(0.0)) == (
+        True,
+        False,
+        False,
+    )

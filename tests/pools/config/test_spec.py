@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pools.config.durations import format_duration, parse_duration
 from pools.config.parsing import Faults, read_mapping
 from pools.config.spec import parse_pool, read_pool
-from pools.lifecycle.policy import Change, diff_values, is_willing, list_fixed
+from pools.lifecycle.policy import FieldChange, diff_values, is_willing, list_fixed
 from pools.providers.base import option_readers
 from project.kernel.errors import Invalid
 
@@ -219,9 +219,9 @@ def test_what_is_fixed_while_members_are_there() -> None:
 
 def test_a_difference_is_told_field_by_field() -> None:
     assert diff_values({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": 4}) == [
-        Change("a.c", 2, 5),
-        Change("d", 3, None),
-        Change("e", None, 4),
+        FieldChange("a.c", 2, 5),
+        FieldChange("d", 3, None),
+        FieldChange("e", None, 4),
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pools.config.parsing import Faults
-from pools.providers.base import Look, MemberReport, MemberSnapshot, PoolSnapshot, Provider, Seen
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
 from project.kernel.outbox.operations import NotFoundOutside, PermanentError, ProviderError
 
 
@@ -66,10 +66,10 @@ class ShelfProvider(Provider):
             is_ready=member.name not in self.world.sick,
         )
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         self.world.call()
         there = [m for m in pool.members if m.name not in self.world.vanished]
-        return Look(tuple(Seen(m.id, is_ready=m.name not in self.world.sick, why="door open") for m in there))
+        return Observation(tuple(Seen(m.id, is_ready=m.name not in self.world.sick, why="door open") for m in there))
 
 
 class CraneProvider(Provider):
@@ -95,10 +95,10 @@ class CraneProvider(Provider):
         clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return MemberReport(clean=clean, is_ready=True, external_id=self.world.things[token])
 
-    def look(self, pool: PoolSnapshot) -> Look:
+    def look(self, pool: PoolSnapshot) -> Observation:
         self.world.call()
         tokens = {f"{pool.name}/{m.id}": m for m in pool.members}
-        return Look(tuple(Seen(m.id, external_id=self.world.things[t]) for t, m in tokens.items() if t in self.world.things))
+        return Observation(tuple(Seen(m.id, external_id=self.world.things[t]) for t, m in tokens.items() if t in self.world.things))
 
 
 class BrokenProvider(ShelfProvider):

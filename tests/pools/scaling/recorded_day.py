@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
 
-from pools.scaling import Limits, Line, Member, Policy, Snapshot, decide
+from pools.scaling import DemandQueue, MemberLimits, Policy, ScaledMember, Snapshot, decide
 
 LANE = "slot"
 EACH = 3
@@ -99,15 +99,15 @@ def see(
     machines: Sequence[Machine], queue: Sequence[Job], now: float, low: int, high: int, up: float | None, down: float | None
 ) -> Snapshot:
     members = tuple(
-        Member(
+        ScaledMember(
             m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", EACH, m.running, created=m.created,
             quiet_for=max(0.0, now - m.quiet_since),
         )
         for m in machines
     )  # fmt: skip
     free = sum(EACH - m.running for m in machines if m.ready_at <= now)
-    lines = (Line((LANE,), len(queue), len(queue)),) if queue else ()
+    lines = (DemandQueue((LANE,), len(queue), len(queue)),) if queue else ()
     return Snapshot(
-        "lab", members, lines, {LANE: free}, {LANE: EACH}, Limits(low, high), False, False,
+        "lab", members, lines, {LANE: free}, {LANE: EACH}, MemberLimits(low, high), False, False,
         None if up is None else now - up, None if down is None else now - down, 1.0,
     )  # fmt: skip

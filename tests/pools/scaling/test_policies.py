@@ -5,8 +5,22 @@ from typing import Any
 
 import pytest
 
-from pools.scaling import Decision, Fixed, Limits, OnDemand, Pace, Pin, Snapshot, Utilisation, Warm, decide, force, list_next, order
-from pools.scaling.model import Member
+from pools.scaling import (
+    Fixed,
+    MemberLimits,
+    OnDemand,
+    Pin,
+    ScalingDecision,
+    ScalingPace,
+    Snapshot,
+    Utilisation,
+    Warm,
+    decide,
+    force,
+    list_next,
+    order,
+)
+from pools.scaling.model import ScaledMember
 from tests.pools.scaling.helpers import NOW, fleet, member, snapshot, waits
 
 S8 = Utilisation()
@@ -22,7 +36,7 @@ def used(percent: float, *, members: int = 10, low: int = 0, **more: Any) -> Sna
     return snapshot(*made, low=low, high=20, each={"slot": 100}, **more)
 
 
-def verdict(decision: Decision) -> tuple[str, int, str]:
+def verdict(decision: ScalingDecision) -> tuple[str, int, str]:
     return decision.verdict, decision.delta, decision.code
 
 
@@ -263,9 +277,9 @@ def test_it_shrinks_no_faster_and_not_right_after_it_grew(which, since, expected
 
 
 def test_two_at_once_if_the_policy_says_so():
-    assert decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=Pace(0, 0, 2, 2))).delta == -1, "S8 wishes one at a time"
-    assert decide(snapshot(lines=waits(20), high=9), OnDemand(pace=Pace(0, 0, 3, 1))).delta == 1, "the first comes alone"
-    assert decide(snapshot(*fleet(3), lines=waits(20), high=9), OnDemand(pace=Pace(0, 0, 3, 1))).delta == 3
+    assert decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=ScalingPace(0, 0, 2, 2))).delta == -1, "S8 wishes one at a time"
+    assert decide(snapshot(lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))).delta == 1, "the first comes alone"
+    assert decide(snapshot(*fleet(3), lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))).delta == 3
 
 
 def test_the_request_stays_until_what_it_asked_for_is_there():
@@ -277,7 +291,7 @@ def test_the_request_stays_until_what_it_asked_for_is_there():
     assert (done.clears_request, done.absorbs) == (True, True)
     nothing = decide(snapshot(*fleet(0), is_requested=True), OnDemand())
     assert (nothing.clears_request, nothing.absorbs) == (True, False)
-    assert decide(replace(wanting, limits=Limits(paused="off")), OnDemand()).clears_request
+    assert decide(replace(wanting, limits=MemberLimits(paused="off")), OnDemand()).clears_request
 
 
 def test_one_more_by_force_obeys_the_most_and_a_freeze():
@@ -344,7 +358,7 @@ def test_who_is_spared_and_why():
 
 def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something():
     """What runs is known by the rows, not by what agents say: silent ones with a claim stay, whatever the policy."""
-    members: list[Member] = [member(i, 1, state="offline") for i in range(1, 6)]
+    members: list[ScaledMember] = [member(i, 1, state="offline") for i in range(1, 6)]
     for policy in (S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)):
         assert decide(snapshot(*members), policy).chosen == ()
 

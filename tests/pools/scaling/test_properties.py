@@ -5,15 +5,28 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pools.scaling import Decision, Fixed, Limits, Line, OnDemand, Pace, Pin, Policy, Snapshot, Utilisation, Warm, decide
-from pools.scaling.model import Member
+from pools.scaling import (
+    DemandQueue,
+    Fixed,
+    MemberLimits,
+    OnDemand,
+    Pin,
+    Policy,
+    ScalingDecision,
+    ScalingPace,
+    Snapshot,
+    Utilisation,
+    Warm,
+    decide,
+)
+from pools.scaling.model import ScaledMember
 from tests.pools.scaling.helpers import NOW
 
 LANES = ("plan", "any")
 
 
 @st.composite
-def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
+def members(draw: st.DrawFn, most: int = 8) -> tuple[ScaledMember, ...]:
     found = []
     for number in range(draw(st.integers(0, most))):
         slots = draw(st.integers(1, 6))
@@ -24,7 +37,7 @@ def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
         if state in ("creating", "deleting"):
             running = reserved = draining = 0
         found.append(
-            Member(
+            ScaledMember(
                 number,
                 f"m{number}",
                 state,
@@ -47,13 +60,15 @@ def members(draw: st.DrawFn, most: int = 8) -> tuple[Member, ...]:
 @st.composite
 def snapshots(draw: st.DrawFn, *, with_orders: bool = True) -> Snapshot:
     low = draw(st.integers(0, 5))
-    limits = Limits(low, low + draw(st.integers(0, 6)))
+    limits = MemberLimits(low, low + draw(st.integers(0, 6)))
     if with_orders:
         pin = draw(st.none() | st.integers(0, 9).map(Pin))
         limits = replace(limits, pin=pin, paused=draw(st.sampled_from(("", "", "ana"))), frozen=draw(st.sampled_from(("", "", "night"))))
     there = draw(members(8 if with_orders else 3))
     waiting = draw(st.lists(st.tuples(st.sampled_from((("plan", "any"), ("any",))), st.integers(1, 30), st.booleans()), max_size=3))
-    lines = tuple(Line(lanes, n, n, n if urgent else 0, 0.0, draw(st.booleans()), draw(st.booleans())) for lanes, n, urgent in waiting)
+    lines = tuple(
+        DemandQueue(lanes, n, n, n if urgent else 0, 0.0, draw(st.booleans()), draw(st.booleans())) for lanes, n, urgent in waiting
+    )
     seconds = st.none() | st.floats(0, 2000)
     return Snapshot(
         "lab", there, lines, {lane: draw(st.integers(0, 4)) for lane in LANES}, {"plan": draw(st.integers(0, 3)), "any": 1}, limits,
@@ -61,17 +76,17 @@ def snapshots(draw: st.DrawFn, *, with_orders: bool = True) -> Snapshot:
     )  # fmt: skip
 
 
-paces = st.builds(Pace, st.sampled_from((0.0, 30.0)), st.sampled_from((0.0, 600.0)), st.integers(0, 3), st.integers(0, 3))
+paces = st.builds(ScalingPace, st.sampled_from((0.0, 30.0)), st.sampled_from((0.0, 600.0)), st.integers(0, 3), st.integers(0, 3))
 policies: st.SearchStrategy[Policy] = st.one_of(
     st.builds(Fixed, st.integers(0, 9), paces),
     st.builds(Utilisation, st.sampled_from((60.0, 80.0)), st.sampled_from((0.0, 20.0, 50.0)), st.booleans(), paces),
     st.builds(Warm, st.integers(0, 4), paces),
-    st.builds(Utilisation, st.just(60.0), st.just(50.0), st.just(True), st.just(Pace(0, 0, 1, 1))),
+    st.builds(Utilisation, st.just(60.0), st.just(50.0), st.just(True), st.just(ScalingPace(0, 0, 1, 1))),
     st.builds(OnDemand, st.none() | st.sampled_from((0.0, 600.0)), paces),
 )
 
 
-def victims_of(s: Snapshot, decision: Decision) -> list[Member]:
+def victims_of(s: Snapshot, decision: ScalingDecision) -> list[ScaledMember]:
     ids = {judged.id for judged in decision.chosen}
     return [m for m in s.members if m.id in ids]
 
@@ -101,23 +116,23 @@ def test_it_never_leaves_its_limits(s: Snapshot, policy: Policy) -> None:
         assert decision.delta == 0
 
 
-def after(s: Snapshot, decision: Decision) -> Snapshot:
+def after(s: Snapshot, decision: ScalingDecision) -> Snapshot:
     """The decision has been carried out long ago, and nobody came or went meanwhile."""
     gone = {m.id for m in victims_of(s, decision)}
     there = [m for m in s.members if m.id not in gone]
     each = sum(s.each.values())
     for i in range(max(0, decision.delta)):
-        there.append(Member(1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + 86400, quiet_for=1e5))
+        there.append(ScaledMember(1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + 86400, quiet_for=1e5))
     free = {lane: s.free.get(lane, 0) + count * max(0, decision.delta) for lane, count in s.each.items()}
     settled = [m._replace(state="ready") if m.state == "creating" else m for m in there]
     return replace(s, members=tuple(settled), free=free, since_up=None, since_down=None, seen=0.0)
 
 
 @settings(max_examples=500)
-@given(snapshots(with_orders=False), policies, st.integers(0, 2), st.just(()) | st.just((Line(("any",), 2, 2),)))
-def test_the_same_demand_is_not_answered_up_and_down_in_turn(s: Snapshot, policy: Policy, low: int, lines: tuple[Line, ...]) -> None:
+@given(snapshots(with_orders=False), policies, st.integers(0, 2), st.just(()) | st.just((DemandQueue(("any",), 2, 2),)))
+def test_the_same_demand_is_not_answered_up_and_down_in_turn(s: Snapshot, policy: Policy, low: int, lines: tuple[DemandQueue, ...]) -> None:
     there = tuple(m for m in s.members if m.state != "creating" and not m.is_going and not m.is_lost)
-    s = replace(s, members=there, lines=lines, limits=Limits(low, 12), since_up=None, since_down=None, seen=0.0)
+    s = replace(s, members=there, lines=lines, limits=MemberLimits(low, 12), since_up=None, since_down=None, seen=0.0)
     first = decide(s, policy)
     second = decide(after(s, first), policy)
     assert first.delta * second.delta >= 0, (first, second)

@@ -7,22 +7,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pools.scaling import Decision, Fixed, Limits, Member, OnDemand, Pin, Policy, Roll, Snapshot, Utilisation, Warm, decide, decide_roll
+from pools.scaling import (
+    Fixed,
+    MemberLimits,
+    OnDemand,
+    Pin,
+    Policy,
+    Roll,
+    ScaledMember,
+    ScalingDecision,
+    Snapshot,
+    Utilisation,
+    Warm,
+    decide,
+    decide_roll,
+)
 from tests.pools.scaling.helpers import member, snapshot, waits
 from tests.pools.scaling.test_properties import policies, snapshots, victims_of
 
 KEEP = OnDemand(idle_for=None)  # wants as many as are there
 
 
-def old(number: int, **more: Any) -> Member:
+def old(number: int, **more: Any) -> ScaledMember:
     return member(number, is_outdated=True, state_for=9000.0, **more)
 
 
-def new(number: int, **more: Any) -> Member:
+def new(number: int, **more: Any) -> ScaledMember:
     return member(number, **({"state_for": 9000.0} | more))
 
 
-def told(decision: Decision) -> tuple[int, str, list[int]]:
+def told(decision: ScalingDecision) -> tuple[int, str, list[int]]:
     return decision.delta, decision.step, [judged.id for judged in decision.chosen]
 
 
@@ -97,11 +111,11 @@ def test_nor_while_somebody_waits() -> None:
 def test_a_window_that_leaves_no_room_is_waited_for() -> None:
     """One more may come first again as soon as it ends: nobody is missing at the peak."""
     roll = Roll(could_surge=True)
-    peak = decide(snapshot(old(1), old(2), limits=Limits(2, 2, "peak 8–18"), roll=roll), KEEP)
+    peak = decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "peak 8–18"), roll=roll), KEEP)
     assert told(peak) == (0, "", [])
     assert "2 of 2 have to be ready while one is made anew (peak 8–18)" in peak.reason
-    assert told(decide(snapshot(old(1), old(2), limits=Limits(2, 3), roll=roll), KEEP)) == (1, "surge", [])
-    assert told(decide(snapshot(old(1), old(2), limits=Limits(2, 2, "day")), KEEP)) == (0, "rebuild", [2]), "there never is room here"
+    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 3), roll=roll), KEEP)) == (1, "surge", [])
+    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "day")), KEEP)) == (0, "rebuild", [2]), "there never is room here"
 
 
 @pytest.mark.parametrize("gone", [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}])
@@ -214,7 +228,7 @@ def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
     found = decide_roll(s)
     assert found is not None
     assert told(found) == (0, "rebuild", [2])
-    least = decide_roll(replace(s, limits=Limits(2, 9)))
+    least = decide_roll(replace(s, limits=MemberLimits(2, 9)))
     assert least is not None
     assert told(least) == (0, "rebuild", [2]), "nobody there makes one more first"
 
@@ -233,7 +247,7 @@ def test_one_more_for_a_roll_is_not_there_for_the_policy(policy: Policy, state: 
 
 
 def test_nor_for_a_pin() -> None:
-    s = snapshot(old(1), old(2), member(3, state="creating", state_for=1.0), high=4, surge=3, limits=Limits(0, 4, pin=Pin(2)))
+    s = snapshot(old(1), old(2), member(3, state="creating", state_for=1.0), high=4, surge=3, limits=MemberLimits(0, 4, pin=Pin(2)))
     assert told(decide(s, Fixed(9))) == (0, "", [])
 
 

@@ -12,8 +12,8 @@ import pytest
 from slots.agent.common.log import Journal
 from slots.agent.poller import Poller
 from slots.agent.server import channel
-from slots.agent.server.channel import ByWebsocketClient, ByWebsockets, Channel, Cut, Door, find_library
-from slots.agent.server.client import Client
+from slots.agent.server.channel import ByWebsocketClient, ByWebsockets, Channel, ChannelOpener, Cut, find_library
+from slots.agent.server.client import BerthClient
 
 from .conftest import Agent, until
 from .fake_berth import TOKEN, Exchange, Server
@@ -27,8 +27,8 @@ def library(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def door_to(server: Server, library: Any, url: str = "", ca: Path | None = None) -> Door:
-    door = Door(Client(url or server.url, lambda: TOKEN, str(ca) if ca else None), Journal())
+def door_to(server: Server, library: Any, url: str = "", ca: Path | None = None) -> ChannelOpener:
+    door = ChannelOpener(BerthClient(url or server.url, lambda: TOKEN, str(ca) if ca else None), Journal())
     door.library, door.is_looked_for = find_library((library,)), True
     assert door.library is not None
     return door
@@ -37,7 +37,7 @@ def door_to(server: Server, library: Any, url: str = "", ca: Path | None = None)
 class Talk:
     """What a poller needs of its agent."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: BerthClient) -> None:
         self.client, self.journal, self.quit_now = client, Journal(), threading.Event()
 
 
@@ -55,7 +55,7 @@ def close_all() -> Iterator[None]:
         _opened.pop().close()
 
 
-def enter(door: Door, sockets: Sockets) -> tuple[Channel, Line]:
+def enter(door: ChannelOpener, sockets: Sockets) -> tuple[Channel, Line]:
     found = until(door.take)
     _opened.append(found)
     return found, sockets.next()
@@ -64,7 +64,7 @@ def enter(door: Door, sockets: Sockets) -> tuple[Channel, Line]:
 def test_both_are_found_and_neither_is_needed() -> None:
     assert [find_library((library,)) is not None for library in LIBRARIES] == [True, True]
     assert find_library(()) is None
-    door = Door(Client("http://127.0.0.1:1", lambda: TOKEN), Journal())
+    door = ChannelOpener(BerthClient("http://127.0.0.1:1", lambda: TOKEN), Journal())
     door.is_looked_for = True
     assert door.take() is None and door.thread is None and door.until_look > 60
 
@@ -95,7 +95,7 @@ def test_over_tls_with_the_authority_that_is_named(server: Server, library: Any,
     found.beat("v1", None)
     assert line.said.get(timeout=20) == {"have": "v1"}
     found.close()
-    stranger = Door(Client(url, lambda: TOKEN), Journal())
+    stranger = ChannelOpener(BerthClient(url, lambda: TOKEN), Journal())
     stranger.library, stranger.is_looked_for = find_library((library,)), True
     stranger.take()
     assert stranger.thread is not None

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from slots.agent.common.errors import AgentError, Away, BadToken, Refused, TooLarge, Unusable
-from slots.agent.server.client import Client
-from slots.agent.server.protocol import Limits, Order, read_hello, read_orders, read_work
+from slots.agent.common.errors import AgentError, Away, AnswerTooLarge, RequestRefused, TokenRejected, Unusable
+from slots.agent.server.client import BerthClient
+from slots.agent.server.protocol import Order, UploadLimits, read_hello, read_orders, read_work
 
 from .conftest import Agent
 from .fake_berth import TOKEN, Exchange, Server
 
 
 @pytest.fixture
-def client(server: Server) -> Client:
-    return Client(server.url, lambda: TOKEN)
+def client(server: Server) -> BerthClient:
+    return BerthClient(server.url, lambda: TOKEN)
 
 
 def drip(exchange: Exchange) -> None:
@@ -58,12 +58,12 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
     "500": (lambda exchange: exchange.answer(500, raw=b"oops"), Away),
     "404 of something in between": (lambda exchange: exchange.answer(404, raw=b"not found"), Away),
     "429": (lambda exchange: exchange.refuse(429, "too_many"), Away),
-    "409 of Berth": (lambda exchange: exchange.refuse(409, "stale_generation"), Refused),
-    "401": (lambda exchange: exchange.refuse(401, "bad_token"), BadToken),
+    "409 of Berth": (lambda exchange: exchange.refuse(409, "stale_generation"), RequestRefused),
+    "401": (lambda exchange: exchange.refuse(401, "bad_token"), TokenRejected),
     "no HTTP": (lambda exchange: exchange.wfile.write(b"SSH-2.0-OpenSSH\r\n\r\n"), Away),
     "closed": (lambda exchange: setattr(exchange, "close_connection", True), Away),
     "too short": (short, Away),
-    "endless": (endless, TooLarge),
+    "endless": (endless, AnswerTooLarge),
     "drip": (drip, Away),
     "drip of headers": (drip_headers, Away),
     "huge header": (lambda exchange: exchange.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"), Away),
@@ -71,7 +71,7 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_bad_answers(name: str, server: Server, client: Client) -> None:
+def test_bad_answers(name: str, server: Server, client: BerthClient) -> None:
     server.hooks["x/"], expected = HOOKS[name]
     begin = time.monotonic()
     with pytest.raises(expected) as caught:
@@ -84,15 +84,15 @@ def test_bad_answers(name: str, server: Server, client: Client) -> None:
     client.close()
 
 
-def test_a_download_is_bounded(server: Server, client: Client, tmp_path: Path) -> None:
+def test_a_download_is_bounded(server: Server, client: BerthClient, tmp_path: Path) -> None:
     server.hooks["x/"] = lambda exchange: exchange.answer(200, raw=b"a" * 2000)
-    with pytest.raises(TooLarge):
+    with pytest.raises(AnswerTooLarge):
         client.download("x/", tmp_path / "file", 1999)
     assert client.download("x/", tmp_path / "file", 2000)
     client.close()
 
 
-def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: Client, tmp_path: Path) -> None:
+def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: BerthClient, tmp_path: Path) -> None:
     """413 comes before the body was taken, and the connection ends."""
     file = tmp_path / "plan"
     file.write_bytes(b"a" * 30_000_000)
@@ -101,7 +101,7 @@ def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: 
         exchange.refuse(413, "too_large")
 
     server.hooks["x/"] = refuse
-    with pytest.raises((Refused, Away)):
+    with pytest.raises((RequestRefused, Away)):
         client.put("x/", file, "application/octet-stream")
     client.close()
 
@@ -109,7 +109,7 @@ def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: 
 @pytest.mark.parametrize("url", ["ftp://h", "http://", "http://u:p@h/", "h:80", "http://h:99999999", "http://h/?a=b"])
 def test_addresses_that_cannot_be(url: str) -> None:
     with pytest.raises(Unusable):
-        Client(url, lambda: TOKEN)
+        BerthClient(url, lambda: TOKEN)
 
 
 GOOD = {"version": "1", "orders": [{"claim": 1, "generation": 2, "step": "plan", "slot": 3}], "stop": []}
@@ -164,7 +164,7 @@ def test_unknown_steps_and_extra_fields_are_left_aside() -> None:
 def test_work_that_cannot_be(change: dict[str, object]) -> None:
     body = {"claim": 1, "generation": 2, "step": "plan", "executor": "command", **change}
     with pytest.raises(Away):
-        read_work(json.loads(json.dumps(body)), Order(1, 2, "plan", 3), Limits())
+        read_work(json.loads(json.dumps(body)), Order(1, 2, "plan", 3), UploadLimits())
 
 
 def test_the_agent_outlives_a_server_that_answers_nonsense(server: Server, agent: Agent) -> None:

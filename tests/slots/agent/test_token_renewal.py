@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slots.agent.common.errors import Away, BadToken, Refused
-from slots.agent.server.client import Client
+from slots.agent.common.errors import Away, RequestRefused, TokenRejected
+from slots.agent.server.client import BerthClient
 
 from .fake_berth import TOKEN, Server
 
@@ -41,13 +41,13 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(server: Server, file: Path) -> Iterator[Client]:
-    client = Client(server.url, reader(file))
+def client(server: Server, file: Path) -> Iterator[BerthClient]:
+    client = BerthClient(server.url, reader(file))
     yield client
     client.close()
 
 
-def test_it_takes_the_new_one_while_the_old_one_opens(server: Server, client: Client, file: Path) -> None:
+def test_it_takes_the_new_one_while_the_old_one_opens(server: Server, client: BerthClient, file: Path) -> None:
     door = Door(server, TOKEN, OTHER)
     assert not client.renew({})
     assert door.seen == [], "nothing is asked for as long as the file is as it was"
@@ -56,7 +56,7 @@ def test_it_takes_the_new_one_while_the_old_one_opens(server: Server, client: Cl
     assert (client.token, door.seen) == (OTHER, [OTHER])
 
 
-def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Server, client: Client, file: Path) -> None:
+def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Server, client: BerthClient, file: Path) -> None:
     door = Door(server, TOKEN)
     file.write_text(OTHER)
     assert not client.renew({})
@@ -66,7 +66,7 @@ def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Se
     assert door.seen[-1] == TOKEN
 
 
-def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server: Server, client: Client, file: Path) -> None:
+def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server: Server, client: BerthClient, file: Path) -> None:
     """Whether the new one opens is not known then: one that does not must not take the place of one that does."""
     server.hooks["heartbeat/"] = lambda exchange: exchange.answer(503, {})
     file.write_text(OTHER)
@@ -80,15 +80,15 @@ def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server:
     assert (client.token, door.seen[-1]) == (TOKEN, OTHER)
 
 
-def test_refused_for_another_reason_than_its_token_it_was_let_in(server: Server, client: Client, file: Path) -> None:
+def test_refused_for_another_reason_than_its_token_it_was_let_in(server: Server, client: BerthClient, file: Path) -> None:
     server.hooks["heartbeat/"] = lambda exchange: exchange.refuse(409, "gone")
     file.write_text(OTHER)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         client.renew({})
     assert client.token == OTHER
 
 
-def test_refused_it_reads_the_file_before_it_gives_up(server: Server, client: Client, file: Path) -> None:
+def test_refused_it_reads_the_file_before_it_gives_up(server: Server, client: BerthClient, file: Path) -> None:
     Door(server, OTHER)
     file.write_text(OTHER)
     client.post("heartbeat/", {})
@@ -97,6 +97,6 @@ def test_refused_it_reads_the_file_before_it_gives_up(server: Server, client: Cl
     client.token = TOKEN
     try:
         client.post("heartbeat/", {})
-    except BadToken:
+    except TokenRejected:
         return
     raise AssertionError("a token that opens nothing was taken")

@@ -20,9 +20,9 @@ from slots.agent.loop import Agent as Loop
 from slots.agent.poller import Poller
 from slots.agent.processes.users import TaskUsers
 from slots.agent.reporting import Reporter
-from slots.agent.runner import Context, Run
-from slots.agent.server.client import Client
-from slots.agent.server.protocol import Hello, Limits, Order, Orders, Stop
+from slots.agent.runner import Context, TaskThread
+from slots.agent.server.client import BerthClient
+from slots.agent.server.protocol import Hello, Order, Orders, StopOrder, UploadLimits
 
 from .conftest import Agent as AgentProcess
 from .fake_berth import TOKEN, Server
@@ -32,7 +32,7 @@ from .fake_berth import TOKEN, Server
 def context(server: Server, tmp_path: Path) -> Iterator[Context]:
     base = tmp_path / "work"
     base.mkdir()
-    client = Client(server.url, lambda: TOKEN, None)
+    client = BerthClient(server.url, lambda: TOKEN, None)
     yield Context(client, State(tmp_path / "state"), base, TaskUsers("same"), "b", "i", Journal(), lambda: None)
     client.close()
 
@@ -158,7 +158,7 @@ def test_a_machine_without_threads_or_disk_begins_later(
     troubles: list[Exception] = [RuntimeError("can't start new thread"), OSError(28, "No space left on device")]
 
     def start(thread: threading.Thread) -> None:
-        if isinstance(thread, Run) and troubles:
+        if isinstance(thread, TaskThread) and troubles:
             raise troubles.pop()
         begin(thread)
 
@@ -243,7 +243,7 @@ def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(serve
 
 
 def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    poller = Poller(context, lambda message: None, lambda: Hello("", "", 1, 1, Limits(), Orders("", (), ())))
+    poller = Poller(context, lambda message: None, lambda: Hello("", "", 1, 1, UploadLimits(), Orders("", (), ())))
     post, troubles = context.client.post, [RuntimeError("can't start new thread"), MemoryError()]
 
     def fail(*given: Any, **more: Any) -> Any:
@@ -253,7 +253,7 @@ def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, co
 
     monkeypatch.setattr(context.client, "post", fail)
     poller.stopper.start()
-    poller.say_stopped([Stop(1, 10)])
+    poller.say_stopped([StopOrder(1, 10)])
     server.wait(lambda: server.stopped == [(1, 10)])
     context.quit_now.set()
     poller.end()

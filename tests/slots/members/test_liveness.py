@@ -11,7 +11,7 @@ from pools.models import Heartbeat, Member, Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.models import Event
 from slots.members.chores import look_at_members
-from slots.members.policy import Verdict, decide_liveness
+from slots.members.policy import LivenessDecision, decide_liveness
 from slots.members.selectors import list_lost_members
 from slots.members.services import beat_member, lose_member, remove_member, settle_leaving
 from slots.models import Slot
@@ -36,21 +36,21 @@ def pool() -> Pool:
 @pytest.mark.parametrize(
     ("state", "is_lost", "silent_for", "lost", "verdict"),
     [
-        ("ready", False, 10.0, 600.0, Verdict("stay", 110.0)),
-        ("ready", False, 119.9, 600.0, Verdict("stay", pytest.approx(0.1))),
-        ("ready", False, 120.0, 600.0, Verdict("go_offline", 600.0, "no heartbeat for 2 min")),
-        ("ready", False, None, 600.0, Verdict("go_offline", 600.0, "no heartbeat for 2 min")),
-        ("ready", False, 500.0, None, Verdict("go_offline", None, "no heartbeat for 2 min")),
-        ("offline", False, 720.0, 600.0, Verdict("lose", None, "offline for 10 min")),
-        ("offline", False, 720.0, None, Verdict("stay", None)),
-        ("offline", True, 9999.0, 600.0, Verdict("stay", None)),
-        ("offline", False, 3.0, 600.0, Verdict("come_back", 120.0)),
-        ("offline", True, 3.0, 600.0, Verdict("come_back", 120.0)),
-        ("deleting", False, 9999.0, 600.0, Verdict("stay", None)),
-        ("creating", False, None, 600.0, Verdict("stay", None)),
+        ("ready", False, 10.0, 600.0, LivenessDecision("stay", 110.0)),
+        ("ready", False, 119.9, 600.0, LivenessDecision("stay", pytest.approx(0.1))),
+        ("ready", False, 120.0, 600.0, LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min")),
+        ("ready", False, None, 600.0, LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min")),
+        ("ready", False, 500.0, None, LivenessDecision("go_offline", None, "no heartbeat for 2 min")),
+        ("offline", False, 720.0, 600.0, LivenessDecision("lose", None, "offline for 10 min")),
+        ("offline", False, 720.0, None, LivenessDecision("stay", None)),
+        ("offline", True, 9999.0, 600.0, LivenessDecision("stay", None)),
+        ("offline", False, 3.0, 600.0, LivenessDecision("come_back", 120.0)),
+        ("offline", True, 3.0, 600.0, LivenessDecision("come_back", 120.0)),
+        ("deleting", False, 9999.0, 600.0, LivenessDecision("stay", None)),
+        ("creating", False, None, 600.0, LivenessDecision("stay", None)),
     ],
 )
-def test_the_verdict(state: str, is_lost: bool, silent_for: float | None, lost: float | None, verdict: Verdict) -> None:
+def test_the_verdict(state: str, is_lost: bool, silent_for: float | None, lost: float | None, verdict: LivenessDecision) -> None:
     assert decide_liveness(state=state, is_lost=is_lost, silent_for=silent_for, heartbeat=120.0, lost=lost) == verdict
 
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from slots.members.policy import BACK_OFF, GRACE, MOST_RESTARTS, STAY, WELL_AFTER, Condition, decide_restart
+from slots.members.policy import BACK_OFF, GRACE, MOST_RESTARTS, STAY, WELL_AFTER, RestartCondition, decide_restart
 
 LOST = 600.0
 
 
-def offline(for_s: float, **more: Any) -> Condition:
-    return Condition(state="offline", for_s=for_s, **more)
+def offline(for_s: float, **more: Any) -> RestartCondition:
+    return RestartCondition(state="offline", for_s=for_s, **more)
 
 
-def down(for_s: float, **more: Any) -> Condition:
+def down(for_s: float, **more: Any) -> RestartCondition:
     return offline(for_s, is_down=True, **more)
 
 
@@ -29,8 +29,8 @@ def test_one_whose_process_has_ended_waits_for_the_back_off_alone(restarts: int)
 @pytest.mark.parametrize("state", ["offline", "creating"])
 def test_one_that_is_silent_has_two_minutes_more(state: str, restarts: int) -> None:
     wait = GRACE + BACK_OFF[restarts]
-    assert decide_restart(Condition(state=state, for_s=wait, restarts=restarts), LOST).action == "restart"
-    assert decide_restart(Condition(state=state, for_s=wait - 0.1, restarts=restarts), LOST) == STAY
+    assert decide_restart(RestartCondition(state=state, for_s=wait, restarts=restarts), LOST).action == "restart"
+    assert decide_restart(RestartCondition(state=state, for_s=wait - 0.1, restarts=restarts), LOST) == STAY
 
 
 def test_the_waits_are_those_that_were_promised() -> None:
@@ -65,12 +65,12 @@ def test_a_silent_one_is_not_started_anew_under_its_task() -> None:
 
 
 def test_restarts_are_forgotten_once_it_has_been_well_for_a_while() -> None:
-    assert decide_restart(Condition(state="ready", for_s=599.9, restarts=3), LOST) == STAY
-    assert decide_restart(Condition(state="ready", for_s=600.0, restarts=3), LOST).action == "forget"
-    assert decide_restart(Condition(state="ready", for_s=600.0, has_given_up=True), LOST).action == "forget"
-    assert decide_restart(Condition(state="ready", for_s=99999.0), LOST) == STAY
+    assert decide_restart(RestartCondition(state="ready", for_s=599.9, restarts=3), LOST) == STAY
+    assert decide_restart(RestartCondition(state="ready", for_s=600.0, restarts=3), LOST).action == "forget"
+    assert decide_restart(RestartCondition(state="ready", for_s=600.0, has_given_up=True), LOST).action == "forget"
+    assert decide_restart(RestartCondition(state="ready", for_s=99999.0), LOST) == STAY
 
 
 @pytest.mark.parametrize("state", ["deleting", "gone"])
 def test_who_leaves_is_left_alone(state: str) -> None:
-    assert decide_restart(Condition(state=state, for_s=99999.0, is_down=True), LOST) == STAY
+    assert decide_restart(RestartCondition(state=state, for_s=99999.0, is_down=True), LOST) == STAY

@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from psycopg.conninfo import make_conninfo
 
 from project.kernel.bench import baseline
-from project.kernel.bench.registry import Run, get_bench, list_benches, run_bench
+from project.kernel.bench.registry import BenchRun, get_bench, list_benches, run_bench
 from project.kernel.db.direct_connection import direct_parameters
 from project.kernel.discovery import discover
 from project.kernel.embedded.postgres import EmbeddedPostgres
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             sys.exit(_run_in_scratch(options, chosen.needs_valkey))
         with _only_result_on_stdout() as write:
             call_command("migrate", verbosity=0, interactive=False)
-            run = Run(_reference(options["quick"]), is_quick=options["quick"])
+            run = BenchRun(_reference(options["quick"]), is_quick=options["quick"])
             result = run_bench(chosen, run)
             write(json.dumps(result) if options["json"] else _describe(result))
 

@@ -140,7 +140,7 @@ def test_of_two_callers_in_one_statement_only_one_may(ana: Caller) -> None:
         assert known is not None
         request = parse_claim({"pool": "lab", "owner": who}, requested_by=who)
         wishes.append((request, known[1]))
-    batch = [thread_batching.Wish(*_route_and_values(request), proof) for request, proof in wishes]
+    batch = [thread_batching.QueuedCreate(*_route_and_values(request), proof) for request, proof in wishes]
     thread_batching.make_batch(batch)
     assert [wish.is_left for wish in batch] == [False, True, False]
     assert sorted(Claim.objects.exclude(owner="").values_list("owner", flat=True)) == ["ana", "ana"]

@@ -278,7 +278,7 @@ async def test_no_thread_to_be_had_is_an_answer(ask: Asker, monkeypatch: pytest.
     assert (await ask({"pool": "lab"}))[0] == 201, "it goes on"
 
 
-def asking(n: int) -> batching.Asked:
+def asking(n: int) -> batching.PendingCreate:
     request = parse_claim({"pool": "lab", "owner": f"o{n}"}, requested_by="ana")
     asked = batching.ask_at_once(request, Proof("", ""))
     assert asked is not None

@@ -20,7 +20,7 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
 from claims.allocation.queues.allocator import allocate
-from claims.allocation.requests.policy import STRICT_AFTER, Wanted
+from claims.allocation.requests.policy import STRICT_AFTER, SlotDemand
 from claims.allocation.requests.resolve import find_pools, forget_routes
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.release import release_claim
@@ -209,7 +209,7 @@ def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
     def bind(claim: ClaimView) -> Callable[[], Any]:
         def act() -> None:
             with transaction.atomic():
-                bind_claim(claim.id, Wanted(selector=claim.terms["selector"]), [pool], "slot", may_pass=True)
+                bind_claim(claim.id, SlotDemand(selector=claim.terms["selector"]), [pool], "slot", may_pass=True)
 
         return act
 

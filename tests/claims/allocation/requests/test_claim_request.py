@@ -6,7 +6,7 @@ import pytest
 
 from claims.allocation.requests.claim_request import ClaimRequest, parse_claim, read_claim, shape_digest
 from pools.config import parsing
-from pools.config.spec import Lease
+from pools.config.spec import LeaseSpec
 from project.kernel.errors import Invalid
 
 FAULTS: list[tuple[dict[str, Any], list[str]]] = [
@@ -114,13 +114,13 @@ def test_equal_requests_have_one_line_whatever_the_order_of_labels() -> None:
 @pytest.mark.parametrize(
     ("body", "lease", "due_in"),
     [
-        ({}, Lease(), None),
-        ({}, Lease(acknowledge=30, hold=3600), 30),
-        ({"acknowledge_within": "1m"}, Lease(acknowledge=30, heartbeat=45), 45),
-        ({"hold_for": "10s"}, Lease(acknowledge=30), 10),
+        ({}, LeaseSpec(), None),
+        ({}, LeaseSpec(acknowledge=30, hold=3600), 30),
+        ({"acknowledge_within": "1m"}, LeaseSpec(acknowledge=30, heartbeat=45), 45),
+        ({"hold_for": "10s"}, LeaseSpec(acknowledge=30), 10),
     ],
 )
-def test_the_first_look_is_at_the_nearest_limit(body: dict[str, Any], lease: Lease, due_in: float | None) -> None:
+def test_the_first_look_is_at_the_nearest_limit(body: dict[str, Any], lease: LeaseSpec, due_in: float | None) -> None:
     spec = parse_claim({"pool": "a", **body}, requested_by="ana").spec(lease)
     assert ('"due_in"' in spec) is (due_in is not None)
     if due_in is not None:

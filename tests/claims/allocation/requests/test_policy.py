@@ -4,15 +4,16 @@ import pytest
 
 from claims.allocation.requests.policy import (
     STRICT_AFTER,
+    DeadlineCheck,
     Head,
-    Look,
     Offer,
     Passing,
     PoolState,
+    SlotDemand,
     Timed,
     Turn,
     WaitingHead,
-    Wanted,
+    check_deadlines,
     choose_heads,
     choose_passings,
     fate_of_lost,
@@ -20,7 +21,6 @@ from claims.allocation.requests.policy import (
     find_refusal,
     is_passable,
     longest_run,
-    look_at,
     words_for,
 )
 
@@ -33,33 +33,33 @@ def other(offer: Offer, **changes: object) -> Offer:
     return Offer(**{name: changes.get(name, getattr(offer, name)) for name in Offer.__dataclass_fields__})  # type: ignore[arg-type]
 
 
-REFUSALS: list[tuple[str, Wanted, list[Offer], str | None]] = [
-    ("fits", Wanted(3), [TASKS], None),
-    ("as many as its maximum", Wanted(100), [PORTS], None),
-    ("one more", Wanted(101), [PORTS], "too_big"),
-    ("members that are there may have more", Wanted(120), [other(PORTS, members=((70, 70),))], None),
-    ("or fewer", Wanted(60), [other(PORTS, members=((5, 5), (5, 5)))], "too_big"),
-    ("no kind and several", Wanted(), [other(TASKS, kind="")], "kind_missing"),
-    ("a kind nobody serves", Wanted(), [other(TASKS, kind="train", lanes=())], "kind_not_offered"),
-    ("no member allowed", Wanted(), [other(PORTS, max_members=0)], "no_room"),
-    ("one is there though none is allowed", Wanted(), [other(PORTS, max_members=0, members=((50, 50),))], None),
-    ("a run that fits", Wanted(50, contiguous=True), [PORTS], None),
-    ("a run over two members", Wanted(51, contiguous=True), [PORTS], "run_too_long"),
-    ("a run past foreign ports", Wanted(30, contiguous=True), [other(PORTS, run=20)], "run_too_long"),
-    ("together", Wanted(2, on_one_member=True), [TASKS], "member_too_small"),
-    ("together on a bigger member", Wanted(2, on_one_member=True), [other(TASKS, members=((4, 4),))], None),
-    ("two pools, one too small", Wanted(100), [PORTS, other(US, max_members=1)], "too_big"),
-    ("same number", Wanted(1, same_number=True), [PORTS, US], None),
-    ("unequal segments", Wanted(1, same_number=True), [PORTS, other(US, segment=10)], "unequal_segments"),
-    ("unequal quotas", Wanted(1, same_number=True), [PORTS, other(US, quota=40)], "unequal_quotas"),
-    ("ports and no ports", Wanted(1, same_number=True), [PORTS, other(US, quota=None, span=None)], "unequal_quotas"),
-    ("ranges apart", Wanted(1, same_number=True), [PORTS, other(US, span=(40000, 40049))], "no_common_range"),
-    ("ranges apart do not matter otherwise", Wanted(1), [PORTS, other(US, span=(40000, 40049))], None),
+REFUSALS: list[tuple[str, SlotDemand, list[Offer], str | None]] = [
+    ("fits", SlotDemand(3), [TASKS], None),
+    ("as many as its maximum", SlotDemand(100), [PORTS], None),
+    ("one more", SlotDemand(101), [PORTS], "too_big"),
+    ("members that are there may have more", SlotDemand(120), [other(PORTS, members=((70, 70),))], None),
+    ("or fewer", SlotDemand(60), [other(PORTS, members=((5, 5), (5, 5)))], "too_big"),
+    ("no kind and several", SlotDemand(), [other(TASKS, kind="")], "kind_missing"),
+    ("a kind nobody serves", SlotDemand(), [other(TASKS, kind="train", lanes=())], "kind_not_offered"),
+    ("no member allowed", SlotDemand(), [other(PORTS, max_members=0)], "no_room"),
+    ("one is there though none is allowed", SlotDemand(), [other(PORTS, max_members=0, members=((50, 50),))], None),
+    ("a run that fits", SlotDemand(50, contiguous=True), [PORTS], None),
+    ("a run over two members", SlotDemand(51, contiguous=True), [PORTS], "run_too_long"),
+    ("a run past foreign ports", SlotDemand(30, contiguous=True), [other(PORTS, run=20)], "run_too_long"),
+    ("together", SlotDemand(2, on_one_member=True), [TASKS], "member_too_small"),
+    ("together on a bigger member", SlotDemand(2, on_one_member=True), [other(TASKS, members=((4, 4),))], None),
+    ("two pools, one too small", SlotDemand(100), [PORTS, other(US, max_members=1)], "too_big"),
+    ("same number", SlotDemand(1, same_number=True), [PORTS, US], None),
+    ("unequal segments", SlotDemand(1, same_number=True), [PORTS, other(US, segment=10)], "unequal_segments"),
+    ("unequal quotas", SlotDemand(1, same_number=True), [PORTS, other(US, quota=40)], "unequal_quotas"),
+    ("ports and no ports", SlotDemand(1, same_number=True), [PORTS, other(US, quota=None, span=None)], "unequal_quotas"),
+    ("ranges apart", SlotDemand(1, same_number=True), [PORTS, other(US, span=(40000, 40049))], "no_common_range"),
+    ("ranges apart do not matter otherwise", SlotDemand(1), [PORTS, other(US, span=(40000, 40049))], None),
 ]
 
 
 @pytest.mark.parametrize(("name", "wanted", "offers", "code"), REFUSALS, ids=[r[0] for r in REFUSALS])
-def test_what_could_never_be_served(name: str, wanted: Wanted, offers: list[Offer], code: str | None) -> None:
+def test_what_could_never_be_served(name: str, wanted: SlotDemand, offers: list[Offer], code: str | None) -> None:
     refusal = find_refusal(wanted, offers)
     assert (refusal.code if refusal else None) == code
     assert refusal is None or (refusal.text and refusal.way_out)
@@ -74,42 +74,42 @@ def test_a_run_is_as_long_as_its_steps_are_equal() -> None:
 
 FINE = PoolState("active", has_member=True, is_any_willing=True)
 FREE = PoolState("active", has_member=True, is_any_willing=True, is_free=True)
-GPU = Wanted(1, selector={"gpu": "t4"})
-REASONS: list[tuple[str, Wanted, list[PoolState], str]] = [
-    ("no pool", Wanted(), [PoolState()], "pool_not_found"),
-    ("a second pool that is missing", Wanted(), [FREE, PoolState()], "pool_not_found"),
-    ("gone is missing", Wanted(), [PoolState("gone")], "pool_not_found"),
-    ("pending", Wanted(), [PoolState("pending")], "pool_pending"),
-    ("deleting", Wanted(), [PoolState("deleting")], "pool_deleting"),
-    ("refused since the pool has changed", Wanted(), [PoolState("active", refusal="too_big", has_member=True)], "too_big"),
-    ("no member", Wanted(), [PoolState("active")], "no_member"),
+GPU = SlotDemand(1, selector={"gpu": "t4"})
+REASONS: list[tuple[str, SlotDemand, list[PoolState], str]] = [
+    ("no pool", SlotDemand(), [PoolState()], "pool_not_found"),
+    ("a second pool that is missing", SlotDemand(), [FREE, PoolState()], "pool_not_found"),
+    ("gone is missing", SlotDemand(), [PoolState("gone")], "pool_not_found"),
+    ("pending", SlotDemand(), [PoolState("pending")], "pool_pending"),
+    ("deleting", SlotDemand(), [PoolState("deleting")], "pool_deleting"),
+    ("refused since the pool has changed", SlotDemand(), [PoolState("active", refusal="too_big", has_member=True)], "too_big"),
+    ("no member", SlotDemand(), [PoolState("active")], "no_member"),
     (
         "no member with the labels",
         GPU,
         [PoolState("active", has_member=True, is_any_willing=True, has_labels=False)],
         "no_member_with_labels",
     ),
-    ("paused", Wanted(), [PoolState("active", is_paused=True, has_member=True)], "pool_paused"),
-    ("all cordoned", Wanted(), [PoolState("active", has_member=True)], "no_member_willing"),
+    ("paused", SlotDemand(), [PoolState("active", is_paused=True, has_member=True)], "pool_paused"),
+    ("all cordoned", SlotDemand(), [PoolState("active", has_member=True)], "no_member_willing"),
     (
         "those with labels cordoned",
         GPU,
         [PoolState("active", has_member=True, is_any_willing=True, is_labelled_willing=False)],
         "no_member_willing",
     ),
-    ("full", Wanted(), [FINE], "full"),
-    ("one of two full", Wanted(2), [FREE, FINE], "full"),
+    ("full", SlotDemand(), [FINE], "full"),
+    ("one of two full", SlotDemand(2), [FREE, FINE], "full"),
     ("free, but not with the labels", GPU, [FREE], "full"),
-    ("free: its turn comes", Wanted(), [FREE], "next"),
-    ("fewer than asked for", Wanted(3), [FREE], "not_enough"),
-    ("not in a row", Wanted(3, contiguous=True), [FREE], "not_contiguous"),
-    ("not together", Wanted(3, on_one_member=True), [FREE], "not_together"),
-    ("no common number", Wanted(1, same_number=True), [FREE, FREE], "no_common_number"),
+    ("free: its turn comes", SlotDemand(), [FREE], "next"),
+    ("fewer than asked for", SlotDemand(3), [FREE], "not_enough"),
+    ("not in a row", SlotDemand(3, contiguous=True), [FREE], "not_contiguous"),
+    ("not together", SlotDemand(3, on_one_member=True), [FREE], "not_together"),
+    ("no common number", SlotDemand(1, same_number=True), [FREE, FREE], "no_common_number"),
 ]
 
 
 @pytest.mark.parametrize(("name", "wanted", "pools", "code"), REASONS, ids=[r[0] for r in REASONS])
-def test_why_a_line_waits(name: str, wanted: Wanted, pools: list[PoolState], code: str) -> None:
+def test_why_a_line_waits(name: str, wanted: SlotDemand, pools: list[PoolState], code: str) -> None:
     assert find_reason(wanted, pools) == code
 
 
@@ -164,26 +164,30 @@ def test_many_heads_are_tried_in_turns_and_none_is_forgotten() -> None:
     assert [h.shape for h in choose_heads([*heads[:5], never, *heads[6:]], 3)] == [0, 5, 9]
 
 
-LOOKS: list[tuple[str, Timed, Look]] = [
-    ("no limit", Timed(10, None, False), Look("", None)),
-    ("not yet", Timed(10, None, False, acknowledge=30), Look("", 20)),
-    ("too late", Timed(30, None, False, acknowledge=30), Look("unacknowledged", None, "not acknowledged within 30 s")),
-    ("acknowledged: the limit is over", Timed(99, None, True, acknowledge=30), Look("", None)),
-    ("held too long", Timed(61, None, True, hold=60), Look("expired", None, "held for 1 min 1 s, the limit is 1 min")),
+LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
+    ("no limit", Timed(10, None, False), DeadlineCheck("", None)),
+    ("not yet", Timed(10, None, False, acknowledge=30), DeadlineCheck("", 20)),
+    ("too late", Timed(30, None, False, acknowledge=30), DeadlineCheck("unacknowledged", None, "not acknowledged within 30 s")),
+    ("acknowledged: the limit is over", Timed(99, None, True, acknowledge=30), DeadlineCheck("", None)),
+    ("held too long", Timed(61, None, True, hold=60), DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min")),
     (
         "the hold counts before the silence",
         Timed(61, 61, True, hold=60, heartbeat=10),
-        Look("expired", None, "held for 1 min 1 s, the limit is 1 min"),
+        DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min"),
     ),
-    ("never heard: since it was bound", Timed(20, None, True, heartbeat=15), Look("silent", None, "silent for 20 s, the limit is 15 s")),
-    ("heard", Timed(100, 5, True, heartbeat=15, hold=200), Look("", 10)),
-    ("the nearest limit", Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200), Look("", 2)),
+    (
+        "never heard: since it was bound",
+        Timed(20, None, True, heartbeat=15),
+        DeadlineCheck("silent", None, "silent for 20 s, the limit is 15 s"),
+    ),
+    ("heard", Timed(100, 5, True, heartbeat=15, hold=200), DeadlineCheck("", 10)),
+    ("the nearest limit", Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200), DeadlineCheck("", 2)),
 ]
 
 
 @pytest.mark.parametrize(("name", "timed", "look"), LOOKS, ids=[c[0] for c in LOOKS])
-def test_what_a_timer_does(name: str, timed: Timed, look: Look) -> None:
-    assert look_at(timed) == look
+def test_what_a_timer_does(name: str, timed: Timed, look: DeadlineCheck) -> None:
+    assert check_deadlines(timed) == look
 
 
 def test_a_lost_plan_is_tried_again_and_a_lost_apply_never() -> None:

@@ -7,7 +7,7 @@ from django.db import connection
 
 from claims.lifecycle.cancel import cancel_claim
 from claims.models import Run, Task
-from claims.tasks.runs.orders import Ears, read_orders
+from claims.tasks.runs.orders import HeartbeatBuffer, read_orders
 from pools.access import rate_limit
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.models import Event
@@ -100,7 +100,7 @@ def test_a_poll_brings_back_who_was_offline(agent: Agent, pool: Pool) -> None:
 
 def test_those_who_are_heard_together_are_written_together(db: None) -> None:
     members = list(make_agents("many", ("a", "b", "c")).members.all())
-    ears = Ears()
+    ears = HeartbeatBuffer()
     for member in members:
         ears.hear(member.pk, 1)
     assert Heartbeat.objects.count() == 1, "the first at once"

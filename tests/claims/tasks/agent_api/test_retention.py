@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from claims.lifecycle.cancel import force_release
-from claims.lifecycle.chores import _Walk, delete_ended_claims
+from claims.lifecycle.chores import _CleanupCursor, delete_ended_claims
 from claims.models import Approval, Claim, LogChunk, Plan, Run, Source, Task, Workspace
 from claims.tasks.files import retention
 from claims.tasks.files.retention import delete_unused_sources, sweep_files
@@ -33,8 +33,8 @@ OLD = "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at 
 
 @pytest.fixture(autouse=True)
 def from_the_start() -> None:
-    _Walk.after = 0
-    retention._Walk.shelves, retention._Walk.began_at = [], 0.0
+    _CleanupCursor.after = 0
+    retention._SweepCursor.shelves, retention._SweepCursor.began_at = [], 0.0
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def full_claim(pool: Pool) -> Any:
 
 
 def sweep() -> None:
-    retention._Walk.began_at = 0.0
+    retention._SweepCursor.began_at = 0.0
     while sweep_files():
         pass
 

@@ -230,7 +230,7 @@ async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(w
     line, _ = await opened(agent.secret)
     done = threading.Event()
 
-    def revoked(member_id: int) -> orders.Orders:
+    def revoked(member_id: int) -> orders.OrderList:
         if not done.is_set():
             done.set()
             revoke_tokens(member_id=member_id, reason="lost laptop")

@@ -10,7 +10,7 @@ from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import parse_claim
 from claims.allocation.selectors import view_claim
 from claims.models import Claim, Plan, Run, Workspace
-from claims.tasks.approvals.services import Decided, approve_plan, reject_plan
+from claims.tasks.approvals.services import ApprovalResult, approve_plan, reject_plan
 from claims.tasks.plans.selectors import view_plan
 from claims.tasks.runs.services import Settled, start_run, take_result
 from claims.tasks.task_result import TaskResult
@@ -114,11 +114,11 @@ def known(name: str) -> Identity:
     return Identity(User.objects.get(username=name).pk, name)
 
 
-def yes(claim: ClaimView, by: str = BEN, text: str = "a plan", **more: Any) -> Decided:
+def yes(claim: ClaimView, by: str = BEN, text: str = "a plan", **more: Any) -> ApprovalResult:
     return approve_plan(claim_id=claim.id, digest=hexed(text), by=known(by), **more)
 
 
-def no(claim: ClaimView, by: str = BEN, text: str = "a plan", comment: str = "not today") -> Decided:
+def no(claim: ClaimView, by: str = BEN, text: str = "a plan", comment: str = "not today") -> ApprovalResult:
     return reject_plan(claim_id=claim.id, digest=hexed(text), by=known(by), comment=comment)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from django.db import IntegrityError
 
-from claims.tasks.approvals.services import Decided, Verdict, approve_plan, decide_many, reject_plan
+from claims.tasks.approvals.services import ApprovalResult, ApprovalVote, approve_plan, decide_many, reject_plan
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound
 from tests.claims.helpers import serve
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 def test_one_yes_is_enough_unless_the_pool_says_otherwise() -> None:
     agents()
     claim = planned()
-    assert yes(claim, comment="looks right") == Decided("bound", 1, 1)
+    assert yes(claim, comment="looks right") == ApprovalResult("bound", 1, 1)
     said = events("approve")[0]
     assert (said.reason, said.before, said.after) == ("looks right", "reserved", "held")
     assert row(claim).approved_plan_id == plan_of(claim).pk
@@ -50,9 +50,9 @@ def test_two_of_two_and_ones_own_does_not_count() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     assert code_of(lambda: yes(claim, ANA)) == "own_plan"
-    assert yes(claim, BEN) == Decided("reserved", 2, 1)
-    assert yes(claim, BEN) == Decided("reserved", 2, 1), "said twice it counts once"
-    assert yes(claim, EVE) == Decided("bound", 2, 2)
+    assert yes(claim, BEN) == ApprovalResult("reserved", 2, 1)
+    assert yes(claim, BEN) == ApprovalResult("reserved", 2, 1), "said twice it counts once"
+    assert yes(claim, EVE) == ApprovalResult("bound", 2, 2)
     assert [dict(e.data or {})["given"] for e in events("approval")] == [1, 1]
     assert approvals(claim) == [(BEN, True), (EVE, True)]
 
@@ -79,7 +79,7 @@ def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
     claim = planned()
     yes(claim, ANA)
     sql("""UPDATE pools_pool SET spec = jsonb_set(spec, '{approval,own}', 'false')""")
-    assert yes(claim, BEN) == Decided("reserved", 2, 1)
+    assert yes(claim, BEN) == ApprovalResult("reserved", 2, 1)
     assert yes(claim, EVE).state == "bound"
 
 
@@ -107,7 +107,7 @@ def test_a_no_needs_a_comment_and_is_final() -> None:
     yes(claim, BEN)
     with pytest.raises(Invalid):
         no(claim, comment="  ")
-    assert no(claim, EVE, comment="wrong region") == Decided("ended", 2, 1)
+    assert no(claim, EVE, comment="wrong region") == ApprovalResult("ended", 2, 1)
     assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("rejected", {"idle": 2}, True)
     assert events("reject")[0].reason == "wrong region"
     assert no(claim, EVE).state == "ended", "said twice it is so once"
@@ -137,7 +137,7 @@ def test_the_one_who_comes_second_is_told_who_was_first_and_when() -> None:
             work()
         assert (refused.value.code, words in refused.value.detail, refused.value.data["by"]) == (code, True, BEN)
         assert refused.value.way_out
-    assert yes(approved, BEN) == Decided("bound", 1, 1), "to the one who said it, it is answered as then"
+    assert yes(approved, BEN) == ApprovalResult("bound", 1, 1), "to the one who said it, it is answered as then"
     assert approvals(approved) == [(BEN, True)]
 
 
@@ -196,14 +196,14 @@ def test_many_at_once_each_on_its_own() -> None:
     no(gone, EVE)
     found = decide_many(
         [
-            Verdict(fine.id, hexed(), True, known(BEN), "fine"),
-            Verdict(destroys.id, hexed(), True, known(BEN)),
-            Verdict(gone.id, hexed(), True, known(BEN)),
-            Verdict(replaces.id, hexed(), True, known(BEN)),
-            Verdict(refused.id, hexed(), False, known(BEN), "no"),
-            Verdict(destroys.id, hexed(), False, known(BEN), "no"),
-            Verdict(999, hexed(), True, known(BEN)),
-            Verdict(replaces.id, hexed(), False, known(BEN), ""),
+            ApprovalVote(fine.id, hexed(), True, known(BEN), "fine"),
+            ApprovalVote(destroys.id, hexed(), True, known(BEN)),
+            ApprovalVote(gone.id, hexed(), True, known(BEN)),
+            ApprovalVote(replaces.id, hexed(), True, known(BEN)),
+            ApprovalVote(refused.id, hexed(), False, known(BEN), "no"),
+            ApprovalVote(destroys.id, hexed(), False, known(BEN), "no"),
+            ApprovalVote(999, hexed(), True, known(BEN)),
+            ApprovalVote(replaces.id, hexed(), False, known(BEN), ""),
         ]
     )
     told = [answer.code if isinstance(answer, BerthError) else answer.state for answer in found]
@@ -219,7 +219,7 @@ def test_comments_have_an_end() -> None:
     with pytest.raises(Invalid):
         reject_plan(claim_id=claim.id, digest=hexed(), by=known(BEN), comment="x" * 501)
     with pytest.raises(Invalid):
-        decide_many([Verdict(1, "", True, known(BEN))] * 501)
+        decide_many([ApprovalVote(1, "", True, known(BEN))] * 501)
 
 
 def test_no_apply_without_a_recorded_yes() -> None:

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from claims.tasks.approvals.reservations import reserve_parked
-from claims.tasks.approvals.services import Decided
+from claims.tasks.approvals.services import ApprovalResult
 from claims.tasks.plans.selectors import view_plan
 from claims.tasks.runs.services import start_run
 from pools.access.permissions import APPROVER
@@ -59,10 +59,10 @@ FAULTS = {
 def test_an_approval_of_someone_who_may_no_longer_decide_does_not_count_for_the_next(lose: object) -> None:
     agents(approval={"needed": 2})
     claim = planned()
-    assert yes(claim, BEN) == Decided("reserved", 2, 1)
+    assert yes(claim, BEN) == ApprovalResult("reserved", 2, 1)
     lose(BEN)  # type: ignore[operator]
     assert again(claim).approval["given"] == 0  # type: ignore[index]
-    assert yes(claim, EVE) == Decided("reserved", 2, 1), "ben's approval does not count any more"
+    assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1), "ben's approval does not count any more"
     found = view_plan(claim.id)
     assert found is not None
     assert [(a.by_user, a.counts, a.why_not) for a in found.approvals] == [
@@ -78,7 +78,7 @@ def test_an_approval_counts_again_once_the_role_is_back() -> None:
     yes(claim, BEN)
     withdraw(BEN)
     give_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=Pool.objects.get())
-    assert yes(claim, EVE) == Decided("bound", 2, 2)
+    assert yes(claim, EVE) == ApprovalResult("bound", 2, 2)
 
 
 def test_a_role_by_a_group_counts_until_the_user_leaves_it() -> None:
@@ -90,7 +90,7 @@ def test_a_role_by_a_group_counts_until_the_user_leaves_it() -> None:
     User.objects.get(username=BEN).groups.add(team)
     assert yes(claim, BEN).given == 1
     User.objects.get(username=BEN).groups.clear()
-    assert yes(claim, EVE) == Decided("reserved", 2, 1)
+    assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1)
 
 
 def test_a_role_in_another_pool_does_not_count() -> None:
@@ -100,7 +100,7 @@ def test_a_role_in_another_pool_does_not_count() -> None:
     yes(claim, BEN)
     withdraw(BEN)
     give_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=other)
-    assert yes(claim, EVE) == Decided("reserved", 2, 1)
+    assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1)
 
 
 def test_the_decision_of_someone_who_lost_the_role_meanwhile_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 
-from claims.allocation.requests.policy import Pending, PendingLook, look_at_pending
+from claims.allocation.requests.policy import PendingApproval, PendingLook, look_at_pending
 from claims.lifecycle.chores import look_at_due_claims
 from claims.tasks.approvals.services import extend_reservation
 from project.kernel.models import Operation
@@ -38,9 +38,9 @@ HOUR, DAY = 3600.0, 86400.0
 M = 60.0
 
 
-def waits(left: float, waited: float = 0.0, **more: Any) -> Pending:
+def waits(left: float, waited: float = 0.0, **more: Any) -> PendingApproval:
     usual: dict[str, Any] = {"notice": 2 * HOUR, "is_notified": False, "is_reserved": True, "is_seeking": False, "hold": None}
-    return Pending(left=left, waited=waited, **usual | more)
+    return PendingApproval(left=left, waited=waited, **usual | more)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def waits(left: float, waited: float = 0.0, **more: Any) -> Pending:
         (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingLook("notify")),
     ],
 )
-def test_what_becomes_of_one_that_waits(pending: Pending, look: PendingLook) -> None:
+def test_what_becomes_of_one_that_waits(pending: PendingApproval, look: PendingLook) -> None:
     assert look_at_pending(pending) == look
 
 

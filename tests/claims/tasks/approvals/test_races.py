@@ -17,7 +17,7 @@ from claims.lifecycle.lost_member import lose_claim
 from claims.models import Plan, Run
 from claims.statements import CLAIMS
 from claims.tasks.approvals.reservations import reserve_parked
-from claims.tasks.approvals.services import Decided, extend_reservation, plan_again
+from claims.tasks.approvals.services import ApprovalResult, extend_reservation, plan_again
 from claims.tasks.runs.services import Settled, lose_runs, start_run
 from claims.workspaces.services import lock_workspace
 from pools.access.permissions import SQL as RIGHTS
@@ -61,7 +61,7 @@ ORDERS = ("first leads", "second leads")
 
 def short(answer: Any) -> str:
     """What it came to, in a word: the code of a refusal, else the state."""
-    if isinstance(answer, Decided | Settled):
+    if isinstance(answer, ApprovalResult | Settled):
         return answer.state
     if isinstance(answer, ClaimView):
         return answer.outcome or answer.state
@@ -164,7 +164,7 @@ def die(claim: ClaimView) -> bool:
     return lose_claim(claim_id=claim.id, member_id=member("tf-0").pk)
 
 
-def by_eve(claim: ClaimView) -> Decided:
+def by_eve(claim: ClaimView) -> ApprovalResult:
     return yes(claim, "eve")
 
 

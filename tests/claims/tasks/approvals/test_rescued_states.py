@@ -21,7 +21,7 @@ from project.kernel.security import encryption
 from slots.members.chores import settle_leaving_members
 from slots.members.drain import settle_drain
 from slots.members.liveness import lose_member
-from slots.members.policy import STAY, Condition, decide_restart
+from slots.members.policy import STAY, RestartCondition, decide_restart
 from slots.members.restart import rebuild_if_empty
 from slots.members.services import remove_member
 from slots.models import UnsavedState
@@ -126,10 +126,10 @@ def test_scale_in_takes_the_other_member() -> None:
 
 
 def test_a_silent_member_with_the_only_copy_is_not_started_again() -> None:
-    silent = Condition("offline", 3000.0, is_lost=True)
+    silent = RestartCondition("offline", 3000.0, is_lost=True)
     assert decide_restart(silent, 600.0).action == "restart"
-    assert decide_restart(Condition("offline", 3000.0, is_lost=True, has_unsaved_state=True), 600.0) == STAY
-    assert decide_restart(Condition("offline", 3000.0, is_down=True, has_unsaved_state=True), 600.0).action == "restart"
+    assert decide_restart(RestartCondition("offline", 3000.0, is_lost=True, has_unsaved_state=True), 600.0) == STAY
+    assert decide_restart(RestartCondition("offline", 3000.0, is_down=True, has_unsaved_state=True), 600.0).action == "restart"
 
 
 def test_an_agent_that_was_killed_tells_its_state_before_its_slot_is_free() -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import get_workspace, view_claim
 from claims.lifecycle.cancel import force_release
-from claims.lifecycle.claim_steps import Decided, Ran, steps_of_task
+from claims.lifecycle.claim_steps import ApprovalSummary, Ran, steps_of_task
 from claims.models import Claim, Plan, Run
 from claims.tasks.approvals.services import approve_plan
 from claims.tasks.files.sealed_files import delete_file
@@ -470,7 +470,7 @@ def test_steps_stand_in_the_order_of_time() -> None:
         Ran("plan", "tf-01", start + timedelta(seconds=10), start + timedelta(seconds=20), "lost"),
         Ran("plan", "tf-02", start + timedelta(seconds=30), start + timedelta(seconds=90), "planned"),
     ]
-    plan = Decided(start + timedelta(seconds=90), given=(("lind", start + timedelta(seconds=100)),), needed=2)
+    plan = ApprovalSummary(start + timedelta(seconds=90), given=(("lind", start + timedelta(seconds=100)),), needed=2)
     steps = steps_of_task(claim, runs, [plan], now, [88])
     assert [(s.word, s.is_current, s.is_next) for s in steps] == [
         ("waiting", False, False), ("plan lost", False, False), ("plan", False, False), ("apply_pending", True, False),

@@ -13,7 +13,7 @@ from pools.lifecycle.provider_errors import find_trouble
 from pools.lifecycle.selectors import config_of
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
-from pools.providers.base import Look, MemberSnapshot, PoolSnapshot
+from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot
 from pools.providers.kubernetes import listing
 from pools.providers.kubernetes.cluster_identity import find_place
 from project.kernel.errors import BerthError
@@ -44,7 +44,7 @@ def lead_to(other: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERTH_KUBECONFIG", str(other.kubeconfig))
 
 
-def asked(bench: KubeHarness, pool: PoolSnapshot) -> Look:
+def asked(bench: KubeHarness, pool: PoolSnapshot) -> Observation:
     return bench.provider().look(pool)
 
 

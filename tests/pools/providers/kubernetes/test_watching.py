@@ -16,7 +16,7 @@ from pools.lifecycle.selectors import config_of
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
 from project.kernel.actor import acting_as
-from project.kernel.controllers.runtime import Loop, Stop
+from project.kernel.controllers.runtime import Loop, StopRequest
 from project.kernel.errors import Refused
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import perform_due
@@ -184,7 +184,7 @@ def test_what_a_frozen_worker_makes_too_late_is_taken_away(bench: KubeHarness, w
 
 def test_changes_reach_the_rows_in_a_moment(bench: KubeHarness, watcher: Watcher) -> None:
     _, member = ready(bench, watcher)
-    stop = Stop()
+    stop = StopRequest()
     loop = Loop(watcher, stop)
     loop.thread.start()
     try:
