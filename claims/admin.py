@@ -1,4 +1,6 @@
-"""Pools, claims and what belongs to them. Rows change by the services that API and pages call, and by nothing else."""
+"""Pools, claims and what belongs to them. Rows change by the services that API and pages call,
+and by nothing else.
+"""
 
 from datetime import timedelta
 
@@ -9,13 +11,35 @@ from django.utils.safestring import SafeString
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.update import prioritise_claim
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
+from claims.models import (
+    Approval,
+    Claim,
+    ClaimSet,
+    Lease,
+    Lift,
+    Plan,
+    RescuedState,
+    Shape,
+    Source,
+    Task,
+    Workspace,
+    WorkspaceShare,
+)
 from pools.admin import PoolFilter
 from pools.models import Pool
 from project.kernel.admin import EventAdmin
 from project.kernel.models import Event
 from project.kernel.ui.admin_actions import Number, service_action
-from project.kernel.ui.admin_base import ReadAdmin, as_hex, as_json, lines, link, link_list, links, read_once
+from project.kernel.ui.admin_base import (
+    ReadAdmin,
+    as_hex,
+    as_json,
+    lines,
+    link,
+    link_list,
+    links,
+    read_once,
+)
 from slots.members.services import pause_pool, resume_pool
 from slots.models import Slot
 
@@ -29,7 +53,19 @@ admin.site.unregister(Event)
 class LinkedEventAdmin(EventAdmin):
     """With links to what an event speaks of; the kernel knows none of it."""
 
-    list_display = ("id", "at", "verb", "change", "pool", "member", "slot", "claim", "generation", "actor", "reason")
+    list_display = (
+        "id",
+        "at",
+        "verb",
+        "change",
+        "pool",
+        "member",
+        "slot",
+        "claim",
+        "generation",
+        "actor",
+        "reason",
+    )
 
     @admin.display(description="pool")
     def pool(self, event: Event) -> SafeString | str:
@@ -50,7 +86,18 @@ class LinkedEventAdmin(EventAdmin):
 
 @admin.register(Pool)
 class PoolAdmin(ReadAdmin):
-    list_display = ("id", "name", "state", "provider", "placement", "min_members", "max_members", "revision", "paused_until", "more")
+    list_display = (
+        "id",
+        "name",
+        "state",
+        "provider",
+        "placement",
+        "min_members",
+        "max_members",
+        "revision",
+        "paused_until",
+        "more",
+    )
     list_display_links = ("id", "name")
     list_filter = ("state", "provider")
     lookups = {"id": "pk", "name": "name", "state": "state", "provider": "provider"}
@@ -80,13 +127,19 @@ class PoolAdmin(ReadAdmin):
         numbers={"minutes": Number("Minutes", 60, 1, 60 * 24 * 30)},
     )
     def pause(self, pool: Pool, reason: str, minutes: int) -> None:
-        pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(minutes=minutes), reason=reason)
+        pause_pool(
+            pool_id=pool.pk, until=timezone.now() + timedelta(minutes=minutes), reason=reason
+        )
 
     @service_action("Resume", effect="These pools hand out slots again.")
     def resume(self, pool: Pool, reason: str) -> None:
         resume_pool(pool_id=pool.pk, reason=reason)
 
-    @service_action("Delete with all claims", effect="All their claims end now, and the pools go with their members.", is_typed=True)
+    @service_action(
+        "Delete with all claims",
+        effect="All their claims end now, and the pools go with their members.",
+        is_typed=True,
+    )
     def delete_cascading(self, pool: Pool, reason: str) -> None:
         delete_pool(pool_name=pool.name, cascade=True, reason=reason)
 
@@ -136,9 +189,18 @@ class ClaimAdmin(ReadAdmin):
     @admin.display(description="slots")
     @read_once
     def slots(self, claim: Claim) -> SafeString | str:
-        held = Slot.objects.filter(claim_id=claim.pk).select_related("member").order_by("ordinal")[:MOST_SHOWN]
+        held = (
+            Slot.objects.filter(claim_id=claim.pk)
+            .select_related("member")
+            .order_by("ordinal")[:MOST_SHOWN]
+        )
         return lines(
-            (slot.ordinal, link("slots.slot", slot.pk, f"{slot.member.name} {slot.lane} {slot.number}"), slot.state) for slot in held
+            (
+                slot.ordinal,
+                link("slots.slot", slot.pk, f"{slot.member.name} {slot.lane} {slot.number}"),
+                slot.state,
+            )
+            for slot in held
         )
 
     @admin.display(description="spec")
@@ -157,11 +219,18 @@ class ClaimAdmin(ReadAdmin):
     def prioritise(self, claim: Claim, reason: str, priority: int) -> None:
         prioritise_claim(claim_id=claim.pk, priority=priority, reason=reason)
 
-    @service_action("Cancel", effect="These claims end without having been served. One that holds slots is not touched.")
+    @service_action(
+        "Cancel",
+        effect="These claims end without having been served. One that holds slots is not touched.",
+    )
     def cancel(self, claim: Claim, reason: str) -> None:
         cancel_claim(claim_id=claim.pk, reason=reason)
 
-    @service_action("Force release", effect="These claims end now, whatever their holders do in their slots.", is_typed=True)
+    @service_action(
+        "Force release",
+        effect="These claims end now, whatever their holders do in their slots.",
+        is_typed=True,
+    )
     def force_release_claims(self, claim: Claim, reason: str) -> None:
         force_release(claim_id=claim.pk, reason=reason)
 
@@ -188,7 +257,9 @@ class ShapeAdmin(ReadAdmin):
 
     @admin.display(description="see")
     def more(self, shape: Shape) -> SafeString:
-        return link_list("claims.claim", "waiting", shape__id__exact=shape.pk, state__exact="waiting")
+        return link_list(
+            "claims.claim", "waiting", shape__id__exact=shape.pk, state__exact="waiting"
+        )
 
 
 @admin.register(Workspace)
@@ -295,13 +366,25 @@ class TaskAdmin(ReadAdmin):
 
 @admin.register(RescuedState)
 class RescuedStateAdmin(ReadAdmin):
-    list_display = ("id", "claim_id", "generation", "workspace", "member", "size", "noted_at", "kept_at", "settled_at", "settled_by")
+    list_display = (
+        "id",
+        "claim_id",
+        "generation",
+        "workspace",
+        "member",
+        "size",
+        "noted_at",
+        "kept_at",
+        "settled_at",
+        "settled_by",
+    )
     list_filter = (("settled_at", admin.EmptyFieldListFilter),)
     list_select_related = ("workspace",)
     raw_id_fields = ("workspace",)
     lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
     bare_words = ("claim",)
-    exclude = ("digest", "file")  # approvers download it on the claim's page, where that is recorded
+    # Approvers download it on the claim's page, where that is recorded.
+    exclude = ("digest", "file")
     readonly_fields = ("digest_shown",)
 
     @admin.display(description="digest")

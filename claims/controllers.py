@@ -40,12 +40,15 @@ class Finalizer(Controller):
 
 
 class Scaler(Controller):
-    """As many members as each pool's policy wants: pools in which somebody could not be served at once, all of them every few seconds."""
+    """As many members as each pool's policy wants: pools in which somebody could not be served
+    at once, all of them every few seconds.
+    """
 
     name = "scale"
     topics = ("pools", "slots")
     resync = 5.0
-    budget = 1.0  # seconds of one step: then a wish to stop is heard, and whoever asked meanwhile comes first
+    # Seconds of one step: then a wish to stop is heard, and whoever asked meanwhile comes first.
+    budget = 1.0
     settled = 1.0  # seconds after which a pool that asks is looked at again, however often it asks
 
     def __init__(self) -> None:
@@ -56,8 +59,14 @@ class Scaler(Controller):
     def step(self) -> bool:
         began = time.monotonic()
         rows = list_scaled()
-        asking = [row.id for row in rows if row.is_requested and began - self.looked.get(row.id, 0.0) >= self.settled]
-        self.looked = {row.id: self.looked.get(row.id, 0.0) for row in rows if row.is_requested} | dict.fromkeys(asking, began)
+        asking = [
+            row.id
+            for row in rows
+            if row.is_requested and began - self.looked.get(row.id, 0.0) >= self.settled
+        ]
+        self.looked = {
+            row.id: self.looked.get(row.id, 0.0) for row in rows if row.is_requested
+        } | dict.fromkeys(asking, began)
         if not self.left and began >= self.round_due:
             self.left, self.round_due = [row.id for row in rows], began + 0.9 * self.resync
         if not asking and not self.left:
@@ -65,6 +74,7 @@ class Scaler(Controller):
         wanted = read_wanted()
         scale_pools(asking, wanted)
         while self.left and time.monotonic() - began < self.budget:
-            chunk, self.left = self.left[:CHUNK], self.left[CHUNK:]  # taken off first: one that fails holds up none behind it
+            # Taken off first: one that fails holds up none behind it.
+            chunk, self.left = self.left[:CHUNK], self.left[CHUNK:]
             scale_pools(chunk, wanted)
         return bool(self.left)

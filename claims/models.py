@@ -1,4 +1,6 @@
-"""Claims and what belongs to them. A claim has no pointer to its slots: the slots name the claim."""
+"""Claims and what belongs to them. A claim has no pointer to its slots: the slots name
+the claim.
+"""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -14,17 +16,23 @@ EMPTY = models.Value({}, models.JSONField())
 
 
 class Shape(models.Model):
-    """A distinct request. Who asks the same stands in the same line, so what is true of its head is true of all."""
+    """A distinct request. Who asks the same stands in the same line, so what is true of its head
+    is true of all.
+    """
 
     digest = models.BinaryField()
     pools = ArrayField(models.CharField(max_length=63))  # names: a pool may not exist yet
     kind = models.CharField(max_length=32)
-    # What the layouts of its pools make of the kind, pickiest first; empty: none of them is known yet.
+    # What the layouts of its pools make of the kind, pickiest first; empty: none of them is
+    # known yet.
     lanes = ArrayField(models.CharField(max_length=16), default=list)
     size = models.SmallIntegerField(default=1, db_default=1)
-    terms = models.JSONField(default=dict, db_default=EMPTY)  # contiguous, same_member, same_number, selector
-    is_simple = models.BooleanField(default=True, db_default=True)  # one slot, one pool, no terms: bound in batches
-    wait_reason = models.JSONField(null=True, blank=True)  # true of the head, so of the line: one write, not 5,000
+    # Contiguous, same_member, same_number, selector.
+    terms = models.JSONField(default=dict, db_default=EMPTY)
+    # One slot, one pool, no terms: bound in batches.
+    is_simple = models.BooleanField(default=True, db_default=True)
+    # True of the head, so of the line: one write, not 5,000.
+    wait_reason = models.JSONField(null=True, blank=True)
     tried_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -37,15 +45,27 @@ class Shape(models.Model):
 
 class Workspace(models.Model):
     # The pool that it belongs to; null: of an installation before 0.2 in which no claim said which.
-    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="workspaces", db_index=False)
+    pool = models.ForeignKey(
+        Pool,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="workspaces",
+        db_index=False,
+    )
     name = models.CharField(max_length=120)
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     lock_reason = models.TextField(blank=True, default="", db_default="")
-    lost_claim_id = models.BigIntegerField(null=True, blank=True)  # whose apply was lost and locked it, until a person says what happened
+    # Whose apply was lost and locked it, until a person says what happened.
+    lost_claim_id = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["pool", "name"], nulls_distinct=False, name="workspace_name")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["pool", "name"], nulls_distinct=False, name="workspace_name"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -54,15 +74,20 @@ class Workspace(models.Model):
 class WorkspaceShare(models.Model):
     """Another pool that uses a workspace, once an operator of both pools has allowed it."""
 
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="shares", db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, related_name="shares", db_index=False
+    )
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="shared_workspaces")
-    # Null: the pool used it before workspaces belonged to pools, and an operator has to decide. Until then it takes no new claim.
+    # Null: the pool used it before workspaces belonged to pools, and an operator has to decide.
+    # Until then it takes no new claim.
     allowed_at = models.DateTimeField(null=True, blank=True)
     allowed_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["workspace", "pool"], name="workspace_share_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "pool"], name="workspace_share_once")
+        ]
 
 
 class ClaimSet(models.Model):
@@ -74,41 +99,61 @@ class ClaimSet(models.Model):
     state = CLAIM_SET.field()
 
     class Meta:
-        constraints = [CLAIM_SET.check(), models.UniqueConstraint(fields=["name"], name="claim_set_name")]
+        constraints = [
+            CLAIM_SET.check(),
+            models.UniqueConstraint(fields=["name"], name="claim_set_name"),
+        ]
 
     def __str__(self) -> str:
         return self.name
 
 
 class Claim(models.Model):
-    shape = models.ForeignKey(Shape, on_delete=models.PROTECT, db_index=False, related_name="claims")
+    shape = models.ForeignKey(
+        Shape, on_delete=models.PROTECT, db_index=False, related_name="claims"
+    )
     # The first of its pools, once that is there.
-    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims")
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims"
+    )
     # pod:<uid>, workspace:<name>, user:<id>, what the caller says.
     owner = models.CharField(max_length=160, blank=True, default="", db_default="")
-    requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")  # who asked: its keys are its own
-    key = models.CharField(max_length=120, null=True, blank=True)  # idempotency, unique for who asked
+    # Who asked: its keys are its own.
+    requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")
+    # Idempotency, unique for who asked.
+    key = models.CharField(max_length=120, null=True, blank=True)
     body_digest = models.BinaryField(null=True, blank=True)
     attempts = models.SmallIntegerField(default=0, db_default=0)
     notified_at = models.DateTimeField(null=True, blank=True)
-    rank = models.SmallIntegerField(default=100, db_default=100)  # 0: approved; else 100 - priority. Smaller goes first, then id
+    # 0: approved; else 100 - priority. Smaller goes first, then id.
+    rank = models.SmallIntegerField(default=100, db_default=100)
     state = CLAIM.field()
     outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
     size = models.SmallIntegerField(default=1, db_default=1)
-    passed = models.SmallIntegerField(default=0, db_default=0)  # slots that others took past it while it waited
+    # Slots that others took past it while it waited.
+    passed = models.SmallIntegerField(default=0, db_default=0)
     generation = models.BigIntegerField(default=0, db_default=0)
-    named_generation = models.BigIntegerField(default=0, db_default=0)  # the generation the last caller acted for
+    # The generation the last caller acted for.
+    named_generation = models.BigIntegerField(default=0, db_default=0)
     step = models.CharField(max_length=8, blank=True, default="", db_default="")  # plan | apply
-    workspace = models.ForeignKey(Workspace, null=True, blank=True, on_delete=models.PROTECT, db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, null=True, blank=True, on_delete=models.PROTECT, db_index=False
+    )
     is_serial = models.BooleanField(default=False, db_default=False)
-    claim_set = models.ForeignKey(ClaimSet, null=True, blank=True, on_delete=models.PROTECT, db_index=False)
-    approved_plan = models.ForeignKey("Plan", null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="+")
+    claim_set = models.ForeignKey(
+        ClaimSet, null=True, blank=True, on_delete=models.PROTECT, db_index=False
+    )
+    approved_plan = models.ForeignKey(
+        "Plan", null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="+"
+    )
     expires_at = models.DateTimeField(null=True, blank=True)  # deadline of the present state
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
     bound_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
-    reserved_at = models.DateTimeField(null=True, blank=True)  # since when it waits for a person, with a slot or without
-    is_seeking = models.BooleanField(default=False, db_default=False)  # parked, and to have a slot again before it is decided on
+    # Since when it waits for a person, with a slot or without.
+    reserved_at = models.DateTimeField(null=True, blank=True)
+    # Parked, and to have a slot again before it is decided on.
+    is_seeking = models.BooleanField(default=False, db_default=False)
     # What was asked for beside the shape; due_in: seconds from bind to the first look.
     spec = models.JSONField(default=dict, db_default=EMPTY)
     backend = models.JSONField(null=True, blank=True)  # what the slots point at; NULL: nothing
@@ -119,21 +164,55 @@ class Claim(models.Model):
         constraints = [
             CLAIM_SOUND.check(),
             models.UniqueConstraint(fields=["requested_by", "key"], name="claim_key"),
-            models.UniqueConstraint(fields=["workspace"], condition=Q(is_serial=True, state__in=SERIAL_LIVE), name="claim_serial"),
+            models.UniqueConstraint(
+                fields=["workspace"],
+                condition=Q(is_serial=True, state__in=SERIAL_LIVE),
+                name="claim_serial",
+            ),
         ]
         indexes = [
-            models.Index(fields=["shape", "rank", "id"], condition=Q(state="waiting"), name="claim_line"),
-            models.Index(fields=["pool", "rank", "shape"], condition=Q(state="waiting", pool__isnull=False), name="claim_rivals"),
+            models.Index(
+                fields=["shape", "rank", "id"], condition=Q(state="waiting"), name="claim_line"
+            ),
+            models.Index(
+                fields=["pool", "rank", "shape"],
+                condition=Q(state="waiting", pool__isnull=False),
+                name="claim_rivals",
+            ),
             models.Index(fields=["owner"], condition=~Q(state="ended"), name="claim_owner"),
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="claim_due"),
-            models.Index(fields=["claim_set"], condition=Q(claim_set__isnull=False) & ~Q(state="ended"), name="claim_of_set"),
-            models.Index(fields=["workspace", "rank", "id"], condition=Q(state="blocked"), name="claim_blocked"),
+            models.Index(
+                fields=["claim_set"],
+                condition=Q(claim_set__isnull=False) & ~Q(state="ended"),
+                name="claim_of_set",
+            ),
+            models.Index(
+                fields=["workspace", "rank", "id"],
+                condition=Q(state="blocked"),
+                name="claim_blocked",
+            ),
             models.Index(fields=["pool", "id"], name="claim_of_pool"),
-            models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False) & ~Q(state="ended"), name="claim_of_workspace"),
-            models.Index(fields=["workspace", "id"], condition=Q(workspace__isnull=False), name="claim_history"),
-            models.Index(fields=["expires_at", "id"], condition=Q(state__in=("reserved", "parked")), name="claim_pending"),
+            models.Index(
+                fields=["workspace", "id"],
+                condition=Q(workspace__isnull=False) & ~Q(state="ended"),
+                name="claim_of_workspace",
+            ),
+            models.Index(
+                fields=["workspace", "id"],
+                condition=Q(workspace__isnull=False),
+                name="claim_history",
+            ),
+            models.Index(
+                fields=["expires_at", "id"],
+                condition=Q(state__in=("reserved", "parked")),
+                name="claim_pending",
+            ),
             models.Index(fields=["rank", "id"], condition=Q(is_seeking=True), name="claim_seeks"),
-            models.Index(fields=["rank", "id"], condition=Q(state="waiting", step="apply"), name="claim_applies"),
+            models.Index(
+                fields=["rank", "id"],
+                condition=Q(state="waiting", step="apply"),
+                name="claim_applies",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -149,34 +228,48 @@ class Lease(models.Model):
 
 
 class Source(models.Model):
-    """Files that a task starts from, as one archive: uploaded, or given in the claim itself. Equal ones are kept once."""
+    """Files that a task starts from, as one archive: uploaded, or given in the claim itself.
+    Equal ones are kept once.
+    """
 
     digest = models.BinaryField()  # sha256 of the archive
     file = models.FileField(max_length=255)
     size = models.BigIntegerField()
     files = models.IntegerField()
     made_by = models.CharField(max_length=80)
-    users = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # who has uploaded the same: it is theirs, too
+    # Who has uploaded the same: it is theirs, too.
+    users = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     made_at = models.DateTimeField(db_default=Now())
     used_at = models.DateTimeField(db_default=Now())  # one that nobody uses any more is swept
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["digest"], name="source_digest")]
-        indexes = [models.Index(fields=["made_by"], include=["size"], name="source_made_by")]  # for the quota
+        # For the quota.
+        indexes = [models.Index(fields=["made_by"], include=["size"], name="source_made_by")]
 
 
 class Task(models.Model):
-    """What the agent does for a claim. A row beside the claim, because binding never looks at it."""
+    """What the agent does for a claim. A row beside the claim, because binding never
+    looks at it.
+    """
 
-    claim = models.OneToOneField(Claim, on_delete=models.CASCADE, primary_key=True, related_name="work")
+    claim = models.OneToOneField(
+        Claim, on_delete=models.CASCADE, primary_key=True, related_name="work"
+    )
     executor = models.CharField(max_length=16)  # terraform | command
-    body = models.JSONField(default=dict, db_default=EMPTY)  # commands, names of secrets, limits; never a secret's value
-    sealed = models.BinaryField(null=True, blank=True)  # variables and environment (`claims.tasks.task_body`)
-    source = models.ForeignKey(Source, null=True, blank=True, on_delete=models.PROTECT, related_name="tasks")
+    # Commands, names of secrets, limits; never a secret's value.
+    body = models.JSONField(default=dict, db_default=EMPTY)
+    # Variables and environment (`claims.tasks.task_body`).
+    sealed = models.BinaryField(null=True, blank=True)
+    source = models.ForeignKey(
+        Source, null=True, blank=True, on_delete=models.PROTECT, related_name="tasks"
+    )
 
 
 class Run(models.Model):
-    """One generation of a claim on an agent. That a row was started says that it may have run; what ran once never runs again."""
+    """One generation of a claim on an agent. That a row was started says that it may have run;
+    what ran once never runs again.
+    """
 
     pk = models.CompositePrimaryKey("claim_id", "generation")
     claim_id = models.BigIntegerField()
@@ -184,57 +277,81 @@ class Run(models.Model):
     step = models.CharField(max_length=8)  # plan | apply
     member_id = models.BigIntegerField()
     member = models.CharField(max_length=63)
-    place = models.CharField(max_length=40, blank=True, default="", db_default="")  # lane and number of the slot
-    boot = models.CharField(max_length=40, blank=True, default="", db_default="")  # which start of the agent runs it
+    # Lane and number of the slot.
+    place = models.CharField(max_length=40, blank=True, default="", db_default="")
+    # Which start of the agent runs it.
+    boot = models.CharField(max_length=40, blank=True, default="", db_default="")
     started_at = models.DateTimeField(db_default=Now())
     ended_at = models.DateTimeField(null=True, blank=True)
-    outcome = models.CharField(max_length=16, blank=True, default="", db_default="")  # as the agent told it, or lost
+    # As the agent told it, or lost.
+    outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
     code = models.CharField(max_length=40, blank=True, default="", db_default="")  # why, typed
     reason = models.TextField(blank=True, default="", db_default="")
     exit_code = models.IntegerField(null=True, blank=True)
-    facts = models.JSONField(default=dict, db_default=EMPTY)  # binary, version, platform, lock file, source, commit
+    # Binary, version, platform, lock file, source, commit.
+    facts = models.JSONField(default=dict, db_default=EMPTY)
     log_next = models.IntegerField(default=0, db_default=0)  # the next chunk of the log
     log_bytes = models.BigIntegerField(default=0, db_default=0)
     log_lines = models.IntegerField(default=0, db_default=0)
-    log_left_out = models.BigIntegerField(default=0, db_default=0)  # bytes between its head and its tail that were not kept
+    # Bytes between its head and its tail that were not kept.
+    log_left_out = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
-        indexes = [models.Index(fields=["member_id"], condition=Q(ended_at__isnull=True), name="run_of_member")]
+        indexes = [
+            models.Index(
+                fields=["member_id"], condition=Q(ended_at__isnull=True), name="run_of_member"
+            )
+        ]
 
 
 class Plan(models.Model):
     claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="plans")
     generation = models.BigIntegerField()
-    digest = models.BinaryField()  # sha256 of the saved plan; of source and output where there is none
+    # sha256 of the saved plan; of source and output where there is none.
+    digest = models.BinaryField()
     summary = models.JSONField(default=dict, db_default=EMPTY)  # add, change, destroy, replace
-    facts = models.JSONField(default=dict, db_default=EMPTY)  # what it was made with: elsewhere it is applied only where that is the same
+    # What it was made with: elsewhere it is applied only where that is the same.
+    facts = models.JSONField(default=dict, db_default=EMPTY)
     member_id = models.BigIntegerField(null=True, blank=True)  # where it was made
-    file = models.FileField(max_length=255, blank=True, default="", db_default="")  # the saved plan, sealed
-    json_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # redacted, for people, sealed
-    outline_file = models.FileField(max_length=255, blank=True, default="", db_default="")  # what pages need of the JSON, sealed
+    # The saved plan, sealed.
+    file = models.FileField(max_length=255, blank=True, default="", db_default="")
+    # Redacted, for people, sealed.
+    json_file = models.FileField(max_length=255, blank=True, default="", db_default="")
+    # What pages need of the JSON, sealed.
+    outline_file = models.FileField(max_length=255, blank=True, default="", db_default="")
     size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
-    # How its list of changes contradicts what the agent counts; empty: it does not. Such a plan cannot be approved.
+    # How its list of changes contradicts what the agent counts; empty: it does not. Such a plan
+    # cannot be approved.
     mismatch = models.TextField(blank=True, default="", db_default="")
     made_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["claim"], condition=Q(is_stale=False), name="plan_current")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["claim"], condition=Q(is_stale=False), name="plan_current"
+            )
+        ]
 
 
 class RescuedState(models.Model):
-    """A Terraform state that the backend of an apply did not take. The claim may be deleted before it."""
+    """A Terraform state that the backend of an apply did not take. The claim may be deleted
+    before it.
+    """
 
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
     pool_id = models.BigIntegerField(null=True, blank=True)  # whose approvers may download it
     # Without a constraint: its check would take a lock on the workspace, out of the order of locks.
-    workspace = models.ForeignKey(Workspace, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False)
+    workspace = models.ForeignKey(
+        Workspace, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False
+    )
     member_id = models.BigIntegerField()
     member = models.CharField(max_length=63)
     size = models.BigIntegerField(default=0, db_default=0)
     digest = models.BinaryField(null=True, blank=True)  # sha256 of the state
-    file = models.FileField(max_length=255, blank=True, default="", db_default="")  # sealed; empty: the server does not have it
+    # Sealed; empty: the server does not have it.
+    file = models.FileField(max_length=255, blank=True, default="", db_default="")
     noted_at = models.DateTimeField(db_default=Now())
     kept_at = models.DateTimeField(null=True, blank=True)
     settled_at = models.DateTimeField(null=True, blank=True)  # given up: its file is deleted
@@ -242,10 +359,18 @@ class RescuedState(models.Model):
     reason = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["claim_id", "generation"], name="rescued_state_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["claim_id", "generation"], name="rescued_state_once")
+        ]
         indexes = [
-            models.Index(fields=["settled_at"], condition=Q(settled_at__isnull=False), name="rescued_state_settled"),
-            models.Index(fields=["claim_id"], condition=Q(settled_at__isnull=True), name="rescued_state_open"),
+            models.Index(
+                fields=["settled_at"],
+                condition=Q(settled_at__isnull=False),
+                name="rescued_state_settled",
+            ),
+            models.Index(
+                fields=["claim_id"], condition=Q(settled_at__isnull=True), name="rescued_state_open"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -253,8 +378,11 @@ class RescuedState(models.Model):
 
 
 class Approval(models.Model):
-    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False)
-    user_id = models.BigIntegerField(null=True)  # whose decision it is; null: of a user who was gone before ids were kept
+    plan = models.ForeignKey(
+        Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False
+    )
+    # Whose decision it is; null: of a user who was gone before ids were kept.
+    user_id = models.BigIntegerField(null=True)
     by_user = models.CharField(max_length=80)  # their name, for people
     is_yes = models.BooleanField()
     comment = models.TextField(blank=True, default="", db_default="")
@@ -284,7 +412,9 @@ class LogChunk(models.Model):
 
 
 class Lift(models.Model):
-    """A freeze that a person has lifted ahead, once: the window of its pool that begins at this moment."""
+    """A freeze that a person has lifted ahead, once: the window of its pool that begins at
+    this moment.
+    """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="lifts", db_index=False)
     starts_at = models.DateTimeField()

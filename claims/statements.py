@@ -1,4 +1,6 @@
-"""The named statements that claims use, and how they are repeated when the database says that somebody else was in the way."""
+"""The named statements that claims use, and how they are repeated when the database says that
+somebody else was in the way.
+"""
 
 import random
 import time
@@ -20,7 +22,8 @@ SLOTS = Statements(Path(__file__).parents[1] / "slots/members/statements.sql")
 # Serialisation, deadlock, lock timeout: nothing was done, the same call may succeed.
 AGAIN = frozenset({"40001", "40P01", "55P03"})
 LINE = "claims_claim_shape_id_"  # how its foreign key begins
-RULES = frozenset({"BR001", "BR002"})  # a rule of the database refused: somebody was faster, or there is a bug
+# A rule of the database refused: somebody was faster, or there is a bug.
+RULES = frozenset({"BR001", "BR002"})
 TAKEN = RULES | {"23505"}
 TIMES = 4
 
@@ -38,12 +41,18 @@ def constraint(error: BaseException) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Others were in the way, or the line was deleted as unused at this moment. Any other missing row is a bug, and told as one."""
-    return sqlstate(error) in AGAIN or (sqlstate(error) == "23503" and constraint(error).startswith(LINE))
+    """Others were in the way, or the line was deleted as unused at this moment. Any other
+    missing row is a bug, and told as one.
+    """
+    return sqlstate(error) in AGAIN or (
+        sqlstate(error) == "23503" and constraint(error).startswith(LINE)
+    )
 
 
 def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
-    """Do it, and again if nothing was done because of others. Inside a transaction of the caller only once: it is lost as a whole."""
+    """Do it, and again if nothing was done because of others. Inside a transaction of the caller
+    only once: it is lost as a whole.
+    """
     for turn in range(1, TIMES + 1):
         try:
             return work()
@@ -54,6 +63,8 @@ def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
             if not (is_passing(error) or code in also) or connection.in_atomic_block:
                 raise
             if turn == TIMES:
-                raise Unavailable("Others are changing the same rows.", way_out="Send the same call again.") from error
+                raise Unavailable(
+                    "Others are changing the same rows.", way_out="Send the same call again."
+                ) from error
             time.sleep(random.uniform(0.001, 0.01) * turn)
     raise AssertionError("unreachable")

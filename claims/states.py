@@ -20,13 +20,25 @@ CLAIM = Machine(
             "waiting > blocked: finalize, operator | serial predecessor, workspace lock, back-off",
             "blocked > waiting: finalize, operator | nothing blocks it any more",
             "waiting > bound: allocate, API",
-            "bound > reserved, parked: agent | the plan is in; the pool holds the slot or releases it",
+            (
+                "bound > reserved, parked: agent | the plan is in; the pool holds the slot "
+                "or releases it"
+            ),
             "reserved > parked: finalize | held too long, or its member was lost",
-            "reserved > bound: approver, operator | apply in the slot that waited, or plan again there",
+            (
+                "reserved > bound: approver, operator | apply in the slot that waited, or "
+                "plan again there"
+            ),
             "parked > waiting: approver, operator | goes first; or plans again at its own place",
             "parked > reserved: allocate | a slot is reserved again; its deadline stays",
-            "bound > waiting, blocked: finalize, agent | lost or failed, to be tried again; never an apply that has begun",
-            "waiting, blocked, bound, reserved, parked > ended: holder, finalize, operator | its slots are let go in the same statement",
+            (
+                "bound > waiting, blocked: finalize, agent | lost or failed, to be tried again; "
+                "never an apply that has begun"
+            ),
+            (
+                "waiting, blocked, bound, reserved, parked > ended: holder, finalize, operator | "
+                "its slots are let go in the same statement"
+            ),
         ]
     ),
 )

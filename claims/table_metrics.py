@@ -12,12 +12,18 @@ from project.kernel.metrics import measures
 def measure_queues() -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "berth_claims_waiting",
-        "Claims in the queue of a pool, by state: waiting for a slot, or blocked by their workspace.",
+        (
+            "Claims in the queue of a pool, by state: waiting for a slot, or blocked by "
+            "their workspace."
+        ),
         labels=["pool", "state"],
     )
     oldest = GaugeMetricFamily(
         "berth_claims_oldest_waiting_seconds",
-        "Age of the oldest claim in the queue of a pool. Claims whose pool does not exist count under an empty name.",
+        (
+            "Age of the oldest claim in the queue of a pool. Claims whose pool does not exist "
+            "count under an empty name."
+        ),
         labels=["pool"],
     )
     for row in CLAIMS.rows("measure_queues"):

@@ -20,11 +20,23 @@ urlpatterns = [
     path("claims/<id:claim_id>/force-release/", claim_dialogs.force, name="claim-force"),
     path("claims/<id:claim_id>/cancel/", claim_dialogs.cancel, name="claim-cancel"),
     path("claims/<id:claim_id>/prioritise/", claim_dialogs.prioritise, name="claim-prioritise"),
-    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/", plan_page.list_changes, name="claim-plan-changes"),
-    path("claims/<id:claim_id>/plan/<id:plan_id>/changes/<id:number>/", plan_page.show_change, name="claim-plan-change"),
+    path(
+        "claims/<id:claim_id>/plan/<id:plan_id>/changes/",
+        plan_page.list_changes,
+        name="claim-plan-changes",
+    ),
+    path(
+        "claims/<id:claim_id>/plan/<id:plan_id>/changes/<id:number>/",
+        plan_page.show_change,
+        name="claim-plan-change",
+    ),
     path("claims/<id:claim_id>/plan/<id:plan_id>/raw/", plan_page.show_raw, name="claim-plan-raw"),
     path("claims/<id:claim_id>/state/<id:generation>/", states_views.download, name="claim-state"),
-    path("claims/<id:claim_id>/state/<id:generation>/discard/", states_views.discard, name="claim-state-discard"),
+    path(
+        "claims/<id:claim_id>/state/<id:generation>/discard/",
+        states_views.discard,
+        name="claim-state-discard",
+    ),
     path("approvals/", approval_inbox.show_approvals, name="approvals"),
     path("claims/<id:claim_id>/approve/", approval_dialogs.approve, name="claim-approve"),
     path("claims/<id:claim_id>/reject/", approval_dialogs.reject, name="claim-reject"),
@@ -37,7 +49,8 @@ urlpatterns = [
     path("workspace/settle/<path:name>/", approval_dialogs.settle, name="workspace-settle"),
     path("approvals/<id:claim_id>/", approval_inbox.show_peek, name="approval"),
     path("workspaces/", workspaces_views.show_workspaces, name="workspaces"),
-    path("workspaces/<path:name>/", workspaces_views.show_workspace, name="workspace"),  # a name may have slashes
+    # A name may have slashes.
+    path("workspaces/<path:name>/", workspaces_views.show_workspace, name="workspace"),
     path("workspace/lock/<path:name>/", workspaces_views.lock, name="workspace-lock"),
     path("workspace/share/<path:name>/", workspaces_views.share, name="workspace-share"),
     path("workspace/unshare/<path:name>/", workspaces_views.unshare, name="workspace-unshare"),

@@ -1,4 +1,6 @@
-"""Grants, tokens and what pools keep beside. Pools are in claims/admin.py, members in slots/admin.py: where their services are."""
+"""Grants, tokens and what pools keep beside. Pools are in claims/admin.py, members in
+slots/admin.py: where their services are.
+"""
 
 from typing import Any
 
@@ -21,22 +23,35 @@ MOST_POOLS = 200
 
 
 class PoolFilter(admin.SimpleListFilter):
-    """By pool, the first by name: a list of all would be a page of its own. Others are found by `pool:` in the search."""
+    """By pool, the first by name: a list of all would be a page of its own. Others are found by
+    `pool:` in the search.
+    """
 
     title = "pool"
     parameter_name = "in_pool"
     column = "pool_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
-        return list(Pool.objects.exclude(state="gone").order_by("name").values_list("pk", "name")[:MOST_POOLS])
+        return list(
+            Pool.objects.exclude(state="gone")
+            .order_by("name")
+            .values_list("pk", "name")[:MOST_POOLS]
+        )
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         value = self.value()
-        return queryset.filter(**{self.column: int(value)}) if value and value.isdecimal() else queryset
+        return (
+            queryset.filter(**{self.column: int(value)})
+            if value and value.isdecimal()
+            else queryset
+        )
 
 
 class GrantForm(forms.ModelForm):  # type: ignore[type-arg]  # not to be subscripted at run time
-    role = forms.ChoiceField(choices=[(role, f"{role}: {what}") for role, what in ROLES.items()], widget=UnfoldAdminSelectWidget)
+    role = forms.ChoiceField(
+        choices=[(role, f"{role}: {what}") for role, what in ROLES.items()],
+        widget=UnfoldAdminSelectWidget,
+    )
     reason = forms.CharField(max_length=500, widget=UnfoldAdminTextInputWidget)
 
     class Meta:
@@ -46,11 +61,17 @@ class GrantForm(forms.ModelForm):  # type: ignore[type-arg]  # not to be subscri
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if (given.get("user") is None) == (given.get("group") is None):
-            raise forms.ValidationError("A grant is for one user or for one group. Name exactly one of the two.")
-        if Grant.objects.filter(**{name: given.get(name) for name in ("user", "group", "pool", "role")}).exists():
+            raise forms.ValidationError(
+                "A grant is for one user or for one group. Name exactly one of the two."
+            )
+        if Grant.objects.filter(
+            **{name: given.get(name) for name in ("user", "group", "pool", "role")}
+        ).exists():
             raise forms.ValidationError("This grant exists already. Nothing is left to do.")
         try:
-            refuse_unprotected(given.get("role", ""), given.get("user"), given.get("group"), given.get("pool"))
+            refuse_unprotected(
+                given.get("role", ""), given.get("user"), given.get("group"), given.get("pool")
+            )
         except Refused as error:
             raise forms.ValidationError(f"{error.detail} {error.way_out}") from error
         return given
@@ -65,7 +86,13 @@ class GrantAdmin(ReadAdmin):
     list_filter = ("role", PoolFilter)
     list_select_related = ("user", "group", "pool")
     raw_id_fields = ("user", "group", "pool")
-    lookups = {"id": "pk", "user": "user__username", "group": "group__name", "pool": "pool__name", "role": "role"}
+    lookups = {
+        "id": "pk",
+        "user": "user__username",
+        "group": "group__name",
+        "pool": "pool__name",
+        "role": "role",
+    }
     bare_words = ("user",)
     does = ("withdraw",)
 
@@ -73,12 +100,22 @@ class GrantAdmin(ReadAdmin):
         return self.admin_site.has_permission(request)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return ("user", "group", "pool", "role", "created_at") if obj else ("user", "group", "pool", "role", "reason")
+        return (
+            ("user", "group", "pool", "role", "created_at")
+            if obj
+            else ("user", "group", "pool", "role", "reason")
+        )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         given = form.cleaned_data
         with acting_as(request.user.get_username()):
-            made = give_grant(role=given["role"], user=given["user"], group=given["group"], pool=given["pool"], reason=given["reason"])
+            made = give_grant(
+                role=given["role"],
+                user=given["user"],
+                group=given["group"],
+                pool=given["pool"],
+                reason=given["reason"],
+            )
         obj.pk = made.pk
 
     @service_action("Withdraw", effect="These roles end at once, also for sockets that are open.")
@@ -88,7 +125,16 @@ class GrantAdmin(ReadAdmin):
 
 @admin.register(Token)
 class TokenAdmin(ReadAdmin):
-    list_display = ("id", "user", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at")
+    list_display = (
+        "id",
+        "user",
+        "name",
+        "prefix",
+        "created_at",
+        "expires_at",
+        "last_used_at",
+        "revoked_at",
+    )
     list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
     list_select_related = ("user",)
     exclude = ("hash", "scopes")
@@ -101,7 +147,10 @@ class TokenAdmin(ReadAdmin):
     def scopes_shown(self, token: Token) -> SafeString:
         return as_json(token.scopes)
 
-    @service_action("Revoke", effect="These tokens open nothing any more, and the sockets they opened are closed.")
+    @service_action(
+        "Revoke",
+        effect="These tokens open nothing any more, and the sockets they opened are closed.",
+    )
     def revoke(self, token: Token, reason: str) -> None:
         revoke_token(token.pk, reason=reason)
 
@@ -129,7 +178,17 @@ class DecisionAdmin(ReadAdmin):
 
 @admin.register(Sample)
 class SampleAdmin(ReadAdmin):
-    list_display = ("id", "pool", "at", "is_hourly", "members", "slots", "held", "reserved", "waiting")
+    list_display = (
+        "id",
+        "pool",
+        "at",
+        "is_hourly",
+        "members",
+        "slots",
+        "held",
+        "reserved",
+        "waiting",
+    )
     list_filter = ("is_hourly", PoolFilter)
     list_select_related = ("pool",)
     lookups = {"id": "pk", "pool": "pool__name"}

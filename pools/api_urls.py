@@ -1,4 +1,6 @@
-"""REST about access, under /api/v1/. Pools themselves are in claims/api_urls: their resource shows slots and deletes claims."""
+"""REST about access, under /api/v1/. Pools themselves are in claims/api_urls: their resource
+shows slots and deletes claims.
+"""
 
 from django.urls import path
 
@@ -11,7 +13,11 @@ urlpatterns = [
     path("tokens/", roles_api.TokenList.as_view(), name="api-tokens"),
     path("tokens/<id:token_id>/", roles_api.TokenDetail.as_view(), name="api-token"),
     path("pools/<name:pool_name>/secrets/", secrets_api.SecretList.as_view(), name="api-secrets"),
-    path("pools/<name:pool_name>/secrets/<variable:secret_name>/", secrets_api.SecretDetail.as_view(), name="api-secret"),
+    path(
+        "pools/<name:pool_name>/secrets/<variable:secret_name>/",
+        secrets_api.SecretDetail.as_view(),
+        name="api-secret",
+    ),
     path("grants/", roles_api.GrantList.as_view(), name="api-grants"),
     path("grants/<id:grant_id>/", roles_api.GrantDetail.as_view(), name="api-grant"),
 ]

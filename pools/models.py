@@ -1,4 +1,6 @@
-"""Pools, their members, who may do what in them, and what the scaler saw. Rows only: slots/ and claims/ change them."""
+"""Pools, their members, who may do what in them, and what the scaler saw. Rows only: slots/ and
+claims/ change them.
+"""
 
 from django.conf import settings
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -16,38 +18,53 @@ class Pool(models.Model):
     name = models.CharField(max_length=63)
     provider = models.CharField(max_length=32, default="static", db_default="static")
     state = POOL.field()
-    queue = models.CharField(max_length=32, blank=True, default="", db_default="")  # of its provider; empty: nothing to do outside
-    lanes = ArrayField(models.CharField(max_length=16), default=list)  # pickiest first; the layout says what each accepts
-    placement = models.CharField(max_length=16, default="pack", db_default="pack")  # decides slot.rank
+    # Of its provider; empty: nothing to do outside.
+    queue = models.CharField(max_length=32, blank=True, default="", db_default="")
+    # Pickiest first; the layout says what each accepts.
+    lanes = ArrayField(models.CharField(max_length=16), default=list)
+    # Decides slot.rank.
+    placement = models.CharField(max_length=16, default="pack", db_default="pack")
     spec = models.JSONField(default=dict)  # validated whole, see pools.config.spec
     min_members = models.IntegerField(default=0, db_default=0)
     max_members = models.IntegerField(default=10, db_default=10)
-    revision = models.IntegerField(default=1, db_default=1)  # rises with every change of configuration: the ETag
+    # Rises with every change of configuration: the ETag.
+    revision = models.IntegerField(default=1, db_default=1)
     scale_requested_at = models.DateTimeField(null=True, blank=True)
     absorb_until = models.DateTimeField(null=True, blank=True)
     scaled_up_at = models.DateTimeField(null=True, blank=True)
     scaled_down_at = models.DateTimeField(null=True, blank=True)
-    observed_at = models.DateTimeField(null=True, blank=True)  # last full look at the provider; scale-in needs a fresh one
+    # Last full look at the provider; scale-in needs a fresh one.
+    observed_at = models.DateTimeField(null=True, blank=True)
     pin_count = models.IntegerField(null=True, blank=True)
     pin_until = models.DateTimeField(null=True, blank=True)
     pin_reason = models.TextField(blank=True, default="", db_default="")
-    frozen_until = models.DateTimeField(null=True, blank=True)  # a window is open: nothing is handed out, idle members go
+    # A window is open: nothing is handed out, idle members go.
+    frozen_until = models.DateTimeField(null=True, blank=True)
     freeze_reason = models.TextField(blank=True, default="", db_default="")
-    unfrozen_until = models.DateTimeField(null=True, blank=True)  # the freeze is lifted, once, as long as its window would last
-    scaling_paused_until = models.DateTimeField(null=True, blank=True)  # the scaler leaves it alone; slots are handed out as ever
+    # The freeze is lifted, once, as long as its window would last.
+    unfrozen_until = models.DateTimeField(null=True, blank=True)
+    # The scaler leaves it alone; slots are handed out as ever.
+    scaling_paused_until = models.DateTimeField(null=True, blank=True)
     scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
-    unaligned_at = models.DateTimeField(null=True, blank=True)  # its slots are being opened or closed, in pieces: since when
-    place = models.CharField(max_length=255, blank=True, default="", db_default="")  # where its members are, in the words of its provider
-    member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what a member is made from now
-    surge_id = models.BigIntegerField(null=True, blank=True)  # a member beyond those that are wanted, made for one that is outdated
-    roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")  # the digest that a person wants everywhere
+    # Its slots are being opened or closed, in pieces: since when.
+    unaligned_at = models.DateTimeField(null=True, blank=True)
+    # Where its members are, in the words of its provider.
+    place = models.CharField(max_length=255, blank=True, default="", db_default="")
+    # Of what a member is made from now.
+    member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    # A member beyond those that are wanted, made for one that is outdated.
+    surge_id = models.BigIntegerField(null=True, blank=True)
+    # The digest that a person wants everywhere.
+    roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")
     roll_paused_until = models.DateTimeField(null=True, blank=True)
     roll_pause_reason = models.TextField(blank=True, default="", db_default="")
-    roll_stopped_at = models.DateTimeField(null=True, blank=True)  # a new member did not become ready: a person has to look
+    # A new member did not become ready: a person has to look.
+    roll_stopped_at = models.DateTimeField(null=True, blank=True)
     roll_stop_reason = models.TextField(blank=True, default="", db_default="")
-    # What its provider answered to the last look, where that was an error; it goes with the next look that succeeds.
+    # What its provider answered to the last look, where that was an error; it goes with the next
+    # look that succeeds.
     provider_error = models.TextField(blank=True, default="", db_default="")
     provider_error_code = models.CharField(max_length=16, blank=True, default="", db_default="")
     provider_error_since = models.DateTimeField(null=True, blank=True)
@@ -58,7 +75,10 @@ class Pool(models.Model):
         constraints = [
             POOL.check(),
             models.UniqueConstraint(fields=["name"], condition=NOT_GONE, name="pool_name"),
-            models.CheckConstraint(name="pool_limits", condition=Q(min_members__gte=0, min_members__lte=F("max_members"))),
+            models.CheckConstraint(
+                name="pool_limits",
+                condition=Q(min_members__gte=0, min_members__lte=F("max_members")),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -68,62 +88,100 @@ class Pool(models.Model):
 class Member(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="members")
     name = models.CharField(max_length=63)  # survives re-creation; restarts are counted here
-    incarnation = models.IntegerField(default=1, db_default=1)  # rises with every re-creation: older tokens and heartbeats are refused
+    # Rises with every re-creation: older tokens and heartbeats are refused.
+    incarnation = models.IntegerField(default=1, db_default=1)
     position = models.IntegerField(default=0, db_default=0)
-    external_id = models.CharField(max_length=255, blank=True, default="", db_default="")  # ARN, pod UID
-    ports = IntegerRangeField(null=True, blank=True)  # what we may use of a load balancer that others may use too
+    # ARN, pod UID.
+    external_id = models.CharField(max_length=255, blank=True, default="", db_default="")
+    # What we may use of a load balancer that others may use too.
+    ports = IntegerRangeField(null=True, blank=True)
     state = MEMBER.field()
-    is_owned = models.BooleanField(default=True, db_default=True)  # we created it, so we may delete it
+    # We created it, so we may delete it.
+    is_owned = models.BooleanField(default=True, db_default=True)
     is_cordoned = models.BooleanField(default=False, db_default=False)
-    is_leaving = models.BooleanField(default=False, db_default=False)  # goes when it is empty; drain_until is the latest
+    # Goes when it is empty; drain_until is the latest.
+    is_leaving = models.BooleanField(default=False, db_default=False)
     note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
-    # A cordon that somebody ordered, apart from one that a drain brings along: it is there again when the drain is taken back.
+    # A cordon that somebody ordered, apart from one that a drain brings along: it is there again
+    # when the drain is taken back.
     cordon_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     cordon_note = models.TextField(blank=True, default="", db_default="")
-    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")  # of what it was made from; empty: not known
-    spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what was declared for this member alone
+    # Of what it was made from; empty: not known.
+    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    # What was declared for this member alone.
+    spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     deletion_cost = models.IntegerField(default=0, db_default=0)
-    drain_until = models.DateTimeField(null=True, blank=True)  # it drains: past this moment whoever is still here is put out
+    # It drains: past this moment whoever is still here is put out.
+    drain_until = models.DateTimeField(null=True, blank=True)
     drain_since = models.DateTimeField(null=True, blank=True)
     drain_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
-    lost_at = models.DateTimeField(null=True, blank=True)  # silent too long, or gone outside: its claims are lost; it may come back
+    # Silent too long, or gone outside: its claims are lost; it may come back.
+    lost_at = models.DateTimeField(null=True, blank=True)
     state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
-    down_at = models.DateTimeField(null=True, blank=True)  # its provider saw that nothing of it runs; null: it runs, or who knows
-    outside = models.CharField(max_length=320, blank=True, default="", db_default="")  # what its provider says it waits for, in words
-    is_ending = models.BooleanField(default=False, db_default=False)  # somebody takes this incarnation away outside: nothing new comes
-    is_down_planned = models.BooleanField(default=False, db_default=False)  # ended on purpose: its restart does not count
-    restarts = models.IntegerField(default=0, db_default=0)  # in a row; forgotten once it has been well for a while
-    gave_up_at = models.DateTimeField(null=True, blank=True)  # it is not restarted any more until a person says so
+    # Its provider saw that nothing of it runs; null: it runs, or who knows.
+    down_at = models.DateTimeField(null=True, blank=True)
+    # What its provider says it waits for, in words.
+    outside = models.CharField(max_length=320, blank=True, default="", db_default="")
+    # Somebody takes this incarnation away outside: nothing new comes.
+    is_ending = models.BooleanField(default=False, db_default=False)
+    # Ended on purpose: its restart does not count.
+    is_down_planned = models.BooleanField(default=False, db_default=False)
+    # In a row; forgotten once it has been well for a while.
+    restarts = models.IntegerField(default=0, db_default=0)
+    # It is not restarted any more until a person says so.
+    gave_up_at = models.DateTimeField(null=True, blank=True)
     token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     token_since = models.DateTimeField(null=True, blank=True)
-    token_used_at = models.DateTimeField(null=True, blank=True)  # first use of the present one; null: its agent has not taken it yet
-    token_due_at = models.DateTimeField(null=True, blank=True)  # somebody wants another one, whatever its age
-    is_previous_ending = models.BooleanField(default=False, db_default=False)  # the one before ends with the first use, not an hour later
+    # First use of the present one; null: its agent has not taken it yet.
+    token_used_at = models.DateTimeField(null=True, blank=True)
+    # Somebody wants another one, whatever its age.
+    token_due_at = models.DateTimeField(null=True, blank=True)
+    # The one before ends with the first use, not an hour later.
+    is_previous_ending = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             MEMBER.check(),
-            models.UniqueConstraint(fields=["pool", "name"], condition=NOT_GONE, name="member_name"),
+            models.UniqueConstraint(
+                fields=["pool", "name"], condition=NOT_GONE, name="member_name"
+            ),
             # Two pools on one load balancer never share a port.
             ExclusionConstraint(
                 name="member_ports_apart",
-                expressions=[("external_id", RangeOperators.EQUAL), ("ports", RangeOperators.OVERLAPS)],
+                expressions=[
+                    ("external_id", RangeOperators.EQUAL),
+                    ("ports", RangeOperators.OVERLAPS),
+                ],
                 condition=Q(ports__isnull=False) & ~Q(external_id="") & NOT_GONE,
             ),
         ]
         indexes = [
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="member_due"),
-            models.Index(fields=["id"], condition=Q(is_leaving=True) & NOT_GONE, name="member_leaves"),
-            models.Index(fields=["drain_until"], condition=Q(drain_until__isnull=False) & NOT_GONE, name="member_drains"),
-            models.Index(fields=["id"], condition=Q(lost_at__isnull=False) & NOT_GONE, name="member_lost"),
-            models.Index(fields=["id"], condition=Q(state__in=("creating", "deleting")), name="member_on_its_way"),
+            models.Index(
+                fields=["id"], condition=Q(is_leaving=True) & NOT_GONE, name="member_leaves"
+            ),
+            models.Index(
+                fields=["drain_until"],
+                condition=Q(drain_until__isnull=False) & NOT_GONE,
+                name="member_drains",
+            ),
+            models.Index(
+                fields=["id"], condition=Q(lost_at__isnull=False) & NOT_GONE, name="member_lost"
+            ),
+            models.Index(
+                fields=["id"],
+                condition=Q(state__in=("creating", "deleting")),
+                name="member_on_its_way",
+            ),
             models.Index(fields=["id"], condition=Q(state="offline"), name="member_offline"),
-            models.Index(fields=["id"], condition=Q(restarts__gt=0) & NOT_GONE, name="member_restarted"),
+            models.Index(
+                fields=["id"], condition=Q(restarts__gt=0) & NOT_GONE, name="member_restarted"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -137,7 +195,9 @@ class Member(models.Model):
 
 
 class Installation(models.Model):
-    """One row: what our things are marked with outside, where others have theirs. It goes with a dump, so a restore knows them again."""
+    """One row: what our things are marked with outside, where others have theirs. It goes with a
+    dump, so a restore knows them again.
+    """
 
     id = models.IntegerField(primary_key=True, default=1)
     name = models.CharField(max_length=63)
@@ -175,7 +235,8 @@ class Decision(models.Model):
 class Sample(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="samples", db_index=False)
     at = models.DateTimeField()
-    is_hourly = models.BooleanField(default=False, db_default=False)  # by minute for 7 days, by hour for 90
+    # By minute for 7 days, by hour for 90.
+    is_hourly = models.BooleanField(default=False, db_default=False)
     members = models.IntegerField()
     slots = models.IntegerField()
     held = models.IntegerField()
@@ -183,7 +244,9 @@ class Sample(models.Model):
     waiting = models.IntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["pool", "at", "is_hourly"], name="sample_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "at", "is_hourly"], name="sample_once")
+        ]
 
 
 class Secret(models.Model):
@@ -198,29 +261,50 @@ class Secret(models.Model):
 
 
 class Grant(models.Model):
-    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared in pools.access.permissions."""
+    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared
+    in pools.access.permissions.
+    """
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
-    group = models.ForeignKey("auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
-    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="grants",
+    )
+    group = models.ForeignKey(
+        "auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="grants"
+    )
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="grants"
+    )
     role = models.CharField(max_length=16)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
-            models.CheckConstraint(name="grant_one_subject", condition=Q(user__isnull=False) ^ Q(group__isnull=False)),
-            models.UniqueConstraint(fields=["user", "group", "pool", "role"], nulls_distinct=False, name="grant_once"),
+            models.CheckConstraint(
+                name="grant_one_subject", condition=Q(user__isnull=False) ^ Q(group__isnull=False)
+            ),
+            models.UniqueConstraint(
+                fields=["user", "group", "pool", "role"], nulls_distinct=False, name="grant_once"
+            ),
         ]
 
 
 class Token(models.Model):
-    """What a program signs in with. Only its hash is kept; scopes are a subset of its user's roles, checked at use."""
+    """What a program signs in with. Only its hash is kept; scopes are a subset of its user's
+    roles, checked at use.
+    """
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens"
+    )
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=16)
     hash = models.CharField(max_length=64)
-    scopes = models.JSONField(default=dict)  # {"roles": [...], "pools": [...] or null}; see pools.access.permissions
+    # {"roles": [...], "pools": [...] or null}; see pools.access.permissions.
+    scopes = models.JSONField(default=dict)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -229,7 +313,9 @@ class Token(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["hash"], name="token_hash"),
-            models.UniqueConstraint(fields=["user", "name"], condition=Q(revoked_at__isnull=True), name="token_name"),
+            models.UniqueConstraint(
+                fields=["user", "name"], condition=Q(revoked_at__isnull=True), name="token_name"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -40,8 +40,14 @@ MEMBER = Machine(
             "ready > offline: finalize, watch | silent for too long, or not ready",
             "offline > ready: heartbeat, watch | heard again",
             "ready, offline > creating: finalize | restart, a new incarnation",
-            "creating, ready, offline > deleting: scale, operator | closed, then found empty, in one transaction",
-            "creating, ready, offline, deleting > gone: settle, watch | the provider says so; its claims are lost first",
+            (
+                "creating, ready, offline > deleting: scale, operator | closed, then found empty, "
+                "in one transaction"
+            ),
+            (
+                "creating, ready, offline, deleting > gone: settle, watch | the provider says so; "
+                "its claims are lost first"
+            ),
         ]
     ),
 )

@@ -10,7 +10,8 @@ from django.conf import settings
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 django.setup(set_prefix=False)
 
-import project.urls  # noqa: E402, F401  (every view: before the first request, and before what the views import)
+# Every view: before the first request, and before what the views import.
+import project.urls  # noqa: E402, F401
 from claims.tasks.agent_api.socket import agent_sockets  # noqa: E402
 from pools.access.rate_limit import buckets, strangers  # noqa: E402
 from pools.access.shared_rate_limit import Shares  # noqa: E402

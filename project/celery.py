@@ -1,4 +1,6 @@
-"""Celery: workers that perform operations. A message names a queue; what is due there is read from the database."""
+"""Celery: workers that perform operations. A message names a queue; what is due there is read
+from the database.
+"""
 
 import os
 

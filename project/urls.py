@@ -1,4 +1,6 @@
-"""Every address, composed. Each app lists its pages in `urls` and its REST resources in `api_urls`."""
+"""Every address, composed. Each app lists its pages in `urls` and its REST resources
+in `api_urls`.
+"""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -10,10 +12,12 @@ from project.schema import SchemaView
 APPS = ["pools", "slots", "claims"]
 
 urlpatterns = [
-    *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],  # first, claims before all: called most
+    # First, claims before all: called most.
+    *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],
     path("api/v1/", include("claims.scaling.api_urls")),
     path("", include("project.kernel.urls")),
-    path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),  # where no page names it
+    # Where no page names it.
+    path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),

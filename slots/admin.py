@@ -1,4 +1,6 @@
-"""Members and their slots. A member is cordoned and let go by the services; slots change by named statements alone."""
+"""Members and their slots. A member is cordoned and let go by the services; slots change by
+named statements alone.
+"""
 
 from typing import Any
 
@@ -35,7 +37,13 @@ class MemberAdmin(ReadAdmin):
     list_display_links = ("id", "name")
     list_filter = ("state", "is_cordoned", "is_leaving", PoolFilter)
     list_select_related = ("pool",)
-    lookups = {"id": "pk", "pool": "pool__name", "name": "name", "outside": "external_id__startswith", "state": "state"}
+    lookups = {
+        "id": "pk",
+        "pool": "pool__name",
+        "name": "name",
+        "outside": "external_id__startswith",
+        "state": "state",
+    }
     bare_words = ("id", "name")
     exclude = ("token_hash", "previous_token_hash", "labels", "spec")
     readonly_fields = ("labels_shown", "spec_shown", "more", "last_events")
@@ -48,7 +56,10 @@ class MemberAdmin(ReadAdmin):
     @admin.display(description="see")
     def more(self, member: Member) -> SafeString | str:
         return links(
-            [link_list("slots.slot", "slots", member__id__exact=member.pk), link_list("kernel.event", "events", member_id=member.pk)]
+            [
+                link_list("slots.slot", "slots", member__id__exact=member.pk),
+                link_list("kernel.event", "events", member_id=member.pk),
+            ]
         )
 
     @admin.display(description="labels")
@@ -69,24 +80,39 @@ class MemberAdmin(ReadAdmin):
 
     @service_action(
         "Drain",
-        effect="These members take nothing new. Past their pool’s drain.limit who is still there is put out, and they leave.",
+        effect=(
+            "These members take nothing new. Past their pool’s drain.limit who is still there is "
+            "put out, and they leave."
+        ),
         is_typed=True,
     )
     def drain(self, member: Member, reason: str) -> None:
         drain_member(member_id=member.pk, reason=reason)
 
-    @service_action("Undrain", effect="Their drain is called off, as long as they are still there. Who was put out stays so.")
+    @service_action(
+        "Undrain",
+        effect=(
+            "Their drain is called off, as long as they are still there. Who was put out stays so."
+        ),
+    )
     def undrain(self, member: Member, reason: str) -> None:
         undrain_member(member_id=member.pk, reason=reason)
 
     @service_action(
         "Rotate token",
-        effect="Their agents get another token while they work; the one before opens until they have it, an hour at least.",
+        effect=(
+            "Their agents get another token while they work; the one before opens until they have "
+            "it, an hour at least."
+        ),
     )
     def rotate(self, member: Member, reason: str) -> None:
         order_token(member_id=member.pk, reason=reason)
 
-    @service_action("Remove when empty", effect="These members close now and leave once nobody holds a slot of theirs.", is_typed=True)
+    @service_action(
+        "Remove when empty",
+        effect="These members close now and leave once nobody holds a slot of theirs.",
+        is_typed=True,
+    )
     def leave(self, member: Member, reason: str) -> None:
         remove_member(member_id=member.pk, reason=reason)
 
@@ -103,7 +129,9 @@ class HeldFilter(admin.SimpleListFilter):
         return [("some", "held by a claim"), ("none", "free of claims")]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset.filter(claim_id__isnull=self.value() == "none") if self.value() else queryset
+        return (
+            queryset.filter(claim_id__isnull=self.value() == "none") if self.value() else queryset
+        )
 
 
 @admin.register(Slot)
@@ -123,7 +151,14 @@ class SlotAdmin(ReadAdmin):
     )
     list_filter = ("state", "is_open", HeldFilter, PoolFilter)
     list_select_related = ("pool", "member")
-    lookups = {"id": "pk", "pool": "pool__name", "member": "member__name", "claim": "claim_id", "number": "number", "lane": "lane"}
+    lookups = {
+        "id": "pk",
+        "pool": "pool__name",
+        "member": "member__name",
+        "claim": "claim_id",
+        "number": "number",
+        "lane": "lane",
+    }
     bare_words = ("id",)
     exclude = ("observed",)
     readonly_fields = ("claim", "observed_shown", "last_events")

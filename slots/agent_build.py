@@ -1,4 +1,6 @@
-"""The agent as one file: `make agent`, or `python -m slots.agent_build FILE`. Equal sources make equal bytes. Needs no Django."""
+"""The agent as one file: `make agent`, or `python -m slots.agent_build FILE`. Equal sources make
+equal bytes. Needs no Django.
+"""
 
 import functools
 import hashlib

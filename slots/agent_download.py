@@ -1,4 +1,6 @@
-"""GET /agent/berth-agent.pyz: the agent for other machines. Public, for it holds no secret; who has it still needs a member's token."""
+"""GET /agent/berth-agent.pyz: the agent for other machines. Public, for it holds no secret; who
+has it still needs a member's token.
+"""
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -16,7 +18,8 @@ def agent_file(request: HttpRequest) -> HttpResponseBase:
     response = HttpResponse(data, content_type="application/zip")
     response.headers["ETag"] = etag
     response.headers["Content-Disposition"] = f'attachment; filename="{NAME}"'
-    response.headers["Cache-Control"] = "public, no-cache"  # may be kept, is asked for again: one agent, one server
+    # May be kept, is asked for again: one agent, one server.
+    response.headers["Cache-Control"] = "public, no-cache"
     response.headers["Berth-Agent-Version"] = name_version()
     response.headers["Berth-Digest"] = digest
     return get_conditional_response(request, etag=etag, response=response) or response

@@ -7,7 +7,9 @@ OLDER, NEWER, OTHER, SAME = "older", "newer", "other", ""
 
 
 def compare(theirs: str, ours: str) -> str:
-    """How theirs is against ours. `other`: of the same number and built from other sources, or one that we can't read."""
+    """How theirs is against ours. `other`: of the same number and built from other sources, or
+    one that we can't read.
+    """
     if not theirs or theirs == ours:
         return SAME
     found, known = VERSION.fullmatch(theirs), VERSION.fullmatch(ours)

@@ -10,13 +10,29 @@ urlpatterns = [
     path("pools/<name:pool_name>/resume/", members.PoolResume.as_view(), name="api-pool-resume"),
     path("pools/<name:pool_name>/members/", members.MemberList.as_view(), name="api-members"),
     path("members/<id:member_id>/", members.MemberDetail.as_view(), name="api-member"),
-    path("members/<id:member_id>/cordon/", members.MemberCordon.as_view(), name="api-member-cordon"),
-    path("members/<id:member_id>/uncordon/", members.MemberUncordon.as_view(), name="api-member-uncordon"),
+    path(
+        "members/<id:member_id>/cordon/", members.MemberCordon.as_view(), name="api-member-cordon"
+    ),
+    path(
+        "members/<id:member_id>/uncordon/",
+        members.MemberUncordon.as_view(),
+        name="api-member-uncordon",
+    ),
     path("members/<id:member_id>/keep/", members.MemberKeep.as_view(), name="api-member-keep"),
-    path("members/<id:member_id>/heartbeat/", members.MemberHeartbeat.as_view(), name="api-member-heartbeat"),
+    path(
+        "members/<id:member_id>/heartbeat/",
+        members.MemberHeartbeat.as_view(),
+        name="api-member-heartbeat",
+    ),
     path("members/<id:member_id>/token/", agents.MemberToken.as_view(), name="api-member-token"),
-    path("members/<id:member_id>/rotate-token/", agents.MemberRotate.as_view(), name="api-member-rotate"),
-    path("members/<id:member_id>/restart/", agents.MemberRestart.as_view(), name="api-member-restart"),
+    path(
+        "members/<id:member_id>/rotate-token/",
+        agents.MemberRotate.as_view(),
+        name="api-member-rotate",
+    ),
+    path(
+        "members/<id:member_id>/restart/", agents.MemberRestart.as_view(), name="api-member-restart"
+    ),
     path("slots/", members.SlotList.as_view(), name="api-slots"),
     path("slots/<id:slot_id>/held-by/", members.SlotHeldBy.as_view(), name="api-slot-held-by"),
 ]

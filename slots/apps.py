@@ -14,4 +14,5 @@ class SlotsConfig(AppConfig):
     )
 
     def ready(self) -> None:
-        import_module("slots.members.apply_config")  # it registers itself with pools.lifecycle.services
+        # It registers itself with pools.lifecycle.services.
+        import_module("slots.members.apply_config")

@@ -1,4 +1,6 @@
-"""Slots: one row each, and that row is the hold. State, claim, ordinal and generation change by named statements only."""
+"""Slots: one row each, and that row is the hold. State, claim, ordinal and generation change by
+named statements only.
+"""
 
 from django.db import models
 from django.db.models import Q
@@ -12,31 +14,48 @@ from slots.states import SLOT
 class Slot(models.Model):
     # No index of their own on the foreign keys: slot_free and slot_place begin with them.
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="slots", db_index=False)
-    member = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="slots", db_index=False)
+    member = models.ForeignKey(
+        Member, on_delete=models.PROTECT, related_name="slots", db_index=False
+    )
     lane = models.CharField(max_length=16)  # what it accepts
     number = models.IntegerField()  # the port (first of its segment), or 0, 1, 2
-    rank = models.IntegerField(default=0, db_default=0)  # fixed when made: the pool's placement, so that nothing is counted at bind
-    is_open = models.BooleanField(default=True, db_default=True)  # pool willing and member willing: written by whoever changes those
+    # Fixed when made: the pool's placement, so that nothing is counted at bind.
+    rank = models.IntegerField(default=0, db_default=0)
+    # Pool willing and member willing: written by whoever changes those.
+    is_open = models.BooleanField(default=True, db_default=True)
     state = SLOT.field()
-    claim_id = models.BigIntegerField(null=True, blank=True)  # a number, no foreign key: slots know no claims; the triggers are stricter
+    # A number, no foreign key: slots know no claims; the triggers are stricter.
+    claim_id = models.BigIntegerField(null=True, blank=True)
     ordinal = models.SmallIntegerField(null=True, blank=True)
     generation = models.BigIntegerField(default=0, db_default=0)
-    last_claim_id = models.BigIntegerField(null=True, blank=True)  # whom it drains for; whom it goes back to first
+    # Whom it drains for; whom it goes back to first.
+    last_claim_id = models.BigIntegerField(null=True, blank=True)
     drain_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)
-    observed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))  # what the provider or agent last said
+    # What the provider or agent last said.
+    observed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     changed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             SLOT_SOUND.check(),
             models.UniqueConstraint(fields=["member", "lane", "number"], name="slot_place"),
-            models.UniqueConstraint(fields=["claim_id", "ordinal"], condition=Q(claim_id__isnull=False), name="slot_seat"),
+            models.UniqueConstraint(
+                fields=["claim_id", "ordinal"],
+                condition=Q(claim_id__isnull=False),
+                name="slot_seat",
+            ),
         ]
         indexes = [
-            models.Index(fields=["pool", "lane", "rank", "number"], condition=Q(state="idle", is_open=True), name="slot_free"),
+            models.Index(
+                fields=["pool", "lane", "rank", "number"],
+                condition=Q(state="idle", is_open=True),
+                name="slot_free",
+            ),
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="slot_due"),
-            models.Index(fields=["last_claim_id"], condition=Q(state="draining"), name="slot_drains_for"),
+            models.Index(
+                fields=["last_claim_id"], condition=Q(state="draining"), name="slot_drains_for"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -44,15 +63,20 @@ class Slot(models.Model):
 
 
 class UnsavedState(models.Model):
-    """A Terraform state of which only the agent of a member has a copy. The member counts as occupied while this row exists."""
+    """A Terraform state of which only the agent of a member has a copy. The member counts as
+    occupied while this row exists.
+    """
 
-    member_id = models.BigIntegerField()  # no foreign key: whoever notes a state holds locks that come after the member's
+    # No foreign key: whoever notes a state holds locks that come after the member's.
+    member_id = models.BigIntegerField()
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
     noted_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["claim_id", "generation"], name="unsaved_state_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["claim_id", "generation"], name="unsaved_state_once")
+        ]
         indexes = [models.Index(fields=["member_id"], name="unsaved_state_of_member")]
 
     def __str__(self) -> str:
@@ -62,11 +86,15 @@ class UnsavedState(models.Model):
 class HoldStat(models.Model):
     """How long claims of a kind hold slots of a lane: a histogram an hour, for start-time bands."""
 
-    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="hold_stats", db_index=False)
+    pool = models.ForeignKey(
+        Pool, on_delete=models.CASCADE, related_name="hold_stats", db_index=False
+    )
     lane = models.CharField(max_length=16)
     kind = models.CharField(max_length=32)
     hour = models.DateTimeField()
     histogram = models.JSONField(default=list)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["pool", "lane", "kind", "hour"], name="hold_stat_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "lane", "kind", "hour"], name="hold_stat_once")
+        ]

@@ -14,8 +14,9 @@ SLOT_SOUND = Sound(
     },
     rules={
         "slot_state_known": one_of("state", SLOT.states),
-        "slot_holder": f"CASE WHEN {one_of('state', HOLDING)} THEN claim_id IS NOT NULL AND ordinal IS NOT NULL AND ordinal >= 0"
-        " ELSE claim_id IS NULL AND ordinal IS NULL END",
+        "slot_holder": f"CASE WHEN {one_of('state', HOLDING)} THEN claim_id IS NOT NULL "
+        "AND ordinal IS NOT NULL AND ordinal >= 0 ELSE claim_id IS NULL "
+        "AND ordinal IS NULL END",
         "slot_drain": "state <> 'draining' OR drain_until IS NOT NULL",
     },
 )

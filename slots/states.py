@@ -24,7 +24,10 @@ SLOT = Machine(
             "held, reserved > draining: service, finalize | something outside is still there",
             "draining > idle: settle | confirmed gone",
             "draining > held: allocate, operator | only by the claim it drains for",
-            "idle, held, reserved, draining > retired: finalize, watch | member lost or number withdrawn",
+            (
+                "idle, held, reserved, draining > retired: finalize, watch | member lost or "
+                "number withdrawn"
+            ),
             "retired > idle: finalize, watch | offered again, closed",
         ]
     ),

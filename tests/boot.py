@@ -1,7 +1,9 @@
-"""`-p tests.boot`: a PostgreSQL and a Valkey for the test run, started before pytest-django reads the settings.
+"""`-p tests.boot`: a PostgreSQL and a Valkey for the test run, started before pytest-django reads
+the settings.
 
-Each worker of pytest-xdist has its own: what may be read of the log depends on every transaction in the server, whatever its database.
-DATABASE_URL and REDIS_URL, where given, replace them; then run without -n.
+Each worker of pytest-xdist has its own: what may be read of the log depends on every transaction in
+the server, whatever its database. DATABASE_URL and REDIS_URL, where given, replace them; then run
+without -n.
 """
 
 import atexit
@@ -27,7 +29,12 @@ servers: list[EmbeddedPostgres | EmbeddedValkey] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fault-rounds", type=int, default=20, help="processes that tests/faults kills, one after the other")
+    parser.addoption(
+        "--fault-rounds",
+        type=int,
+        default=20,
+        help="processes that tests/faults kills, one after the other",
+    )
     parser.addoption("--fault-seed", type=int, default=0, help="which ones; 0: drawn, and printed")
 
 
@@ -36,25 +43,31 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     if not is_worker:
         make_run_folder()
-    if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):  # else this one runs no test
+    # Else this one runs no test.
+    if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):
         boot()
     return (yield)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A server that has ended is told of once, by the test it ended under: all that come after it fail of that alone."""
+    """A server that has ended is told of once, by the test it ended under: all that come after
+    it fail of that alone.
+    """
     for server in list(servers):
         code = server.process.poll() if server.process else None
         if code is not None:
             servers.remove(server)
             pytest.fail(
-                f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its last words:\n{tail(server.log, 3000)}"
+                f"{server.name} of this run has ended ({code}) by the end of {item.nodeid}. Its "
+                f"last words:\n{tail(server.log, 3000)}"
             )
 
 
 def make_run_folder() -> None:
-    """All that tests write, in folders of their own, goes with the run. pytest's own folders stay where they are: of failed tests."""
+    """All that tests write, in folders of their own, goes with the run. pytest's own folders
+    stay where they are: of failed tests.
+    """
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix="berth-run-"))
     folder.chmod(0o711)  # tasks of agents that are root run as other users
@@ -67,7 +80,9 @@ def make_run_folder() -> None:
 
 
 def remove_run_folder(folder: Path, pid: int) -> None:
-    """Not by children that were forked and never became another program. Tasks may have locked folders against themselves."""
+    """Not by children that were forked and never became another program. Tasks may have locked
+    folders against themselves.
+    """
     if os.getpid() == pid:
         end_left(folder)
         remove(folder)
@@ -79,14 +94,22 @@ def end_left(folder: Path) -> None:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes():
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
                 os.kill(int(entry.name), signal.SIGKILL)
                 sys.stderr.write(f"[tests] ended a process that a test left: {command[:100]}\n")
 
 
 def find_fast(folder: Path) -> Path:
-    """In memory where there is room: after each test all tables are made anew as files, and a disk takes twice as long for that."""
-    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ROOM:
+    """In memory where there is room: after each test all tables are made anew as files, and a
+    disk takes twice as long for that.
+    """
+    if (
+        not MEMORY.is_dir()
+        or not os.access(MEMORY, os.W_OK)
+        or shutil.disk_usage(MEMORY).free < ROOM
+    ):
         return folder
     found = Path(tempfile.mkdtemp(prefix="berth-test-", dir=MEMORY))
     atexit.register(shutil.rmtree, found, ignore_errors=True)

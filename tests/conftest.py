@@ -24,14 +24,26 @@ from project.kernel.events import notify
 from tests.left_out import CHROMIUM as CHROMIUM_MISSING
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-trials.register_profile("berth", trials.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test is timed
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+# No test is timed.
+trials.register_profile(
+    "berth", trials.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 trials.load_profile("berth")
-QUIET = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+QUIET = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules with browser tests come last: Playwright's event loop stays, and no asynchronous test can run beside it.
+    """Modules with browser tests come last: Playwright's event loop stays, and no asynchronous test
+    can run beside it.
 
     Parallel workers take whole modules, in this order.
     """
@@ -44,20 +56,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The thread that sends hints keeps a connection to the database that is about to be dropped."""
+    """The thread that sends hints keeps a connection to the database that is about to
+    be dropped.
+    """
     yield
     notify.disconnect()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def insistent() -> Iterator[None]:
-    """A test's tables are emptied while the web process may still answer a page that nobody waits for any more. TRUNCATE locks them in one
-    order, a page reads them in another: of that deadlock the page is the victim, not the test that has ended.
+    """A test's tables are emptied while the web process may still answer a page that nobody waits
+    for any more. TRUNCATE locks them in one order, a page reads them in another: of that deadlock
+    the page is the victim, not the test that has ended.
     """
     empty = BaseDatabaseOperations.execute_sql_flush
-    patience = [f"SET LOCAL {name}" for name in ("deadlock_timeout = '10min'", "lock_timeout = '1min'", "statement_timeout = 0")]
+    patience = [
+        f"SET LOCAL {name}"
+        for name in ("deadlock_timeout = '10min'", "lock_timeout = '1min'", "statement_timeout = 0")
+    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BaseDatabaseOperations, "execute_sql_flush", lambda self, statements: empty(self, [*patience, *statements]))
+        patch.setattr(
+            BaseDatabaseOperations,
+            "execute_sql_flush",
+            lambda self, statements: empty(self, [*patience, *statements]),
+        )
         yield
 
 
@@ -65,19 +87,27 @@ def insistent() -> Iterator[None]:
 def serve_web(**more: str) -> Iterator[str]:
     """The real web process on the tests' database, with these variables; its address."""
     at = urlsplit(os.environ["DATABASE_URL"])
-    environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
-    environment |= dict.fromkeys(("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig"))  # whoever has one meanwhile
+    environment = {
+        **os.environ,
+        "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
+    }
+    # Whoever has one meanwhile.
+    environment |= dict.fromkeys(
+        ("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig")
+    )
     environment |= more
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        handles = (listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)  # at the end at once: it need not wait
+        # At the end at once: it need not wait.
+        handles = (listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)
         command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=handles)
         os.close(handles[1])
         os.close(told)
         try:
-            assert os.read(ready, 1), "the web process does not start"  # ends when it says so, and when it dies
+            # Ends when it says so, and when it dies.
+            assert os.read(ready, 1), "the web process does not start"
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             os.close(ready)
@@ -102,23 +132,38 @@ def site(transactional_db: None, web_process: str) -> str:
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip(CHROMIUM_MISSING)
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (half a second, which other tests need not pay)
+    # Half a second, which other tests need not pay.
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # its event loop runs in this thread from here on, though nothing of ours is in it
+    # Its event loop runs in this thread from here on, though nothing of ours is in it.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", *QUIET]
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def page(browser: Any, site: str) -> Iterator[Any]:
-    """A fresh browser window on the site. Whatever it complains of, our content policy included, fails the test."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US")
+    """A fresh browser window on the site. Whatever it complains of, our content policy included,
+    fails the test.
+    """
+    context = browser.new_context(
+        base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US"
+    )
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(f"{message.text} ({message.location})") if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: (
+            complaints.append(f"{message.text} ({message.location})")
+            if message.type == "error"
+            else None
+        ),
+    )
     yield page
     context.close()
     assert not complaints, complaints
@@ -132,6 +177,8 @@ def sign_in(site: str) -> Callable[[Any, User], None]:
         client = Client()
         client.force_login(user)
         name = settings.SESSION_COOKIE_NAME
-        page.context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": site, "httpOnly": True}])
+        page.context.add_cookies(
+            [{"name": name, "value": client.cookies[name].value, "url": site, "httpOnly": True}]
+        )
 
     return enter

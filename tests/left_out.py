@@ -1,4 +1,6 @@
-"""`-p tests.left_out`: at the very end of a run, below the lines of pytest, what it left out and the command that would include it."""
+"""`-p tests.left_out`: at the very end of a run, below the lines of pytest, what it left out and
+the command that would include it.
+"""
 
 import re
 from collections import Counter
@@ -23,9 +25,17 @@ class Group:
 GROUPS = (
     Group(re.escape(CHROMIUM), "in a real browser", "make chromium"),
     Group(re.escape(OPENTOFU), "on a real OpenTofu", "make tofu (needs Go; some minutes, once)"),
-    Group(re.escape(KUBE), "on a real Kubernetes API server", "make kube (needs Go; some minutes, once)"),
+    Group(
+        re.escape(KUBE),
+        "on a real Kubernetes API server",
+        "make kube (needs Go; some minutes, once)",
+    ),
     Group("only root |.* needs? root", "that need root", "make test, as root"),
-    Group("no other Python ", "on other versions of Python", "install another python3 (3.8 or newer), then make test"),
+    Group(
+        "no other Python ",
+        "on other versions of Python",
+        "install another python3 (3.8 or newer), then make test",
+    ),
     Group(
         "this system |this machine |others have |no PID namespaces",
         "of what this machine lacks",
@@ -46,17 +56,22 @@ def describe(reasons: list[str]) -> list[str]:
         groups[(group.name, group.way_in) if group else (f"skipped: {reason}", "see there")] += 1
     ordered = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
     width = max((len(name) for name, _ in groups), default=0)
-    return [f"{count:5} {name:{width}}  include them: {way_in}" for (name, way_in), count in ordered]
+    return [
+        f"{count:5} {name:{width}}  include them: {way_in}" for (name, way_in), count in ordered
+    ]
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost: what follows the yield comes after all that pytest itself prints
+# The outermost: what follows the yield comes after all that pytest itself prints.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     yield
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(session.config, "workerinput"):
         return
     reasons = [
-        report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", []) if type(report.longrepr) is tuple
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in reporter.stats.get("skipped", [])
+        if type(report.longrepr) is tuple
     ]
     if reasons:
         reporter.write_sep("!", f"{len(reasons)} tests were LEFT OUT", red=True, bold=True)

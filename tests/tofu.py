@@ -1,4 +1,6 @@
-"""`-p tests.tofu`: a real OpenTofu, as `make tofu` builds it. Where it is missing its tests are left out (tests.left_out)."""
+"""`-p tests.tofu`: a real OpenTofu, as `make tofu` builds it. Where it is missing its tests are
+left out (tests.left_out).
+"""
 
 import os
 import shutil
@@ -16,8 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="session")
 def tofu() -> Iterator[Path]:
-    """The binary, in a folder that any system user may enter, as tasks of an agent that is root run as others."""
-    built = Path(subprocess.run([ROOT / ".ci/tofu", "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    """The binary, in a folder that any system user may enter, as tasks of an agent that is root
+    run as others.
+    """
+    built = Path(
+        subprocess.run(
+            [ROOT / ".ci/tofu", "--path"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    )
     if not os.access(built, os.X_OK):
         pytest.skip(OPENTOFU)
     folder = Path(tempfile.mkdtemp(prefix="berth-tofu-"))
@@ -33,12 +41,18 @@ def tofu() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def tofu_provider(tofu: Path) -> dict[str, str]:
-    """The environment in which tofu finds the provider of tests/tofu_provider: berth.invalid/test/files."""
-    built = subprocess.run([ROOT / ".ci/tofu", "--mirror"], capture_output=True, text=True, check=True).stdout.strip()
+    """The environment in which tofu finds the provider of tests/tofu_provider:
+    berth.invalid/test/files.
+    """
+    built = subprocess.run(
+        [ROOT / ".ci/tofu", "--mirror"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not (Path(built) / "ready").exists():
         pytest.skip(OPENTOFU)
     mirror = tofu.parent / "mirror"
     shutil.copytree(built, mirror)
     config = tofu.parent / "tofu.rc"
-    config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
+    config.write_text(
+        f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n'
+    )
     return {"TF_CLI_CONFIG_FILE": str(config)}

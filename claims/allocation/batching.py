@@ -1,8 +1,11 @@
-"""Claims that are asked for on an event loop are made together, without a thread for each (`gathering` does the same for threads).
+"""Claims that are asked for on an event loop are made together, without a thread for each
+(`thread_batching` does the same for threads).
 
-Those that were read in the same turn of the loop go along, and those that come while two statements are under way wait for the end of
-one. A statement that is held up by a lock keeps the others waiting for a moment only. What can't be made so (its key exists, its pool
-has changed or is locked, its caller may not any more) comes back as None and is made by a thread of its own, in the usual way.
+Those that were read in the same turn of the loop go along, and those that come while two
+statements are under way wait for the end of one. A statement that is held up by a lock keeps the
+others waiting for a moment only. What can't be made so (its key exists, its pool has changed or is
+locked, its caller may not any more) comes back as None and is made by a thread of its own, in the
+usual way.
 """
 
 import asyncio
@@ -17,16 +20,25 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, connection
 
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import claim_made, columns, explain_made, may_repeat, route_at_once, tell_made
+from claims.allocation.create import (
+    claim_made,
+    columns,
+    explain_made,
+    may_repeat,
+    route_at_once,
+    tell_made,
+)
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import Route
 from claims.allocation.thread_batching import PATIENCE, QueuedCreate, make_batch, pick
 from pools.access.tokens import Proof
 
-PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)  # seconds to wait while so many statements are under way
+# Seconds to wait while so many statements are under way.
+PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)
 MOST_AT_ONCE = len(PATIENCES)  # the other threads are for other calls
-IDLE = 10.0  # seconds after which a connection is looked at before it is trusted with a claim that has no key
+# Seconds after which a connection is looked at before it is trusted with a claim that has no key.
+IDLE = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +93,9 @@ class Batcher:
         return asked.future
 
     def _start(self) -> None:
-        """Alone at once; beside another after a moment, in which more may come; a third only when those two are held up."""
+        """Alone at once; beside another after a moment, in which more may come; a third only
+        when those two are held up.
+        """
         self.is_called = False
         while self.waiting and self.under_way < MOST_AT_ONCE:
             due = self.waiting[0].since + PATIENCES[self.under_way]
@@ -108,14 +122,18 @@ class Batcher:
             self.loop.call_soon(self._give, batch, True)
 
     def _work(self, batch: list[PendingCreate]) -> None:
-        """In a thread: the statement, then the answers. Those that wait are told why, after the others have theirs."""
+        """In a thread: the statement, then the answers. Those that wait are told why, after the
+        others have theirs.
+        """
         try:
             make_all(batch)
         except BaseException as error:
             fail_all(batch, error)
         explained = [asked for asked in batch if asked.claim is not None and asked.claim.is_waiting]
         notify_created(batch, is_bound=True)
-        self.loop.call_soon_threadsafe(self._give, [asked for asked in batch if asked not in explained], True)
+        self.loop.call_soon_threadsafe(
+            self._give, [asked for asked in batch if asked not in explained], True
+        )
         if explained:
             notify_created(explained, is_bound=False)
             explain_made([asked.claim for asked in explained if asked.claim is not None])
@@ -150,12 +168,18 @@ def make_all(batch: Sequence[PendingCreate]) -> None:
 
 def notify_created(made: Sequence[PendingCreate], *, is_bound: bool) -> None:
     state = "bound" if is_bound else "waiting"
-    pools = {pool.id: pool for asked in made if asked.claim is not None and asked.claim.state == state for pool in asked.route.found}
+    pools = {
+        pool.id: pool
+        for asked in made
+        if asked.claim is not None and asked.claim.state == state
+        for pool in asked.route.found
+    }
     if not pools:
         return
     try:
         tell_made(list(pools.values()), any_bound=is_bound, any_waiting=not is_bound)
-    except Exception as error:  # the claims are there, and whoever is told of them looks by timer, too
+    except Exception as error:
+        # The claims are there, and whoever is told of them looks by timer, too.
         logger.warning("nobody was told of new claims, they are found by timer: %s", error)
 
 
@@ -168,7 +192,9 @@ _used = threading.local()
 
 
 def trust_connection() -> None:
-    """One that died while it was idle takes no claim along: then its end can be read from it, unless the network has swallowed that."""
+    """One that died while it was idle takes no claim along: then its end can be read from it,
+    unless the network has swallowed that.
+    """
     now = time.monotonic()
     if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE or has_news():
         connection.close_if_unusable_or_obsolete()
@@ -178,7 +204,9 @@ def trust_connection() -> None:
 
 
 def has_news() -> bool:
-    """The server has sent something that nobody asked for; asks nothing of it, and costs a microsecond."""
+    """The server has sent something that nobody asked for; asks nothing of it, and costs
+    a microsecond.
+    """
     raw = connection.connection
     if raw is None or raw.closed:
         return False

@@ -14,23 +14,28 @@ from project.kernel.events.notify import hint
 TRIES = 3
 
 
-def bind_claim(claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False) -> bool:
-    """All the slots it asks for or none. False: they are not free together, another claim that waits comes first, or the claim does not
-    wait any more. `may_pass`: a larger claim that comes first may be passed within its bound.
+def bind_claim(
+    claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False
+) -> bool:
+    """All the slots it asks for or none. False: they are not free together, another claim that
+    waits comes first, or the claim does not wait any more. `may_pass`: a larger claim that comes
+    first may be passed within its bound.
 
-    The locks of find and the row of the claim make a lost race rare; where it happens the rules refuse the whole statement, and it is
-    tried again from the search.
+    The locks of find and the row of the claim make a lost race rare; where it happens the rules
+    refuse the whole statement, and it is tried again from the search.
     """
     for turn in range(1, TRIES + 1):
         try:
             with transaction.atomic():
                 slots = find_slots(wanted, pools, kind, claim) or []
                 is_bound = bool(slots) and pass_waiters(claim, slots, may_pass=may_pass)
-                if is_bound and wanted.is_paired:  # how many it takes was not known as long as a pool was not there
+                # How many it takes was not known as long as a pool was not there.
+                if is_bound and wanted.is_paired:
                     PAIRS.rows("size_claim", claim=claim, size=len(slots))
                 is_bound = is_bound and hand_over(claim, slots)
                 if not is_bound:
-                    transaction.set_rollback(True)  # nothing was taken past anybody, and nothing is locked
+                    # Nothing was taken past anybody, and nothing is locked.
+                    transaction.set_rollback(True)
         except DatabaseError as error:
             if sqlstate(error) not in TAKEN or turn == TRIES:
                 raise
@@ -42,7 +47,9 @@ def bind_claim(claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind:
 
 
 def pass_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
-    """Whether a claim may take these slots before the claims that wait and could use them. Counts what it takes past each of them."""
+    """Whether a claim may take these slots before the claims that wait and could use them.
+    Counts what it takes past each of them.
+    """
     counts = _count_overtaken(claim, slots, may_pass=may_pass)
     if not counts:
         return counts is not None
@@ -56,16 +63,24 @@ def is_held_back(claim: int, slots: Sequence[int]) -> bool:
 
 
 def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dict[int, int] | None:
-    """The claims that are passed, and how many slots each of them could have used. None: one of them may not be passed."""
+    """The claims that are passed, and how many slots each of them could have used. None: one of
+    them may not be passed.
+    """
     rows = CLAIMS.rows("overtaken", claim=claim, slots=list(slots))
     heads = [(WaitingHead(row.claim, row.size, row.passed, row.waited), row.n) for row in rows]
-    if heads and not (may_pass and all(head.may_be_passed(len(slots), taken) for head, taken in heads)):
+    if heads and not (
+        may_pass and all(head.may_be_passed(len(slots), taken) for head, taken in heads)
+    ):
         return None
     return {head.claim: taken for head, taken in heads}
 
 
 def hand_over(claim: int, slots: Sequence[int], reason: str = "") -> bool:
-    return bool(CLAIMS.rows("hand_over", claim=claim, slots=list(slots), actor=current_actor(), reason=reason))
+    return bool(
+        CLAIMS.rows(
+            "hand_over", claim=claim, slots=list(slots), actor=current_actor(), reason=reason
+        )
+    )
 
 
 def tell_bound(pools: Sequence[PoolFacts]) -> None:

@@ -1,4 +1,6 @@
-"""Many claims in one call. Each stands on its own: the answer to each is what the single call would have given, in the order asked."""
+"""Many claims in one call. Each stands on its own: the answer to each is what the single call
+would have given, in the order asked.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,15 +30,24 @@ Answer = ClaimView | BerthError
 def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
     """Simple ones by line, a few hundred in one statement; the others one by one."""
     if len(requests) > MOST:
-        raise Invalid(f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most.")
+        raise Invalid(
+            f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most."
+        )
     answers: dict[int, Answer] = {}
     lines: dict[Any, list[int]] = defaultdict(list)
     again = find_repeated(requests)
     for i, request in enumerate(requests):
         if i in again:
             continue
-        if request.is_simple and not request.workspace and request.slot is None and request.run is None:
-            lines[request.pools, request.kind, request.rank, request.task, request.requested_by].append(i)
+        if (
+            request.is_simple
+            and not request.workspace
+            and request.slot is None
+            and request.run is None
+        ):
+            lines[
+                request.pools, request.kind, request.rank, request.task, request.requested_by
+            ].append(i)
         else:
             answers[i] = _alone(request)
     waiting: list[ClaimView] = []
@@ -44,7 +55,9 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
         for at in range(0, len(line), CHUNK):
             chunk = line[at : at + CHUNK]
             found = _create_chunk([requests[i] for i in chunk])
-            waiting += [answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting]
+            waiting += [
+                answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting
+            ]
             answers |= dict(zip(chunk, found, strict=True))
     for i in sorted(again):
         answers[i] = _alone(requests[i])
@@ -84,10 +97,14 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
             if len(found) == len(requests):
                 return [found[i] for i in range(len(requests))]
             if made:  # the pool is what we thought; the rest lost a race for its keys
-                return [found[i] if i in found else _alone(requests[i]) for i in range(len(requests))]
+                return [
+                    found[i] if i in found else _alone(requests[i]) for i in range(len(requests))
+                ]
     except BerthError as error:
         return [error if request.key is None else _alone(request) for request in requests]
-    return [Unavailable("The pool changes all the time.", way_out="Send the same call again.")] * len(requests)
+    return [
+        Unavailable("The pool changes all the time.", way_out="Send the same call again.")
+    ] * len(requests)
 
 
 def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]:
@@ -96,18 +113,33 @@ def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]
     specs = [request.spec(lease) for request in requests]
     rows = CLAIMS.rows(
         "create_batch",
-        pool=pool.id, revision=pool.revision, pool_name=pool.name, line=route.digest, shape=route.shape, lanes=route.lanes,
-        queue=pool.queue, rank=first.rank, step="plan" if first.task else "", requested_by=first.requested_by, actor=current_actor(),
+        pool=pool.id,
+        revision=pool.revision,
+        pool_name=pool.name,
+        line=route.digest,
+        shape=route.shape,
+        lanes=route.lanes,
+        queue=pool.queue,
+        rank=first.rank,
+        step="plan" if first.task else "",
+        requested_by=first.requested_by,
+        actor=current_actor(),
         owners=[request.owner for request in requests],
         keys=[request.key for request in requests],
         digests=[None if request.key is None else request.digest() for request in requests],
         specs=specs,
-    )  # fmt: skip
-    made: dict[int, Answer] = {row.n - 1: claim_made(requests[row.n - 1], route, row, specs[row.n - 1]) for row in rows}
+    )
+    made: dict[int, Answer] = {
+        row.n - 1: claim_made(requests[row.n - 1], route, row, specs[row.n - 1]) for row in rows
+    }
     for row in rows:
         CREATED.labels(row.state).inc()
     if rows:
-        tell_made([pool], any_bound=any(r.state == "bound" for r in rows), any_waiting=any(r.state == "waiting" for r in rows))
+        tell_made(
+            [pool],
+            any_bound=any(r.state == "bound" for r in rows),
+            any_waiting=any(r.state == "waiting" for r in rows),
+        )
     return made
 
 
@@ -116,7 +148,10 @@ def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int,
     keys = [requests[i].key for i in missing if requests[i].key is not None]
     if not keys:
         return {}
-    rows = {row.key: row for row in CLAIMS.rows("claims_by_keys", requested_by=requests[0].requested_by, keys=keys)}
+    rows = {
+        row.key: row
+        for row in CLAIMS.rows("claims_by_keys", requested_by=requests[0].requested_by, keys=keys)
+    }
     views = {view.id: view for view in view_claims([row.id for row in rows.values()], explain=True)}
     found: dict[int, Answer] = {}
     for i in missing:
@@ -133,7 +168,9 @@ def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int,
 
 
 def _explain(waiting: list[ClaimView]) -> None:
-    """The reason once a line; the place of the first one is counted, the others stand behind it in the order asked."""
+    """The reason once a line; the place of the first one is counted, the others stand behind it
+    in the order asked.
+    """
     first_of: dict[Any, ClaimView] = {}
     seen: dict[Any, int] = defaultdict(int)
     places: dict[int, int] = {}

@@ -22,8 +22,8 @@ class HeldSlot:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "id": self.id, "pool": self.pool, "member": self.member, "member_id": self.member_id, "lane": self.lane, "number": self.number,
-            "labels": dict(self.labels),
+            "id": self.id, "pool": self.pool, "member": self.member, "member_id": self.member_id,
+            "lane": self.lane, "number": self.number, "labels": dict(self.labels),
         }  # fmt: skip
 
 
@@ -41,10 +41,15 @@ class Wait:
     facts: dict[str, Any] = field(default_factory=dict)  # the numbers behind the words
 
     def as_dict(self) -> dict[str, Any]:
-        band = None if self.start is None else {"from_s": round(self.start[0], 1), "to_s": round(self.start[1], 1)}
+        band = (
+            None
+            if self.start is None
+            else {"from_s": round(self.start[0], 1), "to_s": round(self.start[1], 1)}
+        )
         return {
-            "code": self.code, "text": self.text, "unblock": self.unblock, "place": self.place, "start": band,
-            "start_note": self.start_note, "blockers": self.blockers, "facts": self.facts,
+            "code": self.code, "text": self.text, "unblock": self.unblock, "place": self.place,
+            "start": band, "start_note": self.start_note, "blockers": self.blockers,
+            "facts": self.facts,
         }  # fmt: skip
 
 
@@ -71,7 +76,8 @@ class ClaimView:
     acknowledge_by: datetime | None = None
     expires_at: datetime | None = None
     wait: Wait | None = None
-    approval: Mapping[str, Any] | None = None  # of one that waits for a person: its plan, how many must say yes, how many did
+    # Of one that waits for a person: its plan, how many must say yes, how many did.
+    approval: Mapping[str, Any] | None = None
     # for pages and for what follows; not in the JSON
     pool_id: int | None = None
     workspace_id: int | None = None
@@ -89,7 +95,11 @@ class ClaimView:
     @property
     def workspace_path(self) -> str:
         """As addresses name its workspace."""
-        return f"{self.workspace_pool}/{self.workspace}" if self.workspace_pool else self.workspace or ""
+        return (
+            f"{self.workspace_pool}/{self.workspace}"
+            if self.workspace_pool
+            else self.workspace or ""
+        )
 
     @property
     def is_waiting(self) -> bool:
@@ -133,12 +143,15 @@ def claim_of_row(row: Any) -> ClaimView:
     spec: dict[str, Any] = json.loads(row.spec)
     slots = [HeldSlot(*values) for values in json.loads(row.slots)] if row.slots else []
     claim = ClaimView(
-        id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked, state=row.state,
-        generation=row.generation, created_at=row.created_at, outcome=row.outcome, owner=row.owner, requested_by=row.requested_by,
+        id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked,
+        state=row.state, generation=row.generation, created_at=row.created_at, outcome=row.outcome,
+        owner=row.owner, requested_by=row.requested_by,
         priority=100 - (row.rank or spec.get("rank", 100)), key=row.key, workspace=row.workspace,
-        workspace_pool=row.workspace_pool, workspace_id=row.workspace_id, task=spec.get("task", ""), slots=slots,
-        bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id, total=row.size, rank=row.rank, step=row.step,
-        is_serial=row.is_serial, terms=json.loads(row.terms), spec=spec, acknowledged_at=row.acknowledged_at, changed_at=row.changed_at,
+        workspace_pool=row.workspace_pool, workspace_id=row.workspace_id, task=spec.get("task", ""),
+        slots=slots, bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id,
+        total=row.size, rank=row.rank, step=row.step, is_serial=row.is_serial,
+        terms=json.loads(row.terms), spec=spec, acknowledged_at=row.acknowledged_at,
+        changed_at=row.changed_at,
     )  # fmt: skip
     set_deadlines(claim, row.expires_at)
     if row.approval:

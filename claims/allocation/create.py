@@ -1,8 +1,10 @@
 """A new claim: bound at once, or waiting with its reason.
 
-A simple one (one slot, one pool, no terms, no workspace) is one statement outside any transaction block: it decides, binds and tells,
-and those that are asked for at the same moment share it (`gathering`).
-The others are a few statements in one transaction, in the order of locks: pools, workspace, claim, slots.
+A simple one (one slot, one pool, no terms, no workspace) is one statement outside any
+transaction block: it decides, binds and tells, and those that are asked for at the same moment
+share it (`thread_batching`).
+The others are a few statements in one transaction, in the order of locks: pools, workspace,
+claim, slots.
 """
 
 import json
@@ -18,7 +20,13 @@ from claims.allocation.bind import bind_claim, hand_over, pass_waiters, tell_bou
 from claims.allocation.claim_view import ClaimView, HeldSlot, set_deadlines
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import PoolFacts, Route, find_pools, find_route, recall_route
+from claims.allocation.requests.resolve import (
+    PoolFacts,
+    Route,
+    find_pools,
+    find_route,
+    recall_route,
+)
 from claims.allocation.scale_request import ask_for_capacity
 from claims.allocation.selectors import view_claim
 from claims.allocation.thread_batching import make_together
@@ -31,7 +39,15 @@ from pools.config.layout import default_kind
 from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
 from project.kernel.db.after_commit import after_commit
-from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
+from project.kernel.errors import (
+    BerthError,
+    Conflict,
+    FieldError,
+    Invalid,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from project.kernel.events.notify import hint
 
 TRIES = 4
@@ -44,15 +60,18 @@ logger = logging.getLogger(__name__)
 
 
 def create_claim(request: ClaimRequest) -> ClaimView:
-    """201 or 202 in one value: `state` says whether it is bound. A key that was used for the same request answers with that claim."""
+    """201 or 202 in one value: `state` says whether it is bound. A key that was used for the
+    same request answers with that claim.
+    """
     if request.slot is not None:
         return claim_named_slot(slot_id=request.slot, request=request)
     return _note_made(repeat(partial(_create, request), also=frozenset({"23505"})))
 
 
 def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
-    """The same in one statement that makes sure of the caller, too: for a simple one whose line is known, so that nothing else is asked or
-    written. None: nothing was done, for whatever reason; ask who calls, then create."""
+    """The same in one statement that makes sure of the caller, too: for a simple one whose line is
+    known, so that nothing else is asked or written. None: nothing was done, for whatever reason;
+    ask who calls, then create."""
     route = route_at_once(request)
     if route is None:
         return None
@@ -66,13 +85,21 @@ def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
 
 
 def route_at_once(request: ClaimRequest) -> Route | None:
-    is_plain = request.is_simple and request.slot is None and not request.workspace and not request.task and request.run is None
+    is_plain = (
+        request.is_simple
+        and request.slot is None
+        and not request.workspace
+        and not request.task
+        and request.run is None
+    )
     route = recall_route(request) if is_plain else None
     return route if route is not None and route.is_simple else None
 
 
 def may_repeat(request: ClaimRequest, error: BaseException) -> bool:
-    """Without a key only what certainly was not done: the connection may be lost, and the claim there all the same."""
+    """Without a key only what certainly was not done: the connection may be lost, and the claim
+    there all the same.
+    """
     return request.key is not None or is_passing(error) or sqlstate(error) in TAKEN
 
 
@@ -84,8 +111,12 @@ def _note_made(claim: ClaimView) -> ClaimView:
     return claim
 
 
-def explain_made(claims: list[ClaimView], explain: Callable[[list[ClaimView]], None] | None = None) -> None:
-    """They are there, so that is the answer also where it can't be found out why they wait: who gets an error asks once more."""
+def explain_made(
+    claims: list[ClaimView], explain: Callable[[list[ClaimView]], None] | None = None
+) -> None:
+    """They are there, so that is the answer also where it can't be found out why they wait: who
+    gets an error asks once more.
+    """
     try:
         (explain or explain_claims)(claims)
     except Exception as error:
@@ -95,7 +126,9 @@ def explain_made(claims: list[ClaimView], explain: Callable[[list[ClaimView]], N
 
 
 def claim_named_slot(*, slot_id: int, request: ClaimRequest) -> ClaimView:
-    """This slot and no other, if it is free and nobody stands before. It never waits: what can't be had now is refused."""
+    """This slot and no other, if it is free and nobody stands before. It never waits: what can't
+    be had now is refused.
+    """
     return repeat(partial(_create_named, slot_id, request), also=frozenset({"23505"}))
 
 
@@ -122,7 +155,9 @@ def check_same(request: ClaimRequest, claim: int, digest: Any) -> None:
         )
 
 
-def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE) -> dict[str, Any]:
+def columns(
+    request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE
+) -> dict[str, Any]:
     """What every statement that makes a claim needs to know of it."""
     first = route.pools[0]
     return {
@@ -143,20 +178,36 @@ def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLAC
     }
 
 
-def claim_made(request: ClaimRequest, route: Route, row: Any, spec: str, place: WorkspaceEntry = NO_PLACE) -> ClaimView:
-    """The answer to a simple one, from the row of the statement that made it: nothing is read again."""
+def claim_made(
+    request: ClaimRequest, route: Route, row: Any, spec: str, place: WorkspaceEntry = NO_PLACE
+) -> ClaimView:
+    """The answer to a simple one, from the row of the statement that made it: nothing is
+    read again.
+    """
     claim = ClaimView(
-        id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size, state=row.state,
-        generation=row.generation, created_at=row.created_at, owner=request.owner, requested_by=request.requested_by,
-        priority=request.priority, key=request.key, workspace=request.workspace or None, workspace_pool=place.owner or None,
+        id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size,
+        state=row.state, generation=row.generation, created_at=row.created_at, owner=request.owner,
+        requested_by=request.requested_by, priority=request.priority, key=request.key,
+        workspace=request.workspace or None, workspace_pool=place.owner or None,
         workspace_id=place.workspace, task=request.task,
-        pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape, total=route.total, rank=request.rank,
-        step="plan" if request.task else "", is_serial=request.is_serial, terms=request.terms,
+        pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape,
+        total=route.total, rank=request.rank, step="plan" if request.task else "",
+        is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
     )  # fmt: skip
     if row.state == "bound":
         claim.bound_at = row.bound_at
-        claim.slots = [HeldSlot(row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number, json.loads(row.labels))]
+        claim.slots = [
+            HeldSlot(
+                row.slot_id,
+                route.names[0],
+                row.member_id,
+                row.member,
+                row.lane,
+                row.number,
+                json.loads(row.labels),
+            )
+        ]
         set_deadlines(claim)
     return claim
 
@@ -173,7 +224,8 @@ def tell_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> 
 def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
-            # What is to be run is refused by what its pool allows, and no statement looks at that again.
+            # What is to be run is refused by what its pool allows, and no statement looks at
+            # that again.
             route = find_route(request, fresh=turn > 0 or request.run is not None)
             if is_run_missing(request, route):  # a name may belong to another pool by now
                 route = find_route(request, fresh=True)
@@ -193,7 +245,12 @@ def _create(request: ClaimRequest) -> ClaimView:
     raise Unavailable("The pool changes all the time.", way_out="Send the same call again.")
 
 
-def _create_simple(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE, proof: Proof | None = None) -> ClaimView | None:
+def _create_simple(
+    request: ClaimRequest,
+    route: Route,
+    place: WorkspaceEntry = NO_PLACE,
+    proof: Proof | None = None,
+) -> ClaimView | None:
     """None: the key exists, or what we remember of the pool, or of the caller, is old."""
     pool = route.pools[0]
     assert pool is not None
@@ -207,9 +264,14 @@ def _create_simple(request: ClaimRequest, route: Route, place: WorkspaceEntry = 
     return claim_made(request, route, row, values["spec"], place)
 
 
-def _create_in_transaction(request: ClaimRequest, route: Route, work: TaskInput | None) -> ClaimView | None:
+def _create_in_transaction(
+    request: ClaimRequest, route: Route, work: TaskInput | None
+) -> ClaimView | None:
     with transaction.atomic():
-        if not _are_current(route) or LINES.one("hold_line", line=route.shape, digest=route.digest) is None:
+        if (
+            not _are_current(route)
+            or LINES.one("hold_line", line=route.shape, digest=route.digest) is None
+        ):
             return None
         place = enter_workspace(request, route)
         if route.is_simple and route.is_whole:
@@ -222,17 +284,29 @@ def _create_in_transaction(request: ClaimRequest, route: Route, work: TaskInput 
             return None
         add_work(row.id, work)
         pools = route.found
-        if place.state == "waiting" and route.is_whole and bind_claim(row.id, route.wanted, pools, route.kind):
+        if (
+            place.state == "waiting"
+            and route.is_whole
+            and bind_claim(row.id, route.wanted, pools, route.kind)
+        ):
             return view_claim(row.id)
         if place.state == "waiting":
             tell_made(pools, any_bound=False, any_waiting=True)
         else:
             hint("claims", "events")
-        return claim_made(request, route, row, request.spec(pools[0].spec.lease if route.pools[0] else NO_LEASE), place)
+        return claim_made(
+            request,
+            route,
+            row,
+            request.spec(pools[0].spec.lease if route.pools[0] else NO_LEASE),
+            place,
+        )
 
 
 def _are_current(route: Route) -> bool:
-    """Locks the pools, so that none of them is deleted before the claim is there. False: one has changed since we looked."""
+    """Locks the pools, so that none of them is deleted before the claim is there. False: one has
+    changed since we looked.
+    """
     known = {pool.id: pool.revision for pool in route.found}
     rows = CLAIMS.rows("lock_pools", pools=list(known)) if known else []
     return {row.id: row.revision for row in rows if row.state in ("pending", "active")} == known
@@ -247,23 +321,38 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
         with transaction.atomic():
             route = find_route(request, fresh=True)
             if not _are_current(route):
-                raise Unavailable("The pool changes at this moment.", way_out="Send the same call again.")
+                raise Unavailable(
+                    "The pool changes at this moment.", way_out="Send the same call again."
+                )
             place = enter_workspace(request, route)
             if place.state != "waiting":
-                raise Conflict(f"Workspace {request.workspace} is busy: {place.reason}.", code="workspace_busy", way_out="Claim it later.")
+                raise Conflict(
+                    f"Workspace {request.workspace} is busy: {place.reason}.",
+                    code="workspace_busy",
+                    way_out="Claim it later.",
+                )
             row = CLAIMS.one("create", size=1, **columns(request, route, place))
             if row is None:
-                raise Unavailable("The same key is in use at this moment.", way_out="Send the same call again.")
+                raise Unavailable(
+                    "The same key is in use at this moment.", way_out="Send the same call again."
+                )
             add_work(row.id, work)
             _check_free(SLOTS.one("lock_named", slots=[slot_id]))
             if not pass_waiters(row.id, [slot_id], may_pass=False):
-                raise Conflict("Others wait for a slot like this one.", code="others_wait", way_out="Claim it with a higher priority.")
+                raise Conflict(
+                    "Others wait for a slot like this one.",
+                    code="others_wait",
+                    way_out="Claim it with a higher priority.",
+                )
             if not hand_over(row.id, [slot_id], reason="this slot was named"):
-                raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)  # its pool has just been paused
+                # Its pool has just been paused.
+                raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)
             tell_bound(route.found)
     except DatabaseError as error:
         if sqlstate(error) in TAKEN and constraint(error) != "claim_serial":
-            raise Conflict(f"Slot {slot_id} is taken.", code="slot_taken", way_out="Claim another one.") from error
+            raise Conflict(
+                f"Slot {slot_id} is taken.", code="slot_taken", way_out="Claim another one."
+            ) from error
         raise
     return view_claim(row.id)
 
@@ -274,12 +363,20 @@ def _with_place_of(slot_id: int, request: ClaimRequest) -> ClaimRequest:
     if row is None:
         raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the slots of the pool.")
     if request.pools and request.pools != (row.pool,):
-        raise Invalid(fields=[FieldError("slot", f"Slot {slot_id} is in pool {row.pool}.", "Leave the pool out.")])
+        raise Invalid(
+            fields=[
+                FieldError("slot", f"Slot {slot_id} is in pool {row.pool}.", "Leave the pool out.")
+            ]
+        )
     layout = find_pools([row.pool])[row.pool].spec.layout
     accepted = next((c.accepts for c in layout.classes if c.lane == row.lane), ())
     kind = request.kind or default_kind(layout) or (accepted[0] if accepted else "")
     if kind not in accepted:
-        raise Refused(f"This slot does not serve {kind}.", code="kind_not_offered", way_out=f"Use one of {', '.join(accepted)}.")
+        raise Refused(
+            f"This slot does not serve {kind}.",
+            code="kind_not_offered",
+            way_out=f"Use one of {', '.join(accepted)}.",
+        )
     return replace(request, pools=(row.pool,), kind=kind, slot=slot_id)
 
 

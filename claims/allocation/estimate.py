@@ -1,7 +1,9 @@
-"""When a waiting claim will probably start: from how long claims held slots lately and how long the present holders have held theirs.
+"""When a waiting claim will probably start: from how long claims held slots lately and how long the
+present holders have held theirs.
 
-Pure. A band, not a promise: from the time at which it is as likely as not that enough slots have come free, to the time at which it is
-nine times in ten. None, with a note, where no estimate would be honest.
+Pure. A band, not a promise: from the time at which it is as likely as not that enough slots have
+come free, to the time at which it is nine times in ten. None, with a note, where no estimate would
+be honest.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +36,9 @@ class Holds:
         self.mean = sum(self.seconds) / len(self.seconds) if self.seconds else 0.0
 
     def ends_within(self, age: float, more: float) -> float:
-        """Chance that a hold of this age ends within so many seconds more. One older than all we have seen tells nothing: 0."""
+        """Chance that a hold of this age ends within so many seconds more. One older than all we
+        have seen tells nothing: 0.
+        """
         n = len(self.seconds)
         outlived = bisect_right(self.seconds, age)
         left = n - outlived
@@ -42,9 +46,11 @@ class Holds:
 
 
 class Forecast:
-    """How many of the present holders will have gone by when: one curve for all who wait for their slots.
+    """How many of the present holders will have gone by when: one curve for all who wait for
+    their slots.
 
-    `ages`: of the holds that will end by themselves; each stands for `weight` of them where only a sample was read.
+    `ages`: of the holds that will end by themselves; each stands for `weight` of them where only a
+    sample was read.
     """
 
     def __init__(self, ages: Sequence[float], holds: Holds, *, weight: float = 1.0) -> None:
@@ -56,12 +62,17 @@ class Forecast:
             return
         living = [age for age in ages if age < holds.seconds[-1]]
         if not living:
-            self.note = "its slots are held longer than any lately" if ages else "depends on what becomes free"
+            self.note = (
+                "its slots are held longer than any lately"
+                if ages
+                else "depends on what becomes free"
+            )
             return
         if len(living) > SAMPLE:
             weight *= len(living) / SAMPLE
             living = living[:: -(-len(living) // SAMPLE)]
-        self._rate = weight * len(living) / max(holds.mean, 1e-3)  # ends a second, once those ahead have taken what came free
+        # Ends a second, once those ahead have taken what came free.
+        self._rate = weight * len(living) / max(holds.mean, 1e-3)
         self._draw(living, weight)
 
     def _draw(self, ages: Sequence[float], weight: float) -> None:
@@ -70,7 +81,8 @@ class Forecast:
         self._means, self._variances = [], []
         for more in self._times:
             chances = [self.holds.ends_within(age, more) for age in ages]
-            turns = self._rate * max(0.0, more - self.holds.mean)  # slots that came free are taken by those ahead and end in their turn
+            # Slots that came free are taken by those ahead and end in their turn.
+            turns = self._rate * max(0.0, more - self.holds.mean)
             self._means.append(weight * sum(chances) + turns)
             self._variances.append(weight * sum(p * (1 - p) for p in chances) + turns)
 
@@ -81,11 +93,25 @@ class Forecast:
         if not self._times:
             return Band(None, None, self.note)
         start, end = self._when(need, 0.0), self._when(need, NINE_IN_TEN)
-        return Band(None, None, "further away than can be said") if start > FURTHEST else Band(start, min(max(start, end), FURTHEST))
+        return (
+            Band(None, None, "further away than can be said")
+            if start > FURTHEST
+            else Band(start, min(max(start, end), FURTHEST))
+        )
 
     def _when(self, need: int, deviations: float) -> float:
-        """The first moment at which the expected number of ends, less so many standard deviations, reaches what is needed."""
-        ended = list(accumulate((m - deviations * sqrt(v) for m, v in zip(self._means, self._variances, strict=True)), max))
+        """The first moment at which the expected number of ends, less so many standard
+        deviations, reaches what is needed.
+        """
+        ended = list(
+            accumulate(
+                (
+                    m - deviations * sqrt(v)
+                    for m, v in zip(self._means, self._variances, strict=True)
+                ),
+                max,
+            )
+        )
         at = bisect_left(ended, need)
         if at == len(ended):
             return self._beyond(need, deviations)
@@ -95,7 +121,9 @@ class Forecast:
         return self._times[at - 1] + share * (self._times[at] - self._times[at - 1])
 
     def _beyond(self, need: int, deviations: float) -> float:
-        """Past the curve slots come free at an even rate: m + x - d * sqrt(v + x) = need, for x more ends."""
+        """Past the curve slots come free at an even rate: m + x - d * sqrt(v + x) = need, for x
+        more ends.
+        """
         lacking = need - self._means[-1]
         d, v = deviations, self._variances[-1]
         root = (d + sqrt(d * d + 4 * max(0.0, lacking + v))) / 2  # of the quadratic in sqrt(v + x)

@@ -4,8 +4,15 @@ from prometheus_client import Counter, Histogram
 
 from project.kernel.metrics import REGISTRY
 
-BOUND = Counter("berth_claims_bound", "Claims that waited and were bound by this process.", registry=REGISTRY)
-CREATED = Counter("berth_claims_created", "Claims made by this process, by the state they began in.", ["state"], registry=REGISTRY)
+BOUND = Counter(
+    "berth_claims_bound", "Claims that waited and were bound by this process.", registry=REGISTRY
+)
+CREATED = Counter(
+    "berth_claims_created",
+    "Claims made by this process, by the state they began in.",
+    ["state"],
+    registry=REGISTRY,
+)
 WAITED = Histogram(
     "berth_claim_wait_seconds",
     "Time between the creation of a claim that waited and its allocation, by pool.",
@@ -15,7 +22,10 @@ WAITED = Histogram(
 )
 FAILED = Counter(
     "berth_allocation_failures",
-    "Queues whose allocation failed for another reason than at the look before, by pool and reason.",
+    (
+        "Queues whose allocation failed for another reason than at the look before, by "
+        "pool and reason."
+    ),
     ["pool", "reason"],
     registry=REGISTRY,
 )

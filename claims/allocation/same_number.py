@@ -1,7 +1,7 @@
 """The same numbers in several pools: which, and on which members. Pure.
 
-What a member has free is a set of numbers, kept as the bits of one integer: to meet, to join and to find a run are then one operation
-each, whatever the number of ports.
+What a member has free is a set of numbers, kept as the bits of one integer: to meet, to join and to
+find a run are then one operation each, whatever the number of ports.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,17 +51,32 @@ def runs(bits: int, length: int, step: int) -> int:
     return found
 
 
-def find_match(pools: Sequence[Sequence[Free]], size: int, *, is_together: bool = False, run: int | None = None) -> NumberMatch | None:
-    """`size` numbers that are free in every pool. `is_together`: in each on one member. `run`: in a row, so far apart, on one member."""
+def find_match(
+    pools: Sequence[Sequence[Free]], size: int, *, is_together: bool = False, run: int | None = None
+) -> NumberMatch | None:
+    """`size` numbers that are free in every pool. `is_together`: in each on one member. `run`:
+    in a row, so far apart, on one member.
+    """
     if run is not None and size > 1:
-        starts = lowest(_common([[Free(f.member, runs(f.numbers, size, run)) for f in free] for free in pools]), 1)
-        return None if not starts else _on_members(pools, [starts[0] + i * run for i in range(size)])
+        starts = lowest(
+            _common([[Free(f.member, runs(f.numbers, size, run)) for f in free] for free in pools]),
+            1,
+        )
+        return (
+            None if not starts else _on_members(pools, [starts[0] + i * run for i in range(size)])
+        )
     if is_together and size > 1:
         return next(_together(pools, size), None)
     numbers = lowest(_common(pools), size)
     if len(numbers) < size:
         return None
-    return NumberMatch(numbers, [[next(f.member for f in free if f.numbers >> number & 1) for number in numbers] for free in pools])
+    return NumberMatch(
+        numbers,
+        [
+            [next(f.member for f in free if f.numbers >> number & 1) for number in numbers]
+            for free in pools
+        ],
+    )
 
 
 def _common(pools: Sequence[Sequence[Free]]) -> int:
@@ -78,12 +93,17 @@ def _common(pools: Sequence[Sequence[Free]]) -> int:
 def _on_members(pools: Sequence[Sequence[Free]], numbers: list[int]) -> NumberMatch | None:
     wanted = bits_of(numbers)
     found = [next((f.member for f in free if f.numbers & wanted == wanted), None) for free in pools]
-    return NumberMatch(numbers, [[member] * len(numbers) for member in found if member is not None]) if None not in found else None
+    return (
+        NumberMatch(numbers, [[member] * len(numbers) for member in found if member is not None])
+        if None not in found
+        else None
+    )
 
 
 def _together(pools: Sequence[Sequence[Free]], size: int) -> Iterator[NumberMatch]:
-    """Member by member, the pool with the fewest first; sets that are too small already go no further. The search ends after so many:
-    with many members in many pools it may pass over what there is, and is tried again when that has changed."""
+    """Member by member, the pool with the fewest first; sets that are too small already go no
+    further. The search ends after so many: with many members in many pools it may pass over what
+    there is, and is tried again when that has changed."""
     order = sorted(range(len(pools)), key=lambda i: len(pools[i]))
     left = MOST_TRIED
     common = _common(pools)

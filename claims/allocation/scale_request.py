@@ -7,7 +7,9 @@ from project.kernel.events.notify import hint
 
 
 def ask_for_capacity(pool_ids: Iterable[int]) -> None:
-    """Compare and set: ten thousand that wait make one request and one wake-up. After the commit of whoever could not be served."""
+    """Compare and set: ten thousand that wait make one request and one wake-up. After the commit
+    of whoever could not be served.
+    """
     won = [CLAIMS.value("request_scale", pool=pool_id) for pool_id in sorted(set(pool_ids))]
     if any(won):
         hint("pools")

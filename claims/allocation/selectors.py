@@ -27,7 +27,9 @@ DECISIONS = Statements(Path(__file__).with_name("decisions.sql"))
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """None: not asked for. `visible`: pools whose claims the reader may see; None: all, also of pools that are not there yet."""
+    """None: not asked for. `visible`: pools whose claims the reader may see; None: all, also of
+    pools that are not there yet.
+    """
 
     visible: frozenset[int] | None = None
     pool_id: int | None = None
@@ -90,7 +92,10 @@ class WorkspaceView:
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
     found = view_claims([claim_id], explain=explain)
     if not found:
-        raise NotFound(f"There is no claim {claim_id}.", way_out="Look at the list of claims; ended ones are kept for 90 days.")
+        raise NotFound(
+            f"There is no claim {claim_id}.",
+            way_out="Look at the list of claims; ended ones are kept for 90 days.",
+        )
     return found[0]
 
 
@@ -111,11 +116,16 @@ def _count_approvals(claims: Sequence[ClaimView]) -> None:
     by_plan: dict[int, list[Approval]] = {}
     for approval in given:
         by_plan.setdefault(approval.plan_id, []).append(approval)
-    rules = {pool.pk: spec_of(pool).approval for pool in Pool.objects.filter(pk__in={plans[plan].pool_id for plan in by_plan})}
+    rules = {
+        pool.pk: spec_of(pool).approval
+        for pool in Pool.objects.filter(pk__in={plans[plan].pool_id for plan in by_plan})
+    }
     for plan, found in by_plan.items():
         claim = plans[plan]
         rule = rules.get(claim.pool_id or 0, DEFAULT)
-        faults = find_faults(found, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
+        faults = find_faults(
+            found, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule
+        )
         claim.approval = {**(claim.approval or {}), "given": faults.count("")}
 
 
@@ -124,7 +134,9 @@ def has_work(claim_id: int) -> bool:
     return Task.objects.filter(claim_id=claim_id).exists()
 
 
-def list_claims(wanted: ClaimFilter, *, before: int | None = None, limit: int = 100, explain: bool = False) -> list[ClaimView]:
+def list_claims(
+    wanted: ClaimFilter, *, before: int | None = None, limit: int = 100, explain: bool = False
+) -> list[ClaimView]:
     """Newest first; `before`: the last id of the page before."""
     found = Claim.objects.filter(_condition(wanted))
     if before is not None:
@@ -150,12 +162,18 @@ def place_in_line(claim_id: int) -> int | None:
     return None if wait is None else wait.place
 
 
-def queue_of_pool(pool_name: str, *, limit: int = 100, with_blocked: bool = True) -> list[ClaimView]:
-    """Who waits for this pool, explained: first those in line in the order of their turns, then those that are blocked. Places count
-    only who competes: a claim for UDP ports stands behind no claim for TCP."""
+def queue_of_pool(
+    pool_name: str, *, limit: int = 100, with_blocked: bool = True
+) -> list[ClaimView]:
+    """Who waits for this pool, explained: first those in line in the order of their turns, then
+    those that are blocked. Places count only who competes: a claim for UDP ports stands behind no
+    claim for TCP."""
     waiting = view_claims(row.id for row in CLAIMS.rows("queue", limit, pool_name=pool_name))
     waiting = [claim for claim in waiting if claim.state == "waiting"]
-    lanes = {row.id: frozenset(row.lanes) for row in CLAIMS.rows("lanes_of", shapes=list({claim.shape_id for claim in waiting}))}
+    lanes = {
+        row.id: frozenset(row.lanes)
+        for row in CLAIMS.rows("lanes_of", shapes=list({claim.shape_id for claim in waiting}))
+    }
     places: dict[int, int] = {}
     ahead: dict[frozenset[str], int] = {}
     for claim in waiting:
@@ -163,7 +181,11 @@ def queue_of_pool(pool_name: str, *, limit: int = 100, with_blocked: bool = True
         places[claim.id] = 1 + sum(n for other, n in ahead.items() if other & mine or other == mine)
         ahead[mine] = ahead.get(mine, 0) + 1
     left = limit - len(waiting)
-    blocked = view_claims(row.id for row in CLAIMS.rows("queue_blocked", left, pool_name=pool_name)) if with_blocked and left > 0 else []
+    blocked = (
+        view_claims(row.id for row in CLAIMS.rows("queue_blocked", left, pool_name=pool_name))
+        if with_blocked and left > 0
+        else []
+    )
     explain_claims([*waiting, *blocked], places)
     return [*waiting, *blocked]
 
@@ -185,7 +207,11 @@ def list_live_claims(pool_id: int, *, limit: int = 100) -> list[ClaimView]:
 
 
 def list_workspaces(
-    *, text: str = "", pool: str | None = None, visible: Collection[int] | None = None, limit: int = 200
+    *,
+    text: str = "",
+    pool: str | None = None,
+    visible: Collection[int] | None = None,
+    limit: int = 200,
 ) -> list[WorkspaceView]:
     """By name. `visible`: workspaces of these pools, and those that these pools use; None: all."""
     found = Workspace.objects.filter(name__icontains=text) if text else Workspace.objects.all()
@@ -206,22 +232,36 @@ def get_workspace(workspace_id: int) -> WorkspaceView:
 
 
 def find_workspaces(path: str) -> list[WorkspaceView]:
-    """Those that an address means: `pool/name` first, then every workspace of that name, as addresses were before they named the pool."""
+    """Those that an address means: `pool/name` first, then every workspace of that name, as
+    addresses were before they named the pool.
+    """
     pool, slash, name = path.partition("/")
     order = Case(When(pool__state="gone", then=1), default=0)  # a name may be used again
-    exact = Workspace.objects.filter(pool__name=pool, name=name).order_by(order, "-pool_id")[:1] if slash and name else ()
-    return _workspace_views([*exact, *Workspace.objects.filter(name=path).order_by("pool__name", "pk")[:50]])
+    exact = (
+        Workspace.objects.filter(pool__name=pool, name=name).order_by(order, "-pool_id")[:1]
+        if slash and name
+        else ()
+    )
+    return _workspace_views(
+        [*exact, *Workspace.objects.filter(name=path).order_by("pool__name", "pk")[:50]]
+    )
 
 
-def list_runs_in(workspace_id: int, *, before: int | None = None, limit: int = 50) -> tuple[list[dict[str, Any]], int | None]:
-    """What ran in a workspace, the newest claim first; and the claim before which the next page begins."""
+def list_runs_in(
+    workspace_id: int, *, before: int | None = None, limit: int = 50
+) -> tuple[list[dict[str, Any]], int | None]:
+    """What ran in a workspace, the newest claim first; and the claim before which the next
+    page begins.
+    """
     rows = DECISIONS.rows("runs_of_workspace", limit, workspace=workspace_id, before=before)
     claims = DECISIONS.rows("claims_of_workspace", limit, workspace=workspace_id, before=before)
     found = [
         {
-            "claim": row.claim_id, "generation": row.generation, "step": row.step, "member": row.member, "place": row.place,
-            "started_at": row.started_at, "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code, "reason": row.reason,
-            "requested_by": row.requested_by, "settled": None if row.settled is None else json.loads(row.settled),
+            "claim": row.claim_id, "generation": row.generation, "step": row.step,
+            "member": row.member, "place": row.place, "started_at": row.started_at,
+            "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code,
+            "reason": row.reason, "requested_by": row.requested_by,
+            "settled": None if row.settled is None else json.loads(row.settled),
             "pool_id": row.pool_id,
         }
         for row in rows
@@ -232,10 +272,18 @@ def list_runs_in(workspace_id: int, *, before: int | None = None, limit: int = 5
 def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:
     rows = list(found)
     ids = [row.pk for row in rows]
-    pools = dict(Pool.objects.filter(pk__in={row.pool_id for row in rows}).values_list("pk", "name"))
+    pools = dict(
+        Pool.objects.filter(pk__in={row.pool_id for row in rows}).values_list("pk", "name")
+    )
     shares: dict[int, list[ShareView]] = {}
-    for share in WorkspaceShare.objects.filter(workspace_id__in=ids).select_related("pool").order_by("pool__name"):
-        view = ShareView(share.pool_id, share.pool.name, share.allowed_at, share.allowed_by, share.reason)
+    for share in (
+        WorkspaceShare.objects.filter(workspace_id__in=ids)
+        .select_related("pool")
+        .order_by("pool__name")
+    ):
+        view = ShareView(
+            share.pool_id, share.pool.name, share.allowed_at, share.allowed_by, share.reason
+        )
         shares.setdefault(share.workspace_id, []).append(view)
     counts = {row.id: row for row in CLAIMS.rows("count_workspaces", workspaces=ids)} if ids else {}
     return [

@@ -1,10 +1,12 @@
-"""Finding and locking the slots of a claim that is not simple: several at once, in a row, on one member, with labels, in several pools,
-TCP and UDP together.
+"""Finding and locking the slots of a claim that is not simple: several at once, in a row, on one
+member, with labels, in several pools, TCP and UDP together.
 
-Everything here runs in the transaction that hands the slots over, and locks with SKIP LOCKED: what somebody else is about to take is not
-waited for. Fewer than asked for: None, and nothing is held back but for the locks, which go with the transaction.
+Everything here runs in the transaction that hands the slots over, and locks with SKIP LOCKED: what
+somebody else is about to take is not waited for. Fewer than asked for: None, and nothing is held
+back but for the locks, which go with the transaction.
 
-A number takes one slot, or two where its pool has TCP and UDP apart; the slots of a number stand beside each other.
+A number takes one slot, or two where its pool has TCP and UDP apart; the slots of a number stand
+beside each other.
 """
 
 import json
@@ -21,11 +23,17 @@ from pools.config.layout import NODE
 TRIES = 3  # somebody may take what was found before it is locked
 
 
-def find_slots(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, claim: int) -> list[int] | None:
-    """Ids in the order of their ordinals: the first of each pool, then the second of each, so that a claim that shrinks shrinks evenly."""
+def find_slots(
+    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, claim: int
+) -> list[int] | None:
+    """Ids in the order of their ordinals: the first of each pool, then the second of each, so
+    that a claim that shrinks shrinks evenly.
+    """
     labels = json.dumps(dict(wanted.selector))
     if wanted.same_number and len(pools) > 1:
-        is_counted = not wanted.is_paired and not (wanted.on_one_member and wanted.size > 1 and not wanted.contiguous)
+        is_counted = not wanted.is_paired and not (
+            wanted.on_one_member and wanted.size > 1 and not wanted.contiguous
+        )
         found = (_in_all_pools if is_counted else _matched)(wanted, pools, kind, labels)
     else:
         found = []
@@ -37,16 +45,27 @@ def find_slots(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, claim:
     if found is None:
         return None
     widths = [pool.width_of(kind) for pool in pools]
-    return [slot for i in range(wanted.size) for ids, width in zip(found, widths, strict=True) for slot in ids[i * width : (i + 1) * width]]
+    return [
+        slot
+        for i in range(wanted.size)
+        for ids, width in zip(found, widths, strict=True)
+        for slot in ids[i * width : (i + 1) * width]
+    ]
 
 
-def find_instead(wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int) -> list[int] | None:
+def find_instead(
+    wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int
+) -> list[int] | None:
     """So many more slots for a claim that has lost some of its own and keeps the others."""
     labels = json.dumps(dict(wanted.selector))
-    return _in_one_pool(replace(wanted, size=count // pool.width_of(kind)), pool, kind, labels, claim)
+    return _in_one_pool(
+        replace(wanted, size=count // pool.width_of(kind)), pool, kind, labels, claim
+    )
 
 
-def _in_one_pool(wanted: SlotDemand, pool: PoolFacts, kind: str, labels: str, claim: int) -> list[int] | None:
+def _in_one_pool(
+    wanted: SlotDemand, pool: PoolFacts, kind: str, labels: str, claim: int
+) -> list[int] | None:
     pair, lanes = pool.pair_for(kind), pool.lanes_for(kind)
     if pair is not None:
         return _pairs(wanted, pool, pair, labels)
@@ -60,9 +79,18 @@ def _in_one_pool(wanted: SlotDemand, pool: PoolFacts, kind: str, labels: str, cl
         if size == 1 and wanted.selector and lane == NODE:
             earlier = CLAIMS.value("earlier_claim", pool=pool.id, lane=lane, claim=claim)
             before = [] if earlier is None else [earlier]
-            rows = SLOTS.rows("find_node", pool=pool.id, lane=lane, claim=claim, labels=labels, earlier_claims=before)
+            rows = SLOTS.rows(
+                "find_node",
+                pool=pool.id,
+                lane=lane,
+                claim=claim,
+                labels=labels,
+                earlier_claims=before,
+            )
         elif wanted.selector:
-            rows = SLOTS.rows("find_labelled", size - len(found), pool=pool.id, lane=lane, labels=labels)
+            rows = SLOTS.rows(
+                "find_labelled", size - len(found), pool=pool.id, lane=lane, labels=labels
+            )
         else:
             rows = SLOTS.rows("find_any", size - len(found), pool=pool.id, lane=lane)
         found += [row.id for row in rows]
@@ -77,7 +105,9 @@ def _run(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list[int]
             at = SLOTS.one("find_run", size, pool=pool.id, lane=lane, step=pool.step, labels=labels)
             if at is None:
                 break
-            rows = SLOTS.rows("lock_run", size, member=at.member_id, lane=lane, number=at.number, step=pool.step)
+            rows = SLOTS.rows(
+                "lock_run", size, member=at.member_id, lane=lane, number=at.number, step=pool.step
+            )
             if len(rows) == size:
                 return [row.id for row in rows]
     return None
@@ -94,14 +124,20 @@ def _together(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list
     return None
 
 
-def _pairs(wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: str) -> list[int] | None:
+def _pairs(
+    wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: str
+) -> list[int] | None:
     """Both slots of each number, on one member."""
     size = wanted.size
     places: dict[str, Any] = {"pool": pool.id, "lane": pair[0], "other": pair[1]}
     if size == 1 or not (wanted.contiguous or wanted.on_one_member):
         labelled = {"labels": labels} if wanted.selector else {}
-        rows = PAIRS.rows("find_labelled_pairs" if labelled else "find_pairs", size, **places, **labelled)
-        return [slot for row in rows for slot in (row.id, row.other_id)] if len(rows) == size else None
+        rows = PAIRS.rows(
+            "find_labelled_pairs" if labelled else "find_pairs", size, **places, **labelled
+        )
+        return (
+            [slot for row in rows for slot in (row.id, row.other_id)] if len(rows) == size else None
+        )
     for _ in range(TRIES):
         if wanted.contiguous:
             at = PAIRS.one("find_paired_run", size, step=pool.step, labels=labels, **places)
@@ -118,20 +154,36 @@ def _pairs(wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: s
 
 
 def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) -> list[int] | None:
-    """These numbers of a member: both slots of each, or (width 1) that of the pickiest lane. None: somebody was faster."""
+    """These numbers of a member: both slots of each, or (width 1) that of the pickiest lane.
+    None: somebody was faster.
+    """
     rows = PAIRS.rows("lock_numbers", member=member, lanes=lanes, numbers=list(numbers))
     found = [[row.id for row in rows if row.number == number][:width] for number in numbers]
-    return [slot for ids in found for slot in ids] if all(len(ids) == width for ids in found) else None
+    return (
+        [slot for ids in found for slot in ids] if all(len(ids) == width for ids in found) else None
+    )
 
 
-def _matched(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
-    """The same numbers everywhere, where that is more than counting: in two lanes at once, or in each pool on one member."""
+def _matched(
+    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
+) -> list[list[int]] | None:
+    """The same numbers everywhere, where that is more than counting: in two lanes at once, or in
+    each pool on one member.
+    """
     for _ in range(TRIES):
         free = [_free_numbers(pool, kind, labels) for pool in pools]
-        match = find_match(free, wanted.size, is_together=wanted.on_one_member, run=pools[0].step if wanted.contiguous else None)
+        match = find_match(
+            free,
+            wanted.size,
+            is_together=wanted.on_one_member,
+            run=pools[0].step if wanted.contiguous else None,
+        )
         if match is None:
             return None
-        found = [_lock_match(pool, kind, match.numbers, members) for pool, members in zip(pools, match.members, strict=True)]
+        found = [
+            _lock_match(pool, kind, match.numbers, members)
+            for pool, members in zip(pools, match.members, strict=True)
+        ]
         locked = [ids for ids in found if ids is not None]
         if len(locked) == len(pools):
             return locked
@@ -146,11 +198,19 @@ def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[Free]:
         bits = bits_of(row.numbers)
         lanes[row.member_id] = lanes.get(row.member_id, 0) + 1
         before = found.get(row.member_id)
-        found[row.member_id] = bits if before is None else before & bits if is_paired else before | bits
-    return [Free(member, bits) for member, bits in found.items() if bits and not (is_paired and lanes[member] < 2)]
+        found[row.member_id] = (
+            bits if before is None else before & bits if is_paired else before | bits
+        )
+    return [
+        Free(member, bits)
+        for member, bits in found.items()
+        if bits and not (is_paired and lanes[member] < 2)
+    ]
 
 
-def _lock_match(pool: PoolFacts, kind: str, numbers: Sequence[int], members: Sequence[int]) -> list[int] | None:
+def _lock_match(
+    pool: PoolFacts, kind: str, numbers: Sequence[int], members: Sequence[int]
+) -> list[int] | None:
     """In the order of the numbers, though member by member."""
     found: dict[int, list[int]] = {}
     width = pool.width_of(kind)
@@ -163,7 +223,9 @@ def _lock_match(pool: PoolFacts, kind: str, numbers: Sequence[int], members: Seq
     return [slot for number in numbers for slot in found[number]]
 
 
-def _in_all_pools(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str) -> list[list[int]] | None:
+def _in_all_pools(
+    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
+) -> list[list[int]] | None:
     """The same numbers everywhere."""
     places: dict[str, Any] = {
         "pools": [pool.id for pool in pools for _ in pool.lanes_for(kind)],
@@ -174,10 +236,20 @@ def _in_all_pools(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, lab
     for _ in range(TRIES):
         if wanted.contiguous and wanted.size > 1:
             number = CLAIMS.value("find_common_run", wanted.size, step=pools[0].step, **places)
-            found = None if number is None else [_run_from(pool, kind, number, wanted.size, labels) for pool in pools]
+            found = (
+                None
+                if number is None
+                else [_run_from(pool, kind, number, wanted.size, labels) for pool in pools]
+            )
         else:
-            numbers = [row.number for row in CLAIMS.rows("find_common_numbers", wanted.size, **places)]
-            found = None if len(numbers) < wanted.size else [_numbers(pool, kind, numbers, labels) for pool in pools]
+            numbers = [
+                row.number for row in CLAIMS.rows("find_common_numbers", wanted.size, **places)
+            ]
+            found = (
+                None
+                if len(numbers) < wanted.size
+                else [_numbers(pool, kind, numbers, labels) for pool in pools]
+            )
         if found is None:
             return None
         if all(len(ids) == wanted.size for ids in found):
@@ -186,13 +258,29 @@ def _in_all_pools(wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, lab
 
 
 def _run_from(pool: PoolFacts, kind: str, number: int, size: int, labels: str) -> list[int]:
-    at = CLAIMS.one("find_run_from", size, pool=pool.id, lanes=pool.lanes_for(kind), number=number, step=pool.step, labels=labels)
+    at = CLAIMS.one(
+        "find_run_from",
+        size,
+        pool=pool.id,
+        lanes=pool.lanes_for(kind),
+        number=number,
+        step=pool.step,
+        labels=labels,
+    )
     if at is None:
         return []
-    return [row.id for row in SLOTS.rows("lock_run", size, member=at.member_id, lane=at.lane, number=number, step=pool.step)]
+    return [
+        row.id
+        for row in SLOTS.rows(
+            "lock_run", size, member=at.member_id, lane=at.lane, number=number, step=pool.step
+        )
+    ]
 
 
 def _numbers(pool: PoolFacts, kind: str, numbers: Sequence[int], labels: str) -> list[int]:
     lanes = pool.lanes_for(kind)
-    rows = [CLAIMS.one("lock_common_number", pool=pool.id, lanes=lanes, number=number, labels=labels) for number in numbers]
+    rows = [
+        CLAIMS.one("lock_common_number", pool=pool.id, lanes=lanes, number=number, labels=labels)
+        for number in numbers
+    ]
     return [row.id for row in rows if row is not None]

@@ -1,12 +1,14 @@
 """Claims that are asked for at the same moment are made together.
 
-Whoever comes while nothing is under way in this process is made at once, by itself. Whoever comes meanwhile waits for the end of that
-statement; then one of them makes them all, in one statement with one commit. So a claim costs a commit of its own only while there is
-time for it, and a busy server does the work of a hand-over once for many. Nobody waits for company, and not for long for a statement
-that is held up.
+Whoever comes while nothing is under way in this process is made at once, by itself. Whoever comes
+meanwhile waits for the end of that statement; then one of them makes them all, in one statement
+with one commit. So a claim costs a commit of its own only while there is time for it, and a busy
+server does the work of a hand-over once for many. Nobody waits for company, and not for long for a
+statement that is held up.
 
-Each stands on its own all the same. A claim that the common statement leaves out (its key exists, its pool has changed or is locked)
-is made by itself, and if the statement fails each is, so that one that can't be made takes no other along.
+Each stands on its own all the same. A claim that the common statement leaves out (its key exists,
+its pool has changed or is locked) is made by itself, and if the statement fails each is, so that
+one that can't be made takes no other along.
 """
 
 import json
@@ -23,7 +25,8 @@ from pools.access.tokens import Proof
 from project.kernel.controllers.periodic import is_away
 
 MOST = 16  # in one statement: more than the threads of a web process
-AT_ONCE = 2  # statements under way in this process: while one waits for its commit, the next ones are made
+# Statements under way in this process: while one waits for its commit, the next ones are made.
+AT_ONCE = 2
 PATIENCE = 0.03  # seconds to wait for one; it is held up by a lock then, and the others go on
 
 Row = Any
@@ -57,7 +60,9 @@ class ThreadBatcher:
         self._under_way = 0
 
     def enter(self, wish: QueuedCreate) -> list[QueuedCreate]:
-        """Those the caller makes now, itself among them, and then it calls `leave`; nobody: another one has made it."""
+        """Those the caller makes now, itself among them, and then it calls `leave`; nobody:
+        another one has made it.
+        """
         with self._change:
             if self._under_way < self.at_once:
                 self._under_way += 1
@@ -65,7 +70,8 @@ class ThreadBatcher:
             wish.turn = threading.Lock()
             wish.turn.acquire()
             self._waiting.append(wish)
-        while not wish.turn.acquire(timeout=PATIENCE):  # let go of by whoever made it, or passes the turn to it
+        # Let go of by whoever made it, or passes the turn to it.
+        while not wish.turn.acquire(timeout=PATIENCE):
             with self._change:
                 if wish in self._waiting:
                     self._under_way += 1
@@ -93,7 +99,9 @@ class ThreadBatcher:
 
 
 def pick(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[QueuedCreate]]:
-    """Those for one statement, and the others: in the order they came, of each pool one line, since two would look for the same slots."""
+    """Those for one statement, and the others: in the order they came, of each pool one line,
+    since two would look for the same slots.
+    """
     lines: dict[int, tuple[Any, ...]] = {}
     taken, left = list[QueuedCreate](), list[QueuedCreate]()
     for wish in waiting:
@@ -104,9 +112,12 @@ def pick(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[Queu
     return taken, left
 
 
-def make_together(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
-    """A simple claim, bound or waiting; None: its key exists, or what we remember of its pool, or of the caller (proof), is old. Outside of
-    a transaction block a claim may have company: its answer comes after the commit all the same."""
+def make_together(
+    route: Route, values: Mapping[str, Any], proof: Proof | None = None
+) -> Row | None:
+    """A simple claim, bound or waiting; None: its key exists, or what we remember of its pool, or
+    of the caller (proof), is old. Outside of a transaction block a claim may have company: its
+    answer comes after the commit all the same."""
     if connection.in_atomic_block:
         return make_alone(route, values, proof)
     wish = QueuedCreate(route, values, proof)
@@ -126,9 +137,15 @@ def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = No
     assert pool is not None
     return CLAIMS.one(
         "create_and_bind" if pool.queue else "create_and_bind_here",
-        revision=pool.revision, lanes=route.lanes, pool_name=pool.name, line=route.digest, queue=pool.queue,
-        token=None if proof is None else proof.hash, told=None if proof is None else proof.told, **values,
-    )  # fmt: skip
+        revision=pool.revision,
+        lanes=route.lanes,
+        pool_name=pool.name,
+        line=route.digest,
+        queue=pool.queue,
+        token=None if proof is None else proof.hash,
+        told=None if proof is None else proof.told,
+        **values,
+    )
 
 
 def make_batch(batch: list[QueuedCreate]) -> None:
@@ -142,7 +159,8 @@ def make_batch(batch: list[QueuedCreate]) -> None:
         for row in _make_all(batch):
             batch[row.n].row, batch[row.n].is_left = row, False
     except DatabaseError as error:  # whose fault it was each finds out by itself
-        if is_away(error):  # the connection broke, perhaps after the commit: to make it again is safe only under a key
+        # The connection broke, perhaps after the commit: to make it again is safe only under a key.
+        if is_away(error):
             for wish in batch:
                 wish.error = error if wish.values["key"] is None else None
 
@@ -157,16 +175,30 @@ def _make_all(batch: list[QueuedCreate]) -> list[Row]:
         line = lines.get(pool.id)
         if line is None:
             line = lines[pool.id] = {
-                "n": pool.id, "pool": pool.id, "revision": pool.revision, "name": pool.name, "queue": pool.queue, "rank": values["rank"],
-                "shape": wish.route.shape, "line": _hex(wish.route.digest), "lanes": wish.route.lanes, "count": 0,
+                "n": pool.id, "pool": pool.id, "revision": pool.revision, "name": pool.name,
+                "queue": pool.queue, "rank": values["rank"], "shape": wish.route.shape,
+                "line": _hex(wish.route.digest), "lanes": wish.route.lanes, "count": 0,
             }  # fmt: skip
         line["count"] += 1
-        claim = {name: values[name] for name in ("owner", "requested_by", "key", "spec", "step", "actor")}
+        claim = {
+            name: values[name] for name in ("owner", "requested_by", "key", "spec", "step", "actor")
+        }
         caller = callers.setdefault(wish.proof, len(callers))
-        claims.append({"n": n, "of": pool.id, "caller": caller, "digest": _hex(values["digest"]), **claim})
+        claims.append(
+            {"n": n, "of": pool.id, "caller": caller, "digest": _hex(values["digest"]), **claim}
+        )
     in_order = [lines[pool] for pool in sorted(lines)]
-    known = [{"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told} for proof, n in callers.items()]
-    return CLAIMS.rows("create_gathered", MOST, lines=json.dumps(in_order), callers=json.dumps(known), claims=json.dumps(claims))
+    known = [
+        {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told}
+        for proof, n in callers.items()
+    ]
+    return CLAIMS.rows(
+        "create_gathered",
+        MOST,
+        lines=json.dumps(in_order),
+        callers=json.dumps(known),
+        claims=json.dumps(claims),
+    )
 
 
 def _hex(value: bytes | None) -> str | None:

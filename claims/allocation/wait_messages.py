@@ -1,4 +1,5 @@
-"""Why a claim waits and what would change it, in words for people. Pure: the facts come from explaining.py.
+"""Why a claim waits and what would change it, in words for people. Pure: the facts come
+from wait_reason.py.
 
 State first, then the reason, then the way out; present tense, exact numbers.
 """
@@ -58,7 +59,8 @@ class WaitContext:
     pause_reason: str = ""
     refusal: Refusal | None = None
     blockers: tuple[int, ...] = field(default=())
-    undecided: tuple[int, ...] = ()  # claims whose slots are kept while people decide, the longest first
+    # Claims whose slots are kept while people decide, the longest first.
+    undecided: tuple[int, ...] = ()
     kept: float = 0.0  # seconds that the first of them has been
     limits: MemberLimits | None = None  # of its scaler; None: members come and go by hand
     is_carried: bool = False  # a member that the scaler makes has the labels asked for
@@ -71,7 +73,13 @@ class WaitMessage(NamedTuple):
 
 def describe_wait(scene: WaitContext) -> WaitMessage:
     said = _SAYINGS.get(scene.code, _say_refused)(scene)
-    return said if not scene.ahead else WaitMessage(f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock)
+    return (
+        said
+        if not scene.ahead
+        else WaitMessage(
+            f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock
+        )
+    )
 
 
 def _say_missing(s: WaitContext) -> WaitMessage:
@@ -79,7 +87,10 @@ def _say_missing(s: WaitContext) -> WaitMessage:
 
 
 def _say_pending(s: WaitContext) -> WaitMessage:
-    return WaitMessage(f"Pool {s.pool} is pending: its provider has not answered yet", [f"Pool {s.pool} becomes active"])
+    return WaitMessage(
+        f"Pool {s.pool} is pending: its provider has not answered yet",
+        [f"Pool {s.pool} becomes active"],
+    )
 
 
 def _say_deleting(s: WaitContext) -> WaitMessage:
@@ -90,34 +101,51 @@ def _say_paused(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.limits.frozen:
         until = f" until {moment(s.paused_until)}" if s.paused_until else ""
         ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
-        return WaitMessage(f"Pool {s.pool} is frozen{until}: {s.limits.frozen}", [ends, "The freeze is lifted, once"])
+        return WaitMessage(
+            f"Pool {s.pool} is frozen{until}: {s.limits.frozen}",
+            [ends, "The freeze is lifted, once"],
+        )
     until = f" until {moment(s.paused_until)}" if s.paused_until else ""
     why = f": {s.pause_reason}" if s.pause_reason else ""
     return WaitMessage(
-        f"Pool {s.pool} is paused{until}{why}", [f"The pool is resumed{', at ' + moment(s.paused_until) if s.paused_until else ''}"]
+        f"Pool {s.pool} is paused{until}{why}",
+        [f"The pool is resumed{', at ' + moment(s.paused_until) if s.paused_until else ''}"],
     )
 
 
 def _say_no_member(s: WaitContext) -> WaitMessage:
     return WaitMessage(
-        f"Pool {s.pool} has no member", _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"])
+        f"Pool {s.pool} has no member",
+        _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"]),
     )
 
 
 def _say_no_labels(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.is_carried:
-        return WaitMessage(f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)]))
-    return WaitMessage(f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"])
+        return WaitMessage(
+            f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)])
+        )
+    return WaitMessage(
+        f"No member of {s.pool} has {labels(s)}", [f"A member with {labels(s)} is added"]
+    )
 
 
 def _say_unwilling(s: WaitContext) -> WaitMessage:
     who = f"member of {s.pool} with {labels(s)}" if s.wanted.selector else f"member of {s.pool}"
-    return WaitMessage(f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"])
+    return WaitMessage(
+        f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"]
+    )
 
 
 def _say_full(s: WaitContext) -> WaitMessage:
     p = s.places
-    parts = [(p.held, "held"), (p.reserved, _reserved(s)), (p.draining, "draining"), (p.offline, "offline"), (p.closed, "closed")]
+    parts = [
+        (p.held, "held"),
+        (p.reserved, _reserved(s)),
+        (p.draining, "draining"),
+        (p.offline, "offline"),
+        (p.closed, "closed"),
+    ]
     shares = ", ".join(f"{n} {word}" for n, word in parts if n)
     if p.total == 0:
         way = _more_members(s, 1) if s.limits else f"A member is added to {s.pool}"
@@ -125,7 +153,10 @@ def _say_full(s: WaitContext) -> WaitMessage:
     if p.open:
         text = f"{count(p.open, 'slot is', 'slots are')} open in {s.pool}, none of them fits"
     else:
-        text = f"{'The only' if p.total == 1 else f'All {p.total}'} {noun(s, p.total)} {'is' if p.total == 1 else 'are'} taken: {shares}"
+        text = (
+            f"{'The only' if p.total == 1 else f'All {p.total}'} {noun(s, p.total)} "
+            f"{'is' if p.total == 1 else 'are'} taken: {shares}"
+        )
     return WaitMessage(text, _ways(s))
 
 
@@ -137,7 +168,9 @@ def _reserved(s: WaitContext) -> str:
 
 
 def _say_not_enough(s: WaitContext) -> WaitMessage:
-    return WaitMessage(f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s))
+    return WaitMessage(
+        f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s)
+    )
 
 
 def _say_not_contiguous(s: WaitContext) -> WaitMessage:
@@ -147,24 +180,33 @@ def _say_not_contiguous(s: WaitContext) -> WaitMessage:
 
 def _say_not_together(s: WaitContext) -> WaitMessage:
     at = f" ({s.longest_on})" if s.longest_on else ""
-    return WaitMessage(f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s))
+    return WaitMessage(
+        f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s)
+    )
 
 
 def _say_no_pair(s: WaitContext) -> WaitMessage:
     some = f"Of {s.wanted.size} numbers {count(s.pairs, 'is', 'are')}"
     text = f"No number of {s.pool} is" if s.pairs == 0 else some
-    return WaitMessage(f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s))
+    return WaitMessage(
+        f"{text} free in both TCP and UDP: {s.apart[0]} free in TCP, {s.apart[1]} in UDP", _ways(s)
+    )
 
 
 def _say_no_common(s: WaitContext) -> WaitMessage:
     what = "No number is" if s.wanted.size == 1 else f"No {s.wanted.size} numbers are"
     where = ", in each on one member" if s.wanted.on_one_member and s.wanted.size > 1 else ""
-    return WaitMessage(f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"])
+    return WaitMessage(
+        f"{what} free in every one of its pools{where}", ["Claims on the same numbers end"]
+    )
 
 
 def _say_next(s: WaitContext) -> WaitMessage:
     if s.strict is not None:
-        return WaitMessage(f"Claim {s.strict} goes first, and this claim may not pass it", [f"Claim {s.strict} starts, or is cancelled"])
+        return WaitMessage(
+            f"Claim {s.strict} goes first, and this claim may not pass it",
+            [f"Claim {s.strict} starts, or is cancelled"],
+        )
     text = "A slot is open" if s.places.open == 1 else f"{s.places.open} slots are open"
     return WaitMessage(text if s.places.open else "It was not tried yet", ["Its turn comes"])
 
@@ -172,7 +214,10 @@ def _say_next(s: WaitContext) -> WaitMessage:
 def _say_refused(s: WaitContext) -> WaitMessage:
     if s.refusal is None:
         return WaitMessage(s.code.replace("_", " ").capitalize(), [])
-    return WaitMessage(s.refusal.text.rstrip("."), ["Cancel it, or change the pool: " + s.refusal.way_out.rstrip(".")])
+    return WaitMessage(
+        s.refusal.text.rstrip("."),
+        ["Cancel it, or change the pool: " + s.refusal.way_out.rstrip(".")],
+    )
 
 
 _SAYINGS = {
@@ -203,21 +248,35 @@ def _ways(s: WaitContext) -> list[str]:
     if s.one_holder is not None:
         ways.append(f"Claim {s.one_holder} ends")
     elif s.holders:
-        some = f"{lacking} of {s.holders} claims end" if lacking < s.holders else f"All {s.holders} claims end"
+        some = (
+            f"{lacking} of {s.holders} claims end"
+            if lacking < s.holders
+            else f"All {s.holders} claims end"
+        )
         ways.append(f"One of {s.holders} claims ends" if lacking <= 1 else some)
     if s.places.reserved:
         ways.append(decisions(s))
     if s.places.draining:
-        ways.append("The slot that drains is clean" if s.places.draining == 1 else f"One of {s.places.draining} draining slots is clean")
+        ways.append(
+            "The slot that drains is clean"
+            if s.places.draining == 1
+            else f"One of {s.places.draining} draining slots is clean"
+        )
     return ways
 
 
 def _more_members(s: WaitContext, more: int) -> str:
-    """What stands against them, where something does: the strongest first, as the scaler takes it."""
+    """What stands against them, where something does: the strongest first, as the
+    scaler takes it.
+    """
     limits, many = s.limits, "One more member" if more == 1 else f"{more} more members"
     if limits is None:
         full = s.members + more > s.max_members
-        return f"The maximum of members goes from {s.max_members} to {s.members + more}" if full else many
+        return (
+            f"The maximum of members goes from {s.max_members} to {s.members + more}"
+            if full
+            else many
+        )
     if limits.paused:
         return f"The scaler is resumed (paused: {limits.paused})"
     if s.members + more > limits.high:
@@ -235,13 +294,23 @@ def decisions(s: WaitContext) -> str:
     """A yes does not make room, but its apply ends by itself; a no does at once."""
     if s.undecided and len(s.undecided) == s.places.reserved <= MOST_NAMED:
         named = [str(claim) for claim in s.undecided]
-        which = f"Claim {named[0]}" if len(named) == 1 else f"Claim {', '.join(named[:-1])} or {named[-1]}"
+        which = (
+            f"Claim {named[0]}"
+            if len(named) == 1
+            else f"Claim {', '.join(named[:-1])} or {named[-1]}"
+        )
         return f"{which} is approved or rejected"
-    return "The approval is decided" if s.places.reserved == 1 else f"One of {s.places.reserved} approvals is decided"
+    return (
+        "The approval is decided"
+        if s.places.reserved == 1
+        else f"One of {s.places.reserved} approvals is decided"
+    )
 
 
 def _openings(s: WaitContext) -> list[str]:
-    ways = [f"{name} is uncordoned" for name in s.cordoned[:MOST_NAMED]] + [f"{name} answers" for name in s.offline[:MOST_NAMED]]
+    ways = [f"{name} is uncordoned" for name in s.cordoned[:MOST_NAMED]] + [
+        f"{name} answers" for name in s.offline[:MOST_NAMED]
+    ]
     return _with_creating(s, ways)
 
 
@@ -264,17 +333,31 @@ def say_blocked(
     """Code and words for a claim that stands in no line. It adds no demand."""
     if is_locked:
         why = f": {lock_reason}" if lock_reason else ""
-        way = f"{workspace} is unlocked" if lost_claim is None else f"Somebody says what became of claim {lost_claim}"
-        return "workspace_locked", WaitMessage(f"Workspace {workspace} is locked by {locked_by}{why}", [way])
+        way = (
+            f"{workspace} is unlocked"
+            if lost_claim is None
+            else f"Somebody says what became of claim {lost_claim}"
+        )
+        return "workspace_locked", WaitMessage(
+            f"Workspace {workspace} is locked by {locked_by}{why}", [way]
+        )
     if holder is not None:
         text = f"Workspace {workspace} is busy with claim {holder}, {holder_word}"
         if ahead:
             text += f", and {count(ahead, 'claim is', 'claims are')} ahead"
-        way = f"Claim {holder} is approved or rejected" if holder_word == "apply_pending" else f"Claim {holder} ends"
+        way = (
+            f"Claim {holder} is approved or rejected"
+            if holder_word == "apply_pending"
+            else f"Claim {holder} ends"
+        )
         return "workspace_busy", WaitMessage(text, [way])
     if back_off is not None and back_off > 0:
-        return "back_off", WaitMessage(f"It is tried again in {words_for(back_off)}", ["The time passes"])
-    return "unblocking", WaitMessage("Nothing blocks it any more", ["It stands in line within a second"])
+        return "back_off", WaitMessage(
+            f"It is tried again in {words_for(back_off)}", ["The time passes"]
+        )
+    return "unblocking", WaitMessage(
+        "Nothing blocks it any more", ["It stands in line within a second"]
+    )
 
 
 def noun(s: WaitContext, n: int = 2) -> str:

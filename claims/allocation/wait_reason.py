@@ -1,7 +1,9 @@
-"""Why claims wait, read when somebody asks: for one claim, or for the first hundred of a queue at the cost of one for each line.
+"""Why claims wait, read when somebody asks: for one claim, or for the first hundred of a queue at
+the cost of one for each line.
 
-What is true of a line is read once for all its claims; what is true of a pool once for all its lines. Reads that were slow (a pool of a
-million slots) are remembered for a while in proportion to what they cost, so that asking never takes more than a small share of the time.
+What is true of a line is read once for all its claims; what is true of a pool once for all its
+lines. Reads that were slow (a pool of a million slots) are remembered for a while in proportion to
+what they cost, so that asking never takes more than a small share of the time.
 """
 
 import json
@@ -12,9 +14,31 @@ from typing import Any
 
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.estimate import Band, Forecast, Holds, estimate_start
-from claims.allocation.requests.policy import HOLDERS_LEAVE, PoolState, Refusal, SlotDemand, WaitingHead, find_reason, find_refusal
-from claims.allocation.requests.resolve import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
-from claims.allocation.wait_messages import SlotCounts, WaitContext, describe_wait, moment, say_blocked
+from claims.allocation.requests.policy import (
+    HOLDERS_LEAVE,
+    PoolState,
+    Refusal,
+    SlotDemand,
+    WaitingHead,
+    find_reason,
+    find_refusal,
+)
+from claims.allocation.requests.resolve import (
+    PoolFacts,
+    find_pools,
+    kind_in,
+    lanes_in,
+    offer_of,
+    wanted_in,
+    wanted_of,
+)
+from claims.allocation.wait_messages import (
+    SlotCounts,
+    WaitContext,
+    describe_wait,
+    moment,
+    say_blocked,
+)
 from claims.scaling.snapshot import SCALING, limits_of
 from claims.statements import CLAIMS, PAIRS
 from pools.scaling import MemberLimits
@@ -49,7 +73,8 @@ class _Line:
     scene: WaitContext
     pools: tuple[PoolFacts, ...]
     rivals: tuple[int, ...]
-    ahead: tuple[Any, ...]  # heads of rival lines that could take every slot that is open to this line
+    # Heads of rival lines that could take every slot that is open to this line.
+    ahead: tuple[Any, ...]
     trouble: PoolFacts | None  # the pool the reason is about
 
 
@@ -60,7 +85,8 @@ class _ReadCache:
     lines: dict[int, _Line] = field(default_factory=dict)
     states: dict[int, Any] = field(default_factory=dict)
     pools: dict[str, PoolFacts] = field(default_factory=dict)
-    forecasts: dict[int, Forecast | None] = field(default_factory=dict)  # by line; None: they depend on a person
+    # By line; None: they depend on a person.
+    forecasts: dict[int, Forecast | None] = field(default_factory=dict)
 
     def explain(self, claim: ClaimView, place: int | None) -> Wait:
         line = self.lines.get(claim.shape_id)
@@ -99,22 +125,46 @@ class _ReadCache:
         lanes = lanes_in(pools, kind)
         wanted = wanted_in(wanted_of(claim.size, dict(claim.terms)), pools, kind)
         found = [pool for pool in pools if pool is not None]
-        refusals = {pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)]) for pool in found}
+        refusals = {
+            pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)])
+            for pool in found
+        }
         if len(found) == len(pools) and not any(refusals.values()):
-            refusals[found[0].name] = find_refusal(wanted, [offer_of(pool, kind, with_members=False) for pool in found])
+            refusals[found[0].name] = find_refusal(
+                wanted, [offer_of(pool, kind, with_members=False) for pool in found]
+            )
         code, at = self.find_trouble(wanted, pools, kind, refusals)
         name = claim.pools[at]
         trouble = pools[at]
-        scene = WaitContext(pool=name, code=code, lanes=tuple(lanes), kind=kind, wanted=wanted, refusal=refusals.get(name))
+        scene = WaitContext(
+            pool=name,
+            code=code,
+            lanes=tuple(lanes),
+            kind=kind,
+            wanted=wanted,
+            refusal=refusals.get(name),
+        )
         if trouble is not None:
             scene = self.read_scene(scene, trouble, kind)
         labels = json.dumps(dict(wanted.selector))
-        rivals = CLAIMS.rows("rivals", pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
+        rivals = (
+            CLAIMS.rows("rivals", pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
+        )
         ahead = tuple(row for row in rivals if row.holds_back and row.head is not None)
-        return _Line(scene, tuple(found), tuple(row.id for row in rivals) or (claim.shape_id,), ahead, trouble)
+        return _Line(
+            scene,
+            tuple(found),
+            tuple(row.id for row in rivals) or (claim.shape_id,),
+            ahead,
+            trouble,
+        )
 
     def find_trouble(
-        self, wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str, refusals: dict[str, Refusal | None]
+        self,
+        wanted: SlotDemand,
+        pools: Sequence[PoolFacts | None],
+        kind: str,
+        refusals: dict[str, Refusal | None],
     ) -> tuple[str, int]:
         """The code, and which of the pools it is about."""
         states = [self.pool_state(pool, wanted, kind, refusals) for pool in pools]
@@ -125,25 +175,45 @@ class _ReadCache:
         code = find_reason(wanted, states)
         if code != "no_pair":
             return code, 0
-        counts = [self.count_pairs(pool, wanted, kind) if pool is not None else None for pool in pools]
-        return code, next((at for at, row in enumerate(counts) if row is not None and row.both < wanted.size), 0)
+        counts = [
+            self.count_pairs(pool, wanted, kind) if pool is not None else None for pool in pools
+        ]
+        return code, next(
+            (at for at, row in enumerate(counts) if row is not None and row.both < wanted.size), 0
+        )
 
     def count_pairs(self, pool: PoolFacts, wanted: SlotDemand, kind: str) -> Any:
         """Numbers that are free in TCP and UDP. None: there is but one slot a number."""
         pair = pool.pair_for(kind)
         labels = json.dumps(dict(wanted.selector))
         key = ("pairs", pool.id, labels)
-        return pair and _keep(key, lambda: PAIRS.one("count_pairs", pool=pool.id, lane=pair[0], other=pair[1], labels=labels))
+        return pair and _keep(
+            key,
+            lambda: PAIRS.one(
+                "count_pairs", pool=pool.id, lane=pair[0], other=pair[1], labels=labels
+            ),
+        )
 
-    def pool_state(self, pool: PoolFacts | None, wanted: SlotDemand, kind: str, refusals: dict[str, Refusal | None]) -> PoolState:
+    def pool_state(
+        self,
+        pool: PoolFacts | None,
+        wanted: SlotDemand,
+        kind: str,
+        refusals: dict[str, Refusal | None],
+    ) -> PoolState:
         if pool is None:
             return PoolState()
         row = self.state_row(pool.id)
         refusal = refusals.get(pool.name)
         has_labels = is_willing = True
         if wanted.selector:
-            found = CLAIMS.one("label_states", pool=pool.id, labels=json.dumps(dict(wanted.selector)))
-            has_labels, is_willing = bool(found and found.has_labels), bool(found and found.is_labelled_willing)
+            found = CLAIMS.one(
+                "label_states", pool=pool.id, labels=json.dumps(dict(wanted.selector))
+            )
+            has_labels, is_willing = (
+                bool(found and found.has_labels),
+                bool(found and found.is_labelled_willing),
+            )
         return PoolState(
             state=row.state,
             is_paused=row.is_paused,
@@ -172,8 +242,13 @@ class _ReadCache:
         row = self.state_row(pool.id)
         labels = json.dumps(dict(scene.wanted.selector))
         lanes = pool.lanes_for(kind)
-        places = _keep(("places", pool.id, labels), lambda: CLAIMS.rows("count_places", pool=pool.id, labels=labels))
-        unwilling = CLAIMS.rows("unwilling_members", NAMED, pool=pool.id, lanes=lanes, labels=labels)
+        places = _keep(
+            ("places", pool.id, labels),
+            lambda: CLAIMS.rows("count_places", pool=pool.id, labels=labels),
+        )
+        unwilling = CLAIMS.rows(
+            "unwilling_members", NAMED, pool=pool.id, lanes=lanes, labels=labels
+        )
         offer = offer_of(pool, kind, with_members=True)
         scene = replace(
             scene,
@@ -188,7 +263,11 @@ class _ReadCache:
             pause_reason=row.pause_reason,
             offline=tuple(m.name for m in unwilling if m.state == "offline"),
             creating=tuple(m.name for m in unwilling if m.state == "creating"),
-            cordoned=tuple(m.name for m in unwilling if m.is_cordoned and not m.is_leaving and m.state == "ready"),
+            cordoned=tuple(
+                m.name
+                for m in unwilling
+                if m.is_cordoned and not m.is_leaving and m.state == "ready"
+            ),
         )
         if scene.code in HOLDERS_LEAVE:
             scene = self.read_holders(scene, pool, lanes, labels)
@@ -201,37 +280,68 @@ class _ReadCache:
                     scene = replace(scene, code="next")
         return scene
 
-    def read_holders(self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str) -> WaitContext:
+    def read_holders(
+        self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str
+    ) -> WaitContext:
         rows = self.holders(pool.id, lanes, labels)
         ids = list(dict.fromkeys(row.id for row in rows))
-        kept = sorted((row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0))
+        kept = sorted(
+            (row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0)
+        )
         if kept:
-            scene = replace(scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0)
-        return replace(scene, holders=len(ids), one_holder=ids[0] if len(ids) == 1 else None, blockers=tuple(ids[:10]))
+            scene = replace(
+                scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0
+            )
+        return replace(
+            scene,
+            holders=len(ids),
+            one_holder=ids[0] if len(ids) == 1 else None,
+            blockers=tuple(ids[:10]),
+        )
 
-    def read_longest(self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None) -> WaitContext:
+    def read_longest(
+        self,
+        scene: WaitContext,
+        pool: PoolFacts,
+        lanes: list[str],
+        labels: str,
+        pair: tuple[str, str] | None,
+    ) -> WaitContext:
         is_run = scene.code == "not_contiguous"
         of: dict[str, Any] = {"pool": pool.id, "labels": labels, "step": pool.step}
         if pair is None:
             name = "longest_free_run" if is_run else "most_on_one"
-            found = _keep((name, pool.id, labels, tuple(lanes)), lambda: CLAIMS.one(name, lanes=lanes, **of))
+            found = _keep(
+                (name, pool.id, labels, tuple(lanes)), lambda: CLAIMS.one(name, lanes=lanes, **of)
+            )
         else:
             name = "longest_paired_run" if is_run else "most_paired_on_one"
-            found = _keep((name, pool.id, labels), lambda: PAIRS.one(name, lane=pair[0], other=pair[1], **of))
+            found = _keep(
+                (name, pool.id, labels), lambda: PAIRS.one(name, lane=pair[0], other=pair[1], **of)
+            )
         if found is None:
             return scene
-        return replace(scene, longest=found.length, longest_on=CLAIMS.value("member_name", member=found.member_id) or "")
+        return replace(
+            scene,
+            longest=found.length,
+            longest_on=CLAIMS.value("member_name", member=found.member_id) or "",
+        )
 
     def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[Any]:
         key = ("holders", pool_id, tuple(lanes), labels)
-        return _keep(key, lambda: CLAIMS.rows("holders", SAMPLE, pool=pool_id, lanes=lanes, labels=labels))
+        return _keep(
+            key, lambda: CLAIMS.rows("holders", SAMPLE, pool=pool_id, lanes=lanes, labels=labels)
+        )
 
     def holds(self, pool_id: int) -> Holds:
         rows = _keep(("holds", pool_id), lambda: CLAIMS.rows("recent_holds", RECENT, pool=pool_id))
         return Holds([row.seconds for row in rows])
 
     def count_ahead(self, line: _Line, claim: ClaimView) -> int:
-        return int(CLAIMS.value("place_in_line", rivals=list(line.rivals), rank=claim.rank, claim=claim.id) or 0)
+        return int(
+            CLAIMS.value("place_in_line", rivals=list(line.rivals), rank=claim.rank, claim=claim.id)
+            or 0
+        )
 
     def strict_ahead(self, line: _Line, claim: ClaimView) -> int | None:
         """The first claim that goes before this one and may not be passed by it."""
@@ -240,12 +350,16 @@ class _ReadCache:
             for row in line.ahead
             if row.id != claim.shape_id
             and (row.rank, row.head) < (claim.rank, claim.id)
-            and not WaitingHead(row.head, row.size, row.passed, row.waited).may_be_passed(claim.total, 1)
+            and not WaitingHead(row.head, row.size, row.passed, row.waited).may_be_passed(
+                claim.total, 1
+            )
         ]
         return min(ahead)[1] if ahead else None
 
     def estimate(self, shape: int, line: _Line, scene: WaitContext) -> Band:
-        """Only where holders leave by themselves; what depends on a person, a member or a run of numbers has no honest time."""
+        """Only where holders leave by themselves; what depends on a person, a member or a run of
+        numbers has no honest time.
+        """
         if scene.code == "pool_paused" and scene.paused_until is not None:
             return Band(None, None, f"not before {moment(scene.paused_until)}")
         if scene.code == "next" and scene.strict is None:
@@ -254,9 +368,20 @@ class _ReadCache:
                 return Band(0.0, 1.0)
         if scene.code == "pool_not_found":
             return Band(None, None, "when it is created")
-        if scene.code not in ("full", "not_enough", "next") or line.trouble is None or len(line.pools) > 1:
+        if (
+            scene.code not in ("full", "not_enough", "next")
+            or line.trouble is None
+            or len(line.pools) > 1
+        ):
             return Band(
-                None, None, _NOTES.get(scene.code, "depends on which claims end" if scene.code in HOLDERS_LEAVE else "depends on a person")
+                None,
+                None,
+                _NOTES.get(
+                    scene.code,
+                    "depends on which claims end"
+                    if scene.code in HOLDERS_LEAVE
+                    else "depends on a person",
+                ),
             )
         if scene.strict is not None:
             return Band(None, None, f"depends on claim {scene.strict}")
@@ -265,14 +390,18 @@ class _ReadCache:
         forecast = self.forecasts[shape]
         if forecast is None:
             return Band(None, None, "depends on a person")
-        return forecast.start((scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining)
+        return forecast.start(
+            (scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining
+        )
 
     def forecast(self, pool_id: int, scene: WaitContext) -> Forecast | None:
         rows = self.holders(pool_id, list(scene.lanes), json.dumps(dict(scene.wanted.selector)))
         ages = [row.age for row in rows if row.state == "bound"]
         if rows and not ages:
             return None
-        return Forecast(ages, self.holds(pool_id), weight=max(1.0, scene.places.held / max(1, len(rows))))
+        return Forecast(
+            ages, self.holds(pool_id), weight=max(1.0, scene.places.held / max(1, len(rows)))
+        )
 
 
 _NOTES = {
@@ -283,7 +412,9 @@ _NOTES = {
 
 
 def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> SlotCounts:
-    n: dict[str, int] = dict.fromkeys(("total", "open", "held", "reserved", "draining", "offline", "closed"), 0)
+    n: dict[str, int] = dict.fromkeys(
+        ("total", "open", "held", "reserved", "draining", "offline", "closed"), 0
+    )
     for row in rows:
         if row.lane not in lanes:
             continue
@@ -301,8 +432,9 @@ def _facts_of(scene: WaitContext) -> dict[str, Any]:
     """For programs, and for pages that draw them."""
     p = scene.places
     facts: dict[str, Any] = {
-        "pool": scene.pool, "lanes": list(scene.lanes), "ahead": scene.ahead, "total": p.total, "open": p.open, "held": p.held,
-        "reserved": p.reserved, "draining": p.draining, "offline": p.offline, "closed": p.closed, "members": scene.members,
+        "pool": scene.pool, "lanes": list(scene.lanes), "ahead": scene.ahead, "total": p.total,
+        "open": p.open, "held": p.held, "reserved": p.reserved, "draining": p.draining,
+        "offline": p.offline, "closed": p.closed, "members": scene.members,
         "max_members": scene.max_members,
     }  # fmt: skip
     if scene.code in ("not_contiguous", "not_together"):
@@ -341,17 +473,31 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
         band = _estimate_blocked(code, row, reader)
         start = (band.start, band.end) if band.start is not None and band.end is not None else None
         blockers = [row.holder] if row.holder is not None and code == "workspace_busy" else []
-        claim.wait = Wait(code=code, text=said.text, unblock=said.unblock, start=start, start_note=band.note, blockers=blockers)
+        claim.wait = Wait(
+            code=code,
+            text=said.text,
+            unblock=said.unblock,
+            start=start,
+            start_note=band.note,
+            blockers=blockers,
+        )
 
 
 def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
     if code == "back_off":
         return Band(None, None, "then it stands in line")
-    if code == "workspace_busy" and row.holder_state == "bound" and row.holder_pool is not None and not row.ahead:
+    if (
+        code == "workspace_busy"
+        and row.holder_state == "bound"
+        and row.holder_pool is not None
+        and not row.ahead
+    ):
         return estimate_start(1, [row.holder_age], reader.holds(row.holder_pool))
     if code == "workspace_busy" and row.holder_state in ("bound", "waiting"):
         return Band(None, None, f"depends on claim {row.holder}")
-    return Band(None, None, "depends on a person" if code in ("workspace_busy", "workspace_locked") else "")
+    return Band(
+        None, None, "depends on a person" if code in ("workspace_busy", "workspace_locked") else ""
+    )
 
 
 def _keep(key: Any, read: Callable[[], Any]) -> Any:

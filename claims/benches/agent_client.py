@@ -1,4 +1,6 @@
-"""The protocol of agents, as little of it as possible: what is measured is the server. Two connections: one waits for orders."""
+"""The protocol of agents, as little of it as possible: what is measured is the server. Two
+connections: one waits for orders.
+"""
 
 import asyncio
 import json
@@ -18,12 +20,16 @@ class AsyncLine:
 
     def __init__(self, host: str, port: int, token: str) -> None:
         self.host, self.port, self.headers = host, port, {"Authorization": f"Bearer {token}"}
-        self.head = f"Host: {host}:{port}\r\nAccept: application/json\r\nAuthorization: Bearer {token}\r\n"
+        self.head = (
+            f"Host: {host}:{port}\r\nAccept: application/json\r\nAuthorization: Bearer {token}\r\n"
+        )
         self.reader: asyncio.StreamReader | None = None
         self.writer: asyncio.StreamWriter | None = None
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Once more on a new connection, if the server has just closed this one because nothing was said for a while."""
+        """Once more on a new connection, if the server has just closed this one because nothing
+        was said for a while.
+        """
         is_new = self.reader is None
         try:
             return await self._call(method, path, body)
@@ -39,7 +45,12 @@ class AsyncLine:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         data = b"" if body is None else json.dumps(body).encode()
         kind = "" if body is None else "Content-Type: application/json\r\n"
-        self.writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}{kind}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        self.writer.write(
+            (
+                f"{method} {path} HTTP/1.1\r\n{self.head}{kind}Content-Length: {len(data)}\r\n\r\n"
+            ).encode()
+            + data
+        )
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         at = head.find(b"content-length:")
         if at < 0:
@@ -55,7 +66,9 @@ class AsyncLine:
 
 
 class SimulatedAgent:
-    """Says hello, waits for orders, and tells `heard` of each answer. What else it says goes over its second connection."""
+    """Says hello, waits for orders, and tells `heard` of each answer. What else it says goes
+    over its second connection.
+    """
 
     def __init__(self, host: str, port: int, token: str, boot: str) -> None:
         self.waiting, self.talking = AsyncLine(host, port, token), AsyncLine(host, port, token)
@@ -63,7 +76,9 @@ class SimulatedAgent:
         self.talks = asyncio.Lock()
 
     async def hello(self) -> dict[str, Any]:
-        told = await self.say("POST", "hello/", {"boot": self.boot, "version": "bench", "platform": "linux_amd64"})
+        told = await self.say(
+            "POST", "hello/", {"boot": self.boot, "version": "bench", "platform": "linux_amd64"}
+        )
         self.version = told["version"]
         return told
 
@@ -76,7 +91,9 @@ class SimulatedAgent:
 
     async def listen(self, heard: Heard) -> None:
         while True:
-            status, answer = await self.waiting.call("GET", f"{BASE}orders/?wait={WAIT}&have={self.version}")
+            status, answer = await self.waiting.call(
+                "GET", f"{BASE}orders/?wait={WAIT}&have={self.version}"
+            )
             if status != 200:
                 raise RuntimeError(f"orders: {status} {str(answer)[:300]}")
             self.version = answer["version"]
@@ -85,9 +102,13 @@ class SimulatedAgent:
                 await told
 
     async def listen_by_socket(self, heard: Heard) -> None:
-        """The same over the open connection: a heartbeat each WAIT seconds, and whatever is said in between."""
+        """The same over the open connection: a heartbeat each WAIT seconds, and whatever is said
+        in between.
+        """
         url = f"ws://{self.waiting.host}:{self.waiting.port}/ws/agent/"
-        async with connect(url, additional_headers=self.waiting.headers, compression=None, ping_interval=None) as socket:
+        async with connect(
+            url, additional_headers=self.waiting.headers, compression=None, ping_interval=None
+        ) as socket:
             beating = asyncio.create_task(self._beat(socket))
             try:
                 async for text in socket:

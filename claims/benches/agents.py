@@ -1,4 +1,6 @@
-"""A thousand agents that wait for orders, each heard every 15 seconds, by polls and over open connections; and logs that come in."""
+"""A thousand agents that wait for orders, each heard every 15 seconds, by polls and over open
+connections; and logs that come in.
+"""
 
 import asyncio
 import hashlib
@@ -30,10 +32,12 @@ from slots.members.tokens import issue_token
 POOL = "agents"
 SETTLE = 16.0  # seconds until everybody's first wait is over
 LOUD = 12  # agents whose tasks print
-OURS = ("project.kernel.embedded.web", "manage.py")  # processes of the server, among those this one has started
+# Processes of the server, among those this one has started.
+OURS = ("project.kernel.embedded.web", "manage.py")
 Way = Callable[[SimulatedAgent, Heard], Coroutine[Any, Any, None]]
 SILENT = """
-SELECT count(*) FROM pools_member m LEFT JOIN pools_heartbeat h ON h.member_id = m.id AND h.incarnation = m.incarnation
+SELECT count(*) FROM pools_member m LEFT JOIN pools_heartbeat h ON h.member_id = m.id
+  AND h.incarnation = m.incarnation
 WHERE m.state <> 'ready' OR h.at IS NULL OR h.at < now() - interval '20 s'"""
 
 
@@ -51,8 +55,15 @@ class Printing:
 
 @bench(
     "agents",
-    "1,000 agents on the line, each heard every 15 s: CPU of the server without PostgreSQL, in cores; and logs taken in, in MB a minute",
-    [Goal("cpu_share", 0.5, AT_MOST), Goal("cpu_share_sockets", 0.5, AT_MOST), Goal("log_mb_per_min", 100.0)],
+    (
+        "1,000 agents on the line, each heard every 15 s: CPU of the server without PostgreSQL, in "
+        "cores; and logs taken in, in MB a minute"
+    ),
+    [
+        Goal("cpu_share", 0.5, AT_MOST),
+        Goal("cpu_share_sockets", 0.5, AT_MOST),
+        Goal("log_mb_per_min", 100.0),
+    ],
 )
 def bench_agents(run: BenchRun) -> Mapping[str, Any]:
     count, watched, printed = (20, 2.0, 2.0) if run.is_quick else (1000, 60.0, 30.0)
@@ -61,12 +72,25 @@ def bench_agents(run: BenchRun) -> Mapping[str, Any]:
     with web_server() as (host, port), running(["manage.py", "controllers"]):
         found = asyncio.run(play(host, port, tokens, watched, printed, run))
     after = run.reference.measure(run.seconds(1.0))
-    return {**found, "agents": count, "beat_s": 15, "r_before": round(before), "r_after": round(after)}
+    return {
+        **found,
+        "agents": count,
+        "beat_s": 15,
+        "r_before": round(before),
+        "r_after": round(after),
+    }
 
 
 def make_agents(count: int) -> list[str]:
     names = [f"agent-{i}" for i in range(count)]
-    pool = create_pool({"name": POOL, "provider": "agents", "slots": ["any", "plan", "plan"], "members": {"max": count, "list": names}})
+    pool = create_pool(
+        {
+            "name": POOL,
+            "provider": "agents",
+            "slots": ["any", "plan", "plan"],
+            "members": {"max": count, "list": names},
+        }
+    )
     activate_pool(pool_id=pool.pk)
     members = list(Member.objects.filter(pool=pool).order_by("position"))
     for member in members:
@@ -74,7 +98,9 @@ def make_agents(count: int) -> list[str]:
     return [issue_token(member_id=member.pk) for member in members]
 
 
-async def play(host: str, port: int, tokens: list[str], watched: float, printed: float, run: BenchRun) -> Mapping[str, Any]:
+async def play(
+    host: str, port: int, tokens: list[str], watched: float, printed: float, run: BenchRun
+) -> Mapping[str, Any]:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for at in range(0, len(agents), 50):
         await asyncio.gather(*(agent.hello() for agent in agents[at : at + 50]))
@@ -118,8 +144,12 @@ async def play(host: str, port: int, tokens: list[str], watched: float, printed:
     }
 
 
-async def listen(agents: list[SimulatedAgent], way: Way, watched: float) -> tuple[list["asyncio.Task[None]"], list[int]]:
-    """Who listens, and how often something was heard so far. Spread over the time of a wait: agents are not all started at once."""
+async def listen(
+    agents: list[SimulatedAgent], way: Way, watched: float
+) -> tuple[list["asyncio.Task[None]"], list[int]]:
+    """Who listens, and how often something was heard so far. Spread over the time of a wait:
+    agents are not all started at once.
+    """
     heard, listeners = [0], list["asyncio.Task[None]"]()
 
     def count(agent: SimulatedAgent, told: Mapping[str, Any]) -> None:
@@ -147,8 +177,8 @@ async def measure(seconds: float) -> float:
 
 
 def cpu_seconds() -> float:
-    """Of the server's processes, which are children of this one, and of their children. By each process's CPU clock: the ticks of
-    /proc/<pid>/stat last 10 ms, and a quick run may use less."""
+    """Of the server's processes, which are children of this one, and of their children. By each
+    process's CPU clock: the ticks of /proc/<pid>/stat last 10 ms, and a quick run may use less."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for folder in Path("/proc").iterdir():
@@ -158,7 +188,9 @@ def cpu_seconds() -> float:
                 parents[int(folder.name)] = int(fields[1])
                 used[int(folder.name)] = time.clock_gettime(cpu_clock(int(folder.name)))
     roots = {pid for pid, parent in parents.items() if parent == getpid() and is_ours(pid)}
-    return sum(seconds for pid, seconds in used.items() if pid in roots or parents.get(pid) in roots)
+    return sum(
+        seconds for pid, seconds in used.items() if pid in roots or parents.get(pid) in roots
+    )
 
 
 def cpu_clock(pid: int) -> int:
@@ -177,7 +209,12 @@ def is_ours(pid: int) -> bool:
 def make_tasks() -> list[tuple[int, int, int]]:
     """Claims with tasks, bound: claim, generation, member."""
     run = RunRequest("command", (("plan", "make plan"),))
-    wanted = [ClaimRequest(pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO, run=run) for i in range(LOUD)]
+    wanted = [
+        ClaimRequest(
+            pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO, run=run
+        )
+        for i in range(LOUD)
+    ]
     found = []
     for claim in create_claims(wanted):
         if isinstance(claim, Exception) or claim.state != "bound":
@@ -187,12 +224,16 @@ def make_tasks() -> list[tuple[int, int, int]]:
     return found
 
 
-async def begin(host: str, port: int, tokens: list[str], tasks: list[tuple[int, int, int]]) -> list[Printing]:
+async def begin(
+    host: str, port: int, tokens: list[str], tasks: list[tuple[int, int, int]]
+) -> list[Printing]:
     by_member = {int(token.split("_")[1]): token for token in tokens}
     lines = []
     for claim, generation, member in tasks:
         line = AsyncLine(host, port, by_member[member])
-        status, answer = await line.call("POST", f"{BASE}tasks/{claim}/{generation}/started/", {"boot": "bench"})
+        status, answer = await line.call(
+            "POST", f"{BASE}tasks/{claim}/{generation}/started/", {"boot": "bench"}
+        )
         if status != 200:
             raise RuntimeError(f"started: {status} {answer}")
         lines.append(Printing(claim, generation, line))
@@ -200,8 +241,8 @@ async def begin(host: str, port: int, tokens: list[str], tasks: list[tuple[int, 
 
 
 async def print_logs(lines: list[Printing], seconds: float) -> tuple[float, float]:
-    """Bytes a second that were taken in, and the cores that it took. Below what a pool keeps of one log, each task prints as fast as it
-    may, in pieces as an agent sends them."""
+    """Bytes a second that were taken in, and the cores that it took. Below what a pool keeps of one
+    log, each task prints as fast as it may, in pieces as an agent sends them."""
     texts = make_texts()
     end = time.monotonic() + seconds
     share = asyncio.create_task(measure(seconds))
@@ -218,7 +259,9 @@ async def print_log(printing: Printing, texts: list[str], end: float) -> None:
     while time.monotonic() < end and printing.size < most:
         text = texts[(printing.claim + printing.seq) % len(texts)]
         where = f"{BASE}tasks/{printing.claim}/{printing.generation}/log/"
-        status, answer = await printing.line.call("POST", where, {"seq": printing.seq, "text": text, "lines": text.count("\n")})
+        status, answer = await printing.line.call(
+            "POST", where, {"seq": printing.seq, "text": text, "lines": text.count("\n")}
+        )
         if status != 200 or answer["next"] != printing.seq + 1:
             raise RuntimeError(f"log: {status} {answer}")
         printing.seq += 1
@@ -234,7 +277,10 @@ def make_texts() -> list[str]:
     for _ in range(16):
         lines, size = [], 0
         while size < CHUNK_BYTES - 200:
-            lines.append(f'module.net[{draw.randrange(999)}].aws_subnet.a: Refreshing state... [id="subnet-{draw.getrandbits(64):016x}"]\n')
+            lines.append(
+                f"module.net[{draw.randrange(999)}].aws_subnet.a: Refreshing state... "
+                f'[id="subnet-{draw.getrandbits(64):016x}"]\n'
+            )
             size += len(lines[-1])
         texts.append("".join(lines))
     return texts

@@ -1,4 +1,6 @@
-"""How fast slots are handed out: in batches, one by one, in a full pool, among a million slots, and after ten minutes."""
+"""How fast slots are handed out: in batches, one by one, in a full pool, among a million slots,
+and after ten minutes.
+"""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,11 @@ QUEUE = "bench"  # of operations: written with every bind, performed by nobody
 ENOUGH = 3  # times what a slice takes: then no pool runs dry in the next one
 
 
-@bench("bind", "waiting claims bound by the allocator, all rules, events and operations on, 2 processes", [Goal("ratio", 3.0)])
+@bench(
+    "bind",
+    "waiting claims bound by the allocator, all rules, events and operations on, 2 processes",
+    [Goal("ratio", 3.0)],
+)
 def bench_bind(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 6400) if run.is_quick else (50, 4000)
     filled = fill_pools("bind", pools, each, queue=QUEUE, waiting=each)
@@ -34,7 +40,9 @@ def bench_bind(run: BenchRun) -> Mapping[str, Any]:
             done = crew.slice(run.seconds(1.0, 0.3))
             bound = count_bound() - before
             if not count_waiting(filled):
-                raise NothingMeasured(f"all {pools * each} claims were bound before the slice ended: it says nothing.")
+                raise NothingMeasured(
+                    f"all {pools * each} claims were bound before the slice ended: it says nothing."
+                )
             most = max(most, bound)
             return bound / done.seconds
 
@@ -78,10 +86,19 @@ def bench_hot(run: BenchRun) -> Mapping[str, Any]:
             run.slices(9),
         )
         after = run.reference.measure(run.seconds(1.0))
-    return {"ratio": round(ratio, 3), "ratios": [round(r, 3) for r in ratios], "r_before": round(before), "r_after": round(after)}
+    return {
+        "ratio": round(ratio, 3),
+        "ratios": [round(r, 3) for r in ratios],
+        "r_before": round(before),
+        "r_after": round(after),
+    }
 
 
-@bench("growth", "1,000,000 slots against 10,000: claim and release, one by one and in batches", [Goal("ratio", 0.95)])
+@bench(
+    "growth",
+    "1,000,000 slots against 10,000: claim and release, one by one and in batches",
+    [Goal("ratio", 0.95)],
+)
 def bench_growth(run: BenchRun) -> Mapping[str, Any]:
     pools, few, many = (4, 64, 128) if run.is_quick else (100, 100, 10_000)
     processes = 2
@@ -92,7 +109,9 @@ def bench_growth(run: BenchRun) -> Mapping[str, Any]:
         before = run.reference.measure(run.seconds(1.0))
         found: dict[str, Any] = {}
         for field, worker in (("single", "Turner"), ("batch", "BatchTurner")):
-            options = {"names": names} if field == "single" else {"names": names, "kept": 16, "batch": 16}
+            options = (
+                {"names": names} if field == "single" else {"names": names, "kept": 16, "batch": 16}
+            )
             with using(small):
                 one = WorkerGroup(WORKERS + worker, processes, options)
             with one, WorkerGroup(WORKERS + worker, processes, options) as other:
@@ -114,12 +133,20 @@ def bench_growth(run: BenchRun) -> Mapping[str, Any]:
     }
 
 
-@bench("churn", "10 minutes of bind and release, 95 % full: the last minute against the first", [Goal("ratio", 0.95)])
+@bench(
+    "churn",
+    "10 minutes of bind and release, 95 % full: the last minute against the first",
+    [Goal("ratio", 0.95)],
+)
 def bench_churn(run: BenchRun) -> Mapping[str, Any]:
     pools, each = (4, 64) if run.is_quick else (20, 500)
     minute, middle = run.seconds(60.0, 1.0), run.seconds(480.0, 0.5)
     filled = fill_pools("churn", pools, each, held=0.7)
-    options = {"names": filled.names, "kept": int(each * 0.25) - 50 if not run.is_quick else 4, "batch": 50 if not run.is_quick else 4}
+    options = {
+        "names": filled.names,
+        "kept": int(each * 0.25) - 50 if not run.is_quick else 4,
+        "batch": 50 if not run.is_quick else 4,
+    }
     with run.crew(WORKERS + "BatchTurner", 2, **options) as crew:
         crew.slice(run.seconds(5.0))
         slices = run.slices(5)
@@ -145,9 +172,20 @@ def count_bound() -> int:
 
 
 def relation_sizes() -> dict[str, int]:
-    names = ["slots_slot", "slot_free", "slot_place", "slot_seat", "claims_claim", "claim_line", "kernel_event"]
+    names = [
+        "slots_slot",
+        "slot_free",
+        "slot_place",
+        "slot_seat",
+        "claims_claim",
+        "claim_line",
+        "kernel_event",
+    ]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name, pg_relation_size(name::regclass) / 1024 FROM unnest(%s::text[]) AS name", [names])
+        cursor.execute(
+            "SELECT name, pg_relation_size(name::regclass) / 1024 FROM unnest(%s::text[]) AS name",
+            [names],
+        )
         return dict(cursor.fetchall())
 
 

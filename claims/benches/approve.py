@@ -1,4 +1,6 @@
-"""From the click on approve to the order of the apply in the hands of the agent, over HTTP on both sides."""
+"""From the click on approve to the order of the apply in the hands of the agent, over HTTP on
+both sides.
+"""
 
 import asyncio
 import time
@@ -50,7 +52,10 @@ class ApprovalRound:
 
 @bench(
     "approve",
-    "100 agents on the line, 300 slots: from the click on approve to the order of the apply in the agent's hands, at 50 approvals a second",
+    (
+        "100 agents on the line, 300 slots: from the click on approve to the order of the apply in "
+        "the agent's hands, at 50 approvals a second"
+    ),
     [Goal("p99_ms", 500.0, AT_MOST)],
 )
 def bench_approve(run: BenchRun) -> Mapping[str, Any]:
@@ -58,7 +63,11 @@ def bench_approve(run: BenchRun) -> Mapping[str, Any]:
     tokens = make_agents(agents)
     person = make_person()
     before = run.reference.measure(run.seconds(1.0))
-    with web_server() as (host, port), controller("allocate", "allocate"), controller("finalize", "finalize"):
+    with (
+        web_server() as (host, port),
+        controller("allocate", "allocate"),
+        controller("finalize", "finalize"),
+    ):
         found = asyncio.run(play(host, port, tokens, person, rounds, run.log))
     after = run.reference.measure(run.seconds(1.0))
     late = sorted(one.ordered[claim] - one.clicked[claim] for one in found for claim in one.plans)
@@ -67,7 +76,10 @@ def bench_approve(run: BenchRun) -> Mapping[str, Any]:
         "p99_ms": milliseconds(late, 0.99),
         "p50_ms": milliseconds(late, 0.5),
         "max_ms": milliseconds(late, 1.0),
-        "rounds_p99_ms": [milliseconds(sorted(one.ordered[c] - one.clicked[c] for c in one.plans), 0.99) for one in found],
+        "rounds_p99_ms": [
+            milliseconds(sorted(one.ordered[c] - one.clicked[c] for c in one.plans), 0.99)
+            for one in found
+        ],
         "answer_p99_ms": milliseconds(said, 0.99),
         "agents": agents,
         "slots": agents * 3,
@@ -85,7 +97,12 @@ def milliseconds(times: list[float], share: float) -> float:
 def make_agents(count: int) -> list[str]:
     """A pool in which every slot may apply; its members, each with a token."""
     names = [f"agent-{i}" for i in range(count)]
-    config = {"name": POOL, "provider": "agents", "slots": ["any"] * 3, "members": {"max": count, "list": names}}
+    config = {
+        "name": POOL,
+        "provider": "agents",
+        "slots": ["any"] * 3,
+        "members": {"max": count, "list": names},
+    }
     pool = create_pool(config)
     activate_pool(pool_id=pool.pk)
     members = list(Member.objects.filter(pool=pool).order_by("position"))
@@ -105,16 +122,23 @@ def make_person() -> str:
 def make_plans(turn: int, count: int) -> dict[int, str]:
     """So many plans that wait, one on each slot, told by the services that agents call."""
     found = {}
-    task, run = "plan_and_apply", RunRequest("command", (("plan", "make plan"), ("apply", "make apply")))
+    task, run = (
+        "plan_and_apply",
+        RunRequest("command", (("plan", "make plan"), ("apply", "make apply"))),
+    )
     for i in range(count):
-        request = ClaimRequest(pools=(POOL,), kind=task, task=task, workspace=f"w{i}", requested_by=WHO, run=run)
+        request = ClaimRequest(
+            pools=(POOL,), kind=task, task=task, workspace=f"w{i}", requested_by=WHO, run=run
+        )
         claim = create_claim(request)
         if claim.state != "bound":
             raise RuntimeError(f"claim {claim.id} of round {turn} is {claim.state}")
         member = Member.objects.get(pk=claim.slots[0].member_id)
         digest = sha256(f"{claim.id}".encode()).digest()
         start_run(claim_id=claim.id, generation=claim.generation, member=member, boot="bench")
-        planned = TaskResult("planned", 0, digest=digest, summary={"add": 1, "change": 0, "destroy": 0, "replace": 0})
+        planned = TaskResult(
+            "planned", 0, digest=digest, summary={"add": 1, "change": 0, "destroy": 0, "replace": 0}
+        )
         take_result(claim_id=claim.id, generation=claim.generation, member=member, result=planned)
         found[claim.id] = digest.hex()
     return found
@@ -132,7 +156,9 @@ async def beside(work: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-async def play(host: str, port: int, tokens: list[str], person: str, rounds: int, log: Callable[[str], None]) -> list[ApprovalRound]:
+async def play(
+    host: str, port: int, tokens: list[str], person: str, rounds: int, log: Callable[[str], None]
+) -> list[ApprovalRound]:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for agent in agents:
         await agent.hello()
@@ -142,7 +168,11 @@ async def play(host: str, port: int, tokens: list[str], person: str, rounds: int
     def heard(agent: SimulatedAgent, told: dict[str, Any]) -> None:
         at = time.monotonic()
         for order in told["orders"]:
-            if order["step"] == "apply" and order["claim"] in now.plans and order["claim"] not in now.ordered:
+            if (
+                order["step"] == "apply"
+                and order["claim"] in now.plans
+                and order["claim"] not in now.ordered
+            ):
                 now.ordered[order["claim"]] = at
                 tasks.add(asyncio.create_task(apply(agent, order, now)))
 
@@ -157,7 +187,10 @@ async def play(host: str, port: int, tokens: list[str], person: str, rounds: int
         await approve_all(now, persons)
         await asyncio.wait_for(now.is_done.wait(), PATIENCE)
         found.append(now)
-        log(f"  {turn + 1}: {len(now.ordered)} orders, the last after {max(now.ordered[c] - now.clicked[c] for c in plans):.3f} s")
+        log(
+            f"  {turn + 1}: {len(now.ordered)} orders, the last after "
+            f"{max(now.ordered[c] - now.clicked[c] for c in plans):.3f} s"
+        )
     for listener in listeners:
         if listener.done():
             listener.result()
@@ -170,7 +203,9 @@ async def play(host: str, port: int, tokens: list[str], person: str, rounds: int
 
 
 async def approve_all(now: ApprovalRound, persons: asyncio.Queue[AsyncLine]) -> None:
-    """At an even pace. The click counts from when it was due, whether a connection was free or not."""
+    """At an even pace. The click counts from when it was due, whether a connection was
+    free or not.
+    """
     began = time.monotonic()
     clicks = []
     for n, (claim, digest) in enumerate(now.plans.items()):
@@ -181,10 +216,14 @@ async def approve_all(now: ApprovalRound, persons: asyncio.Queue[AsyncLine]) -> 
     await asyncio.gather(*clicks)
 
 
-async def approve(now: ApprovalRound, persons: asyncio.Queue[AsyncLine], claim: int, digest: str) -> None:
+async def approve(
+    now: ApprovalRound, persons: asyncio.Queue[AsyncLine], claim: int, digest: str
+) -> None:
     line = await persons.get()
     try:
-        status, answer = await line.call("POST", f"/api/v1/claims/{claim}/approve/", {"digest": digest})
+        status, answer = await line.call(
+            "POST", f"/api/v1/claims/{claim}/approve/", {"digest": digest}
+        )
     finally:
         persons.put_nowait(line)
     now.answered[claim] = time.monotonic()

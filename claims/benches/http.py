@@ -19,7 +19,16 @@ ITEMS = 500  # of one bulk call
 class BenchCaller:
     """One connection; what it calls is said with each slice."""
 
-    def __init__(self, k: int, n: int, host: str, port: int, token: str, names: Sequence[str], items: int = ITEMS) -> None:
+    def __init__(
+        self,
+        k: int,
+        n: int,
+        host: str,
+        port: int,
+        token: str,
+        names: Sequence[str],
+        items: int = ITEMS,
+    ) -> None:
         self.line, self.names, self.items = HttpConnection(host, port, token), list(names), items
         self.k, self.numbers, self.draw = k, itertools.count(), random.Random(k)
         self.call: Callable[[], int] = self.health
@@ -34,10 +43,15 @@ class BenchCaller:
         return int(self.line.get("/healthz")[0] == 200)
 
     def body(self) -> dict[str, Any]:
-        return {"pools": [self.draw.choice(self.names)], "owner": f"pod:{self.k}:{next(self.numbers)}"}
+        return {
+            "pools": [self.draw.choice(self.names)],
+            "owner": f"pod:{self.k}:{next(self.numbers)}",
+        }
 
     def claim(self) -> int:
-        status, answer = self.line.post("/api/v1/claims/", json.dumps(self.body()).encode(), str(uuid4()))
+        status, answer = self.line.post(
+            "/api/v1/claims/", json.dumps(self.body()).encode(), str(uuid4())
+        )
         if status != 201:
             raise RuntimeError(f"{status}: {answer[:500]!r}")
         return 1
@@ -45,7 +59,9 @@ class BenchCaller:
     def bulk(self) -> int:
         name = self.draw.choice(self.names)
         items = [{**self.body(), "pools": [name], "key": str(uuid4())} for _ in range(self.items)]
-        status, answer = self.line.post("/api/v1/claims/bulk/", json.dumps({"claims": items}).encode())
+        status, answer = self.line.post(
+            "/api/v1/claims/bulk/", json.dumps({"claims": items}).encode()
+        )
         results = json.loads(answer).get("results", []) if status == 200 else []
         bound = sum(item["status"] == 201 for item in results)
         if bound != self.items:
@@ -55,7 +71,10 @@ class BenchCaller:
 
 @bench(
     "http",
-    "one claim over HTTP, created and bound, against the same server's /healthz; the bulk endpoint against R",
+    (
+        "one claim over HTTP, created and bound, against the same server's /healthz; the bulk "
+        "endpoint against R"
+    ),
     [Goal("ratio_to_healthz", 0.5), Goal("bulk_ratio", 1.0)],
 )
 def bench_http(run: BenchRun) -> Mapping[str, Any]:
@@ -65,7 +84,12 @@ def bench_http(run: BenchRun) -> Mapping[str, Any]:
     options = {"token": make_token("bench"), "names": filled.names, "items": items}
     late: list[float] = []
     claims: list[float] = []
-    with web_server() as (host, port), run.crew("claims.benches.http.BenchCaller", connections, host=host, port=port, **options) as crew:
+    with (
+        web_server() as (host, port),
+        run.crew(
+            "claims.benches.http.BenchCaller", connections, host=host, port=port, **options
+        ) as crew,
+    ):
 
         def claim() -> float:
             done = crew.slice(run.seconds(2.0), what="claim")
@@ -75,7 +99,9 @@ def bench_http(run: BenchRun) -> Mapping[str, Any]:
 
         for what in ("health", "claim", "bulk"):
             crew.slice(run.seconds(1.0, 0.2), what=what)
-        ratio, ratios = run.interleave(claim, lambda: crew.slice(run.seconds(2.0), what="health").rate)
+        ratio, ratios = run.interleave(
+            claim, lambda: crew.slice(run.seconds(2.0), what="health").rate
+        )
         bulk = run.compare(lambda: crew.slice(run.seconds(1.0), what="bulk").rate)
     return {
         "ratio_to_healthz": round(ratio, 3),

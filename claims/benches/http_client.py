@@ -1,4 +1,6 @@
-"""HTTP over one connection that stays open, as little of it as possible: what is measured is the server."""
+"""HTTP over one connection that stays open, as little of it as possible: what is measured is
+the server.
+"""
 
 import socket
 
@@ -7,7 +9,9 @@ class HttpConnection:
     def __init__(self, host: str, port: int, token: str = "") -> None:
         self.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.head = f"Host: {host}:{port}\r\nAccept: application/json\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
+        self.head = f"Host: {host}:{port}\r\nAccept: application/json\r\n" + (
+            f"Authorization: Bearer {token}\r\n" if token else ""
+        )
         self.rest = b""
 
     def get(self, path: str) -> tuple[int, bytes]:
@@ -15,7 +19,10 @@ class HttpConnection:
 
     def post(self, path: str, body: bytes, key: str = "") -> tuple[int, bytes]:
         more = f"Idempotency-Key: {key}\r\n" if key else ""
-        head = f"POST {path} HTTP/1.1\r\n{self.head}{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\n{self.head}{more}Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         return self._call(head.encode() + body)
 
     def close(self) -> None:

@@ -38,9 +38,18 @@ class Changer:
         time.sleep(max(0.0, self.next - time.monotonic()))
         self.next = max(self.next, time.monotonic() - EVERY) + EVERY
         if len(self.held) < 20:  # a slot is left alone for about a second
-            requests = [ClaimRequest(pools=(POOL,), owner=f"pod:{next(self.numbers)}", requested_by=WHO) for _ in range(self.batch)]
+            requests = [
+                ClaimRequest(pools=(POOL,), owner=f"pod:{next(self.numbers)}", requested_by=WHO)
+                for _ in range(self.batch)
+            ]
             made = create_claims(requests)
-            self.held.append([(c.id, c.generation) for c in made if isinstance(c, ClaimView) and c.state == "bound"])
+            self.held.append(
+                [
+                    (c.id, c.generation)
+                    for c in made
+                    if isinstance(c, ClaimView) and c.state == "bound"
+                ]
+            )
         else:
             release_claims(self.held.popleft())
         return self.batch
@@ -75,8 +84,21 @@ def bench_live(run: BenchRun) -> Mapping[str, Any]:
     fill_pools("live", 1, 128 if run.is_quick else 4000)
     token = make_token("bench")
     before = run.reference.measure(run.seconds(1.0))
-    with web_server() as (host, port), running(["manage.py", "relay"]), run.crew("claims.benches.live.Changer", 1, batch=batch) as crew:
-        heard = asyncio.run(hear(f"ws://{host}:{port}/ws/live/", token, sockets, crew, run.seconds(15.0, 2.0), str(now_position())))
+    with (
+        web_server() as (host, port),
+        running(["manage.py", "relay"]),
+        run.crew("claims.benches.live.Changer", 1, batch=batch) as crew,
+    ):
+        heard = asyncio.run(
+            hear(
+                f"ws://{host}:{port}/ws/live/",
+                token,
+                sockets,
+                crew,
+                run.seconds(15.0, 2.0),
+                str(now_position()),
+            )
+        )
     late = sorted(latencies(heard))
     after = run.reference.measure(run.seconds(1.0))
     return {
@@ -91,11 +113,16 @@ def bench_live(run: BenchRun) -> Mapping[str, Any]:
     }
 
 
-async def hear(url: str, token: str, count: int, crew: Any, seconds: float, position: str) -> ReceivedFrames:
+async def hear(
+    url: str, token: str, count: int, crew: Any, seconds: float, position: str
+) -> ReceivedFrames:
     """The sockets of so many open pages, while the changes go on."""
     heard = ReceivedFrames()
     headers = {"Authorization": f"Bearer {token}"}
-    sockets = [await connect(url, additional_headers=headers, max_queue=None, compression=None) for _ in range(count)]
+    sockets = [
+        await connect(url, additional_headers=headers, max_queue=None, compression=None)
+        for _ in range(count)
+    ]
     for socket in sockets:
         await socket.send(json.dumps({"watch": [f"cells:{POOL}"], "after": position}))
     listeners = [asyncio.create_task(heard.listen(socket)) for socket in sockets]
@@ -113,8 +140,9 @@ async def hear(url: str, token: str, count: int, crew: Any, seconds: float, posi
 
 
 def latencies(heard: ReceivedFrames) -> list[float]:
-    """Of every change in every socket: from the event, which is written just before its commit, to the first frame about that slot that
-    was made of a log read so far. A slot that changes again before the next frame is shown as it is then."""
+    """Of every change in every socket: from the event, which is written just before its commit, to
+    the first frame about that slot that was made of a log read so far. A slot that changes again
+    before the next frame is shown as it is then."""
     by_slot: dict[int, list[tuple[Position, list[float]]]] = {}
     for text, times in heard.frames.items():
         frame = json.loads(text)
@@ -124,10 +152,14 @@ def latencies(heard: ReceivedFrames) -> list[float]:
     lost = 0
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT tx::text::bigint, id, slot_id, extract(epoch FROM at)::float8 FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id"
+            "SELECT tx::text::bigint, id, slot_id, extract(epoch FROM at)::float8 "
+            "FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id"
         )
         for tx, number, slot, at in cursor.fetchall():
-            first = next((times for read, times in by_slot.get(slot, ()) if read >= Position(tx, number)), None)
+            first = next(
+                (times for read, times in by_slot.get(slot, ()) if read >= Position(tx, number)),
+                None,
+            )
             if first is None:
                 lost += 1
             else:

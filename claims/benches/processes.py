@@ -1,4 +1,6 @@
-"""Processes of the product, started beside a bench on its scratch database, and a token to call them with."""
+"""Processes of the product, started beside a bench on its scratch database, and a token to call
+them with.
+"""
 
 import os
 import select
@@ -29,12 +31,24 @@ def here() -> Mapping[str, str]:
     """The environment that leads to the database that Django is connected to now."""
     at: Any = connections["default"].settings_dict
     address = f"{at['USER']}:{at['PASSWORD']}@{at['HOST']}:{at['PORT']}"
-    return {**os.environ, **UNLIMITED, "DATABASE_URL": urlunsplit(("postgresql", address, f"/{at['NAME']}", "", ""))}
+    return {
+        **os.environ,
+        **UNLIMITED,
+        "DATABASE_URL": urlunsplit(("postgresql", address, f"/{at['NAME']}", "", "")),
+    }
 
 
 @contextmanager
-def running(command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, *command], cwd=env.ROOT, env=dict(here()), stdout=sys.stderr, pass_fds=pass_fds)
+def running(
+    command: Sequence[str], pass_fds: tuple[int, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=env.ROOT,
+        env=dict(here()),
+        stdout=sys.stderr,
+        pass_fds=pass_fds,
+    )
     try:
         yield process
     finally:

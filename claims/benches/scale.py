@@ -1,4 +1,6 @@
-"""How long the scaler takes for all pools once: on many pools, on few, and with claims that wait."""
+"""How long the scaler takes for all pools once: on many pools, on few, and with claims
+that wait.
+"""
 
 import statistics
 import time
@@ -27,7 +29,11 @@ ROUNDS = 5
 @bench(
     "scale",
     "one cycle of the scaler over 1,000 pools of 100 members with 3 slots, one process",
-    [Goal("cycle_s", 5.0, AT_MOST), Goal("growth", 1.2, AT_MOST), Goal("waiting_ratio", 1.05, AT_MOST)],
+    [
+        Goal("cycle_s", 5.0, AT_MOST),
+        Goal("growth", 1.2, AT_MOST),
+        Goal("waiting_ratio", 1.05, AT_MOST),
+    ],
 )
 def bench_scale(run: BenchRun) -> Mapping[str, Any]:
     pools, members = (20, 4) if run.is_quick else (1000, 100)
@@ -37,7 +43,8 @@ def bench_scale(run: BenchRun) -> Mapping[str, Any]:
     whole: list[float] = []
     growth: list[float] = []
     own: list[float] = []
-    for turn in range(run.slices(ROUNDS, 1)):  # few pools as often as many, before and after, so that what else runs weighs on both
+    # Few pools as often as many, before and after, so that what else runs weighs on both.
+    for turn in range(run.slices(ROUNDS, 1)):
         before = [cycle(ids[:few]) for _ in range(pools // few // 2)]
         busy = time.process_time()
         whole.append(cycle(ids))
@@ -45,13 +52,17 @@ def bench_scale(run: BenchRun) -> Mapping[str, Any]:
         after = [cycle(ids[:few]) for _ in range(pools // few // 2)]
         each = statistics.mean(before + after) / few
         growth.append(whole[-1] / pools / each)
-        run.log(f"  {turn + 1}: {whole[-1]:.2f} s for {pools} pools, {1000 * each:.2f} ms for each of {few}")
+        run.log(
+            f"  {turn + 1}: {whole[-1]:.2f} s for {pools} pools, {1000 * each:.2f} ms "
+            f"for each of {few}"
+        )
     cycle_s = statistics.median(whole)
     more = wait(run, ids, ids[:few])
     return {
         "cycle_s": round(cycle_s, 3),
         "cycles_s": [round(seconds, 3) for seconds in whole],
-        "own_cpu_s": round(statistics.median(own), 3),  # of this process; the rest is the server's, or waiting for a processor
+        # Of this process; the rest is the server's, or waiting for a processor.
+        "own_cpu_s": round(statistics.median(own), 3),
         "ms_a_pool": round(1000 * cycle_s / pools, 3),
         "growth": round(statistics.median(growth), 3),
         "waiting_ratio": round(1 + statistics.median(more) / cycle_s, 3),
@@ -73,13 +84,19 @@ def cycle(ids: Sequence[int]) -> float:
 
 
 def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
-    """Seconds that a cycle takes longer with claims that wait in one of the pools, which is full and at its most.
+    """Seconds that a cycle takes longer with claims that wait in one of the pools, which is full
+    and at its most.
 
-    Cycles over few pools, with and without them in turn: what they cost does not depend on the others, and a short cycle shows it sooner.
+    Cycles over few pools, with and without them in turn: what they cost does not depend on the
+    others, and a short cycle shows it sooner.
     """
     count = 50 if run.is_quick else WAITING
     pool = Pool.objects.get(pk=ids[0])
-    head = create_claim(ClaimRequest(pools=(pool.name,), kind="plan", owner="bench", requested_by="bench", key="head"))
+    head = create_claim(
+        ClaimRequest(
+            pools=(pool.name,), kind="plan", owner="bench", requested_by="bench", key="head"
+        )
+    )
     with connection.cursor() as cursor, patient():
         add_waiting([head.id], count - 1)
         cursor.execute("VACUUM ANALYZE claims_claim, claims_shape")
@@ -88,9 +105,14 @@ def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
         took = {}
         for is_waiting in ((True, False), (False, True))[turn % 2]:
             show(is_waiting)
-            took[is_waiting] = statistics.median(cycle(few) for _ in range(1 if run.is_quick else 7))
+            took[is_waiting] = statistics.median(
+                cycle(few) for _ in range(1 if run.is_quick else 7)
+            )
         more.append(took[True] - took[False])
-        run.log(f"  {turn + 1}: {took[True]:.3f} s with {count:,} that wait, {took[False]:.3f} s without")
+        run.log(
+            f"  {turn + 1}: {took[True]:.3f} s with {count:,} that wait, "
+            f"{took[False]:.3f} s without"
+        )
     return more
 
 
@@ -105,24 +127,40 @@ def show(is_waiting: bool) -> None:
 
 
 def fill(pools: int, members: int) -> list[int]:
-    """Rows written past the triggers, as if the services had made them. The first pool is full and at its most: claims can wait there."""
+    """Rows written past the triggers, as if the services had made them. The first pool is full
+    and at its most: claims can wait there.
+    """
     policy = {"policy": "utilisation", "cooldown": {"up": "0s"}}
     ids = []
     for n in range(pools):
         most = members if n == 0 else members + 10
         limits = {"min": 0, "max": most}
-        config = {"name": f"scale{n}", "provider": "local", "slots": SLOTS, "members": limits, "scaling": policy}
+        config = {
+            "name": f"scale{n}",
+            "provider": "local",
+            "slots": SLOTS,
+            "members": limits,
+            "scaling": policy,
+        }
         ids.append(create_pool(config).pk)
     Pool.objects.filter(pk__in=ids).update(state="active")
     with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
         cursor.execute(MEMBERS, [ids, members - 1])
         cursor.execute(SLOTS_SQL, [ids])
         head = create_claim(
-            ClaimRequest(pools=("scale1" if pools > 1 else "scale0",), kind="plan", owner="x", requested_by="x", key="first")
+            ClaimRequest(
+                pools=("scale1" if pools > 1 else "scale0",),
+                kind="plan",
+                owner="x",
+                requested_by="x",
+                key="first",
+            )
         )
         cursor.execute(HOLD, [ids[0], HELD, ids, head.id])
         cursor.execute("DELETE FROM claims_claim WHERE id = %s AND state = 'waiting'", [head.id])
-        cursor.execute("VACUUM ANALYZE pools_pool, pools_member, slots_slot, claims_claim, claims_shape")
+        cursor.execute(
+            "VACUUM ANALYZE pools_pool, pools_member, slots_slot, claims_claim, claims_shape"
+        )
     return ids
 
 
@@ -131,17 +169,24 @@ INSERT INTO pools_member (pool_id, name, position, state)
 SELECT p, 'm' || g, g, 'ready' FROM unnest(%s::bigint[]) AS p, generate_series(0, %s) AS g"""
 SLOTS_SQL = """
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank)
-SELECT m.pool_id, m.id, CASE g WHEN 0 THEN 'any' ELSE 'plan' END, g, m.position FROM pools_member m, generate_series(0, 2) AS g
+SELECT m.pool_id, m.id, CASE g WHEN 0 THEN 'any' ELSE 'plan' END, g, m.position
+  FROM pools_member m, generate_series(0, 2) AS g
 WHERE m.pool_id = ANY (%s::bigint[])"""
 HOLD = """
 WITH slot AS (
-  SELECT s.id, s.pool_id, nextval('generation') AS generation, nextval(pg_get_serial_sequence('claims_claim', 'id')) AS claim_id
-  FROM (SELECT id, pool_id, state, row_number() OVER (PARTITION BY pool_id ORDER BY rank, number) AS n,
+  SELECT s.id, s.pool_id, nextval('generation') AS generation,
+    nextval(pg_get_serial_sequence('claims_claim', 'id')) AS claim_id
+  FROM (SELECT id, pool_id, state, row_number() OVER (PARTITION BY pool_id ORDER BY rank,
+    number) AS n,
           count(*) OVER (PARTITION BY pool_id) AS whole FROM slots_slot) s
-  WHERE s.n <= s.whole * CASE WHEN s.pool_id = %s THEN 1 ELSE %s END AND s.pool_id = ANY (%s::bigint[]) AND s.state = 'idle'),
+  WHERE s.n <= s.whole * CASE WHEN s.pool_id = %s THEN 1
+    ELSE %s END AND s.pool_id = ANY (%s::bigint[]) AND s.state = 'idle'),
 c AS (
-  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, state, generation, bound_at)
-  SELECT slot.claim_id, head.shape_id, slot.pool_id, 'filled', 'filled', slot.claim_id::text, 'bound', slot.generation, now()
+  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, state, generation,
+    bound_at)
+  SELECT slot.claim_id, head.shape_id, slot.pool_id, 'filled', 'filled', slot.claim_id::text,
+    'bound', slot.generation, now()
   FROM slot, claims_claim head WHERE head.id = %s)
-UPDATE slots_slot SET state = 'held', claim_id = slot.claim_id, ordinal = 0, generation = slot.generation
+UPDATE slots_slot SET state = 'held', claim_id = slot.claim_id, ordinal = 0,
+  generation = slot.generation
 FROM slot WHERE slots_slot.id = slot.id"""

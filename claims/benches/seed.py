@@ -1,6 +1,8 @@
-"""Pools, members and slots, some of them held, and lines of waiting claims: in bulk, since one by one they take longer than a bench.
+"""Pools, members and slots, some of them held, and lines of waiting claims: in bulk, since one by
+one they take longer than a bench.
 
-Rows are written past the triggers, as if the services had made them; `bench` runs on a scratch database.
+Rows are written past the triggers, as if the services had made them; `bench` runs on a
+scratch database.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +27,33 @@ class Filled:
     names: list[str]
 
 
-def fill_pools(prefix: str, count: int, slots_each: int, *, held: float = 0.0, queue: str = "", waiting: int = 0) -> Filled:
-    """`count` pools of so many slots, the first of which (a share `held`) claims hold, and `waiting` claims in the line of each."""
+def fill_pools(
+    prefix: str,
+    count: int,
+    slots_each: int,
+    *,
+    held: float = 0.0,
+    queue: str = "",
+    waiting: int = 0,
+) -> Filled:
+    """`count` pools of so many slots, the first of which (a share `held`) claims hold, and
+    `waiting` claims in the line of each.
+    """
     names = [f"{prefix}{i}" for i in range(count)]
     members = -(-slots_each // SLOTS_A_MEMBER)
-    pools = [create_pool({"kind": "Pool", "name": n, "slots": SLOTS_A_MEMBER, "members": {"max": members}}).pk for n in names]
+    pools = [
+        create_pool(
+            {"kind": "Pool", "name": n, "slots": SLOTS_A_MEMBER, "members": {"max": members}}
+        ).pk
+        for n in names
+    ]
     Pool.objects.filter(pk__in=pools).update(queue=queue)
-    heads = [create_claim(ClaimRequest(pools=(name,), owner=WHO, requested_by=WHO, key=f"head:{name}")).id for name in names]
+    heads = [
+        create_claim(
+            ClaimRequest(pools=(name,), owner=WHO, requested_by=WHO, key=f"head:{name}")
+        ).id
+        for name in names
+    ]
     with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
         cursor.execute(MEMBERS, [pools, members - 1])
         cursor.execute(SLOTS, [SLOTS_A_MEMBER - 1, pools, SLOTS_A_MEMBER, slots_each])
@@ -41,7 +63,9 @@ def fill_pools(prefix: str, count: int, slots_each: int, *, held: float = 0.0, q
             add_waiting(heads, waiting - 1)
         else:
             cursor.execute("DELETE FROM claims_claim WHERE id = ANY (%s)", [heads])
-        cursor.execute("VACUUM ANALYZE pools_pool, pools_member, slots_slot, claims_claim, claims_shape")
+        cursor.execute(
+            "VACUUM ANALYZE pools_pool, pools_member, slots_slot, claims_claim, claims_shape"
+        )
     return Filled(pools, names)
 
 
@@ -52,7 +76,9 @@ def add_waiting(heads: Sequence[int], count: int) -> None:
 
 
 def refill(filled: Filled) -> None:
-    """The claims that were bound wait again, and their slots are free: as `fill_pools` left them."""
+    """The claims that were bound wait again, and their slots are free: as `fill_pools`
+    left them.
+    """
     with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
         for statement in REFILL:
             cursor.execute(statement, [filled.pools])
@@ -61,7 +87,10 @@ def refill(filled: Filled) -> None:
 
 def count_waiting(filled: Filled) -> int:
     with reporting(), connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM claims_claim WHERE state = 'waiting' AND pool_id = ANY (%s)", [filled.pools])
+        cursor.execute(
+            "SELECT count(*) FROM claims_claim WHERE state = 'waiting' AND pool_id = ANY (%s)",
+            [filled.pools],
+        )
         return int(cursor.fetchone()[0])
 
 
@@ -86,21 +115,28 @@ SELECT m.pool_id, m.id, 'slot', g, m.position FROM pools_member m, generate_seri
 WHERE m.pool_id = ANY (%s::bigint[]) AND m.position * %s + g < %s"""
 HELD = """
 WITH slot AS (
-  SELECT s.id, s.pool_id, nextval('generation') AS generation, nextval(pg_get_serial_sequence('claims_claim', 'id')) AS claim_id
-  FROM (SELECT id, pool_id, row_number() OVER (PARTITION BY pool_id ORDER BY rank, number) AS n FROM slots_slot) s
+  SELECT s.id, s.pool_id, nextval('generation') AS generation,
+    nextval(pg_get_serial_sequence('claims_claim', 'id')) AS claim_id
+  FROM (SELECT id, pool_id, row_number() OVER (PARTITION BY pool_id ORDER BY rank, number) AS n
+    FROM slots_slot) s
   WHERE s.n <= %s AND s.pool_id = ANY (%s::bigint[])),
 c AS (
-  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, state, generation, bound_at)
-  SELECT slot.claim_id, head.shape_id, slot.pool_id, 'filled', 'filled', slot.claim_id::text, 'bound', slot.generation, now()
+  INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key, state, generation,
+    bound_at)
+  SELECT slot.claim_id, head.shape_id, slot.pool_id, 'filled', 'filled', slot.claim_id::text,
+    'bound', slot.generation, now()
   FROM slot JOIN claims_claim head ON head.pool_id = slot.pool_id AND head.id = ANY (%s::bigint[]))
-UPDATE slots_slot SET state = 'held', claim_id = slot.claim_id, ordinal = 0, generation = slot.generation
+UPDATE slots_slot SET state = 'held', claim_id = slot.claim_id, ordinal = 0,
+  generation = slot.generation
 FROM slot WHERE slots_slot.id = slot.id"""
 REFILL = (
-    """UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE state = 'held' AND pool_id = ANY (%s)""",
+    """UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL
+      WHERE state = 'held' AND pool_id = ANY (%s)""",
     """UPDATE claims_claim SET state = 'waiting', named_generation = generation, bound_at = NULL
        WHERE state = 'bound' AND pool_id = ANY (%s)""",
 )
 WAITING = """
 INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, rank, spec)
-SELECT shape_id, pool_id, owner, requested_by, gen_random_uuid()::text, rank, spec FROM claims_claim, generate_series(1, %s)
+SELECT shape_id, pool_id, owner, requested_by, gen_random_uuid()::text, rank, spec
+  FROM claims_claim, generate_series(1, %s)
 WHERE id = ANY (%s::bigint[])"""

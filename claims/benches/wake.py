@@ -1,4 +1,6 @@
-"""How long a claim that waits goes on waiting once a slot is free, in a system that does nothing else."""
+"""How long a claim that waits goes on waiting once a slot is free, in a system that does
+nothing else.
+"""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +15,8 @@ from claims.lifecycle.release import release_claim
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.db.direct_connection import connect_direct
 
-QUIET = 0.3  # seconds without anything before and after: hints are sent at once then, not ten a second
+# Seconds without anything before and after: hints are sent at once then, not ten a second.
+QUIET = 0.3
 LOOK = 0.0002
 LONGEST = 10.0
 
@@ -57,7 +60,9 @@ def seconds_until_bound(watcher: Any, waiting: ClaimView) -> float:
     """Looked at from another connection. The generation comes with the hand-over."""
     start = time.perf_counter()
     while True:
-        row = watcher.execute("SELECT generation FROM claims_claim WHERE id = %s AND state = 'bound'", [waiting.id]).fetchone()
+        row = watcher.execute(
+            "SELECT generation FROM claims_claim WHERE id = %s AND state = 'bound'", [waiting.id]
+        ).fetchone()
         now = time.perf_counter()
         if row is not None:
             waiting.generation = row[0]

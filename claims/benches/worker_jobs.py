@@ -1,4 +1,6 @@
-"""What the processes of a crew do over and over. Each function is (k of n, options) -> a piece of work that says how much it was."""
+"""What the processes of a crew do over and over. Each function is (k of n, options) -> a piece
+of work that says how much it was.
+"""
 
 import itertools
 import random
@@ -35,7 +37,12 @@ def make_claimer(k: int, n: int, names: Sequence[str]) -> Once:
     numbers, draw = itertools.count(), random.Random(k)
 
     def once() -> int:
-        request = ClaimRequest(pools=(draw.choice(names),), owner=f"pod:{k}:{next(numbers)}", requested_by=WHO, key=str(uuid4()))
+        request = ClaimRequest(
+            pools=(draw.choice(names),),
+            owner=f"pod:{k}:{next(numbers)}",
+            requested_by=WHO,
+            key=str(uuid4()),
+        )
         if create_claim(request).state != "bound":
             raise NothingMeasured(f"pool {request.pools[0]} is full: the slice ran out of slots.")
         return 1
@@ -44,7 +51,9 @@ def make_claimer(k: int, n: int, names: Sequence[str]) -> Once:
 
 
 class Turner:
-    """Claims and releases in turn, in the pools of the slice, so that they stay as full as they were."""
+    """Claims and releases in turn, in the pools of the slice, so that they stay as full as
+    they were.
+    """
 
     def __init__(self, k: int, n: int, kept: int = 4, names: Sequence[str] = ()) -> None:
         self.k, self.names, self.kept = k, list(names), kept
@@ -55,7 +64,12 @@ class Turner:
         self.names = list(names) or self.names
 
     def request(self, name: str) -> ClaimRequest:
-        return ClaimRequest(pools=(name,), owner=f"pod:{self.k}:{next(self.numbers)}", requested_by=WHO, key=str(uuid4()))
+        return ClaimRequest(
+            pools=(name,),
+            owner=f"pod:{self.k}:{next(self.numbers)}",
+            requested_by=WHO,
+            key=str(uuid4()),
+        )
 
     def __call__(self) -> int:
         name = self.draw.choice(self.names)
@@ -73,7 +87,9 @@ class Turner:
 class BatchTurner(Turner):
     """The same with bulk calls: so many claims, then as many releases."""
 
-    def __init__(self, k: int, n: int, kept: int = 100, names: Sequence[str] = (), batch: int = 50) -> None:
+    def __init__(
+        self, k: int, n: int, kept: int = 100, names: Sequence[str] = (), batch: int = 50
+    ) -> None:
         super().__init__(k, n, kept, names)
         self.batch = batch
         self.at = itertools.count(k)
@@ -82,7 +98,11 @@ class BatchTurner(Turner):
         name = self.names[next(self.at) % len(self.names)]
         mine = self.mine.setdefault(name, deque())
         made = create_claims([self.request(name) for _ in range(self.batch)])
-        mine.extend((claim.id, claim.generation) for claim in made if isinstance(claim, ClaimView) and claim.state == "bound")
+        mine.extend(
+            (claim.id, claim.generation)
+            for claim in made
+            if isinstance(claim, ClaimView) and claim.state == "bound"
+        )
         if len(mine) > self.kept:
             release_claims([mine.popleft() for _ in range(min(self.batch, len(mine)))])
         return self.batch

@@ -1,4 +1,6 @@
-"""Files beside the database: I25 what a claim still needs is where this process looks for it, and can be opened here."""
+"""Files beside the database: I25 what a claim still needs is where this process looks for it,
+and can be opened here.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,20 +10,25 @@ from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
 from project.kernel.security.encryption import SealError, unseal
 
-OPENED = 50  # files that are opened, the newest first; of the others it is asked whether they are there
+# Files that are opened, the newest first; of the others it is asked whether they are there.
+OPENED = 50
 FIRST = 2_000_000  # bytes: the first piece of a file, sealed
 
 NEEDED = """
 SELECT name, what FROM (
-  SELECT p.file AS name, 'the saved plan of claim ' || c.id AS what, p.id AS at FROM claims_plan p JOIN claims_claim c ON c.id = p.claim_id
+  SELECT p.file AS name, 'the saved plan of claim ' || c.id AS what, p.id AS at FROM claims_plan p
+    JOIN claims_claim c ON c.id = p.claim_id
   WHERE c.state <> 'ended' AND NOT p.is_stale AND p.file <> ''
   UNION ALL
-  SELECT p.json_file, 'the plan of claim ' || c.id || ' as people read it', p.id FROM claims_plan p JOIN claims_claim c ON c.id = p.claim_id
+  SELECT p.json_file, 'the plan of claim ' || c.id || ' as people read it', p.id FROM claims_plan p
+    JOIN claims_claim c ON c.id = p.claim_id
   WHERE c.state <> 'ended' AND NOT p.is_stale AND p.json_file <> ''
   UNION ALL
-  SELECT file, 'the rescued state of claim ' || claim_id, id FROM claims_rescuedstate WHERE settled_at IS NULL AND file <> ''
+  SELECT file, 'the rescued state of claim ' || claim_id, id FROM claims_rescuedstate
+    WHERE settled_at IS NULL AND file <> ''
   UNION ALL
-  SELECT s.file, 'the source of claim ' || min(c.id), max(c.id) FROM claims_source s JOIN claims_task t ON t.source_id = s.id
+  SELECT s.file, 'the source of claim ' || min(c.id), max(c.id) FROM claims_source s
+    JOIN claims_task t ON t.source_id = s.id
   JOIN claims_claim c ON c.id = t.claim_id WHERE c.state <> 'ended' GROUP BY s.file) x
 ORDER BY at DESC LIMIT 1000"""
 
@@ -29,16 +36,26 @@ ORDER BY at DESC LIMIT 1000"""
 @check(
     "I25",
     "The files of plans and sources that claims need are there, and can be opened",
-    "Without its saved plan an approved claim is applied nowhere else, and without its source a claim fails.",
+    (
+        "Without its saved plan an approved claim is applied nowhere else, and without its source "
+        "a claim fails."
+    ),
 )
 def find_missing_files() -> Iterator[Finding]:
     where = storage()
     for number, row in enumerate(run(NEEDED, prepare=False)):
         if not where.exists(row.name):
-            way_out = "Every machine that serves Berth needs the same storage (STORAGES['sealed']). If it is lost: plan again."
+            way_out = (
+                "Every machine that serves Berth needs the same storage (STORAGES['sealed']). If "
+                "it is lost: plan again."
+            )
             yield Finding(row.name, f"{row.what} is not where this process looks for it", way_out)
         elif number < OPENED and (why := _why_shut(row.name)):
-            yield Finding(row.name, f"{row.what} can't be opened here: {why}", "Give every process the same BERTH_SEALING_KEYS.")
+            yield Finding(
+                row.name,
+                f"{row.what} can't be opened here: {why}",
+                "Give every process the same BERTH_SEALING_KEYS.",
+            )
 
 
 def _why_shut(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Who holds what: I1 one holder, I2 both sides agree, I4 generations rise, I6 the rules are on, I20 the log knows the holder."""
+"""Who holds what: I1 one holder, I2 both sides agree, I4 generations rise, I6 the rules are on,
+I20 the log knows the holder.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -19,7 +21,8 @@ from slots.rules import SLOT_SOUND
 REPAIRS = Statements(Path(__file__).with_name("repairs.sql"))
 REASON = "found by the doctor"
 
-# The triggers that refuse, by table. Without one of them a bug in any program that writes to the database goes unseen.
+# The triggers that refuse, by table. Without one of them a bug in any program that writes to the
+# database goes unseen.
 RULES: Mapping[str, tuple[str, ...]] = {
     "pools_pool": ("pool_move",),
     "pools_member": ("member_move", "member_leaves_empty"),
@@ -33,7 +36,13 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "slot_kept",
         "slot_agrees",
     ),
-    "claims_claim": ("claim_move", "claim_generation_rises", "claim_kept", "claim_agrees", "claim_agrees_new"),
+    "claims_claim": (
+        "claim_move",
+        "claim_generation_rises",
+        "claim_kept",
+        "claim_agrees",
+        "claim_agrees_new",
+    ),
     "claims_claimset": ("claim_set_move",),
     "auth_user": ("username_fixed", "user_kept"),
     "kernel_event": ("event_kept", "event_unchanged"),
@@ -42,29 +51,36 @@ RULES: Mapping[str, tuple[str, ...]] = {
 SOUND = (SLOT_SOUND, CLAIM_SOUND)  # and what each row must be by itself
 
 WITHOUT_HOLDER = """
-SELECT s.claim_id AS claim, coalesce(c.state, 'missing') AS state, array_agg(s.id ORDER BY s.id) AS slots
+SELECT s.claim_id AS claim, coalesce(c.state, 'missing') AS state,
+  array_agg(s.id ORDER BY s.id) AS slots
 FROM slots_slot s LEFT JOIN claims_claim c ON c.id = s.claim_id
 WHERE s.claim_id IS NOT NULL AND (c.id IS NULL OR c.state NOT IN ('bound', 'reserved'))
 GROUP BY 1, 2 ORDER BY 1 LIMIT 1000"""
 
 TWICE = """
-SELECT claim_id AS claim, ordinal, array_agg(id ORDER BY id) AS slots FROM slots_slot WHERE claim_id IS NOT NULL
+SELECT claim_id AS claim, ordinal, array_agg(id ORDER BY id) AS slots FROM slots_slot
+  WHERE claim_id IS NOT NULL
 GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1 LIMIT 1000"""
 
 DISAGREEING = """
-SELECT c.id, c.state, c.size, c.generation, coalesce(s.n, 0) AS n, s.low, s.high, s.top, s.states FROM claims_claim c
+SELECT c.id, c.state, c.size, c.generation, coalesce(s.n, 0) AS n, s.low, s.high, s.top, s.states
+  FROM claims_claim c
 LEFT JOIN (
-  SELECT claim_id, count(*) AS n, min(generation) AS low, max(generation) AS high, max(ordinal) AS top,
+  SELECT claim_id, count(*) AS n, min(generation) AS low, max(generation) AS high,
+    max(ordinal) AS top,
     array_agg(DISTINCT state::text) AS states
   FROM slots_slot WHERE claim_id IS NOT NULL GROUP BY 1) s ON s.claim_id = c.id
 WHERE c.state IN ('bound', 'reserved')
-  AND (s.n IS DISTINCT FROM c.size::bigint OR s.top <> c.size - 1 OR s.low <> c.generation OR s.high <> c.generation
+  AND (s.n IS DISTINCT FROM c.size::bigint OR s.top <> c.size - 1 OR s.low <> c.generation
+    OR s.high <> c.generation
        OR s.states <> ARRAY[CASE c.state WHEN 'bound' THEN 'held' ELSE 'reserved' END])
 ORDER BY c.id LIMIT 1000"""
 
 GENERATIONS = """
-SELECT (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM generation) AS drawn,
-  greatest((SELECT max(generation) FROM slots_slot), (SELECT max(generation) FROM claims_claim), 0) AS highest"""
+SELECT (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END
+  FROM generation) AS drawn,
+  greatest((SELECT max(generation) FROM slots_slot), (SELECT max(generation) FROM claims_claim),
+    0) AS highest"""
 
 TRIGGERS = """
 SELECT t.tgname::text AS name, t.tgrelid::regclass::text AS on_table, t.tgenabled::text AS enabled
@@ -72,25 +88,45 @@ FROM pg_trigger t WHERE NOT t.tgisinternal"""
 
 CHECKS = """
 SELECT c.conname::text AS name, c.convalidated AS is_valid, p.prosrc AS body
-FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname WHERE c.contype = 'c' AND c.conname = ANY (%(names)s::text[])"""
+FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname
+  WHERE c.contype = 'c' AND c.conname = ANY (%(names)s::text[])"""
 
 # Events older than the oldest that is kept are gone, so a holder of before is not in the log.
 UNTOLD = """
 SELECT s.id, s.state, s.claim_id, e.claim_id AS told, e.after FROM slots_slot s
 LEFT JOIN LATERAL (
-  SELECT claim_id, after FROM kernel_event WHERE slot_id = s.id AND after <> '' ORDER BY id DESC LIMIT 1) e ON true
-WHERE (CASE WHEN e.after IN ('bound', 'held', 'reserved') THEN e.claim_id END) IS DISTINCT FROM s.claim_id
+  SELECT claim_id, after FROM kernel_event WHERE slot_id = s.id AND after <> '' ORDER BY id DESC
+    LIMIT 1) e ON true
+WHERE (CASE WHEN e.after IN ('bound', 'held', 'reserved')
+  THEN e.claim_id END) IS DISTINCT FROM s.claim_id
   AND (e.after IS NOT NULL OR s.changed_at >= (SELECT at FROM kernel_event ORDER BY id LIMIT 1))
 ORDER BY s.id LIMIT 1000"""
 
 
-@check("I1", "A slot is held only by a claim that holds", "Such a slot is lost: nobody uses it and nobody lets go of it.")
+@check(
+    "I1",
+    "A slot is held only by a claim that holds",
+    "Such a slot is lost: nobody uses it and nobody lets go of it.",
+)
 def find_slots_without_holder() -> Iterator[Finding]:
     for row in run(WITHOUT_HOLDER, prepare=False):
-        what = f"claim {row.claim}, which is {row.state}" if row.state != "missing" else f"claim {row.claim}, which does not exist"
-        yield Finding(_name(row.slots), f"held by {what}", "--repair lets go of them.", partial(_drop_holder, row.claim))
+        what = (
+            f"claim {row.claim}, which is {row.state}"
+            if row.state != "missing"
+            else f"claim {row.claim}, which does not exist"
+        )
+        yield Finding(
+            _name(row.slots),
+            f"held by {what}",
+            "--repair lets go of them.",
+            partial(_drop_holder, row.claim),
+        )
     for row in run(TWICE, prepare=False):
-        yield Finding(_name(row.slots), f"all are number {row.ordinal} of claim {row.claim}", f"Force the release of claim {row.claim}.")
+        yield Finding(
+            _name(row.slots),
+            f"all are number {row.ordinal} of claim {row.claim}",
+            f"Force the release of claim {row.claim}.",
+        )
 
 
 @check(
@@ -103,13 +139,23 @@ def find_disagreeing_claims() -> Iterator[Finding]:
         detail = f"{row.state}, and has {row.n} of {row.size} slots"
         if row.n:
             generations = str(row.low) if row.low == row.high else f"{row.low} to {row.high}"
-            detail += f"; they are {' and '.join(row.states)}, of generation {generations}; the claim's is {row.generation}"
-        repair = "--repair ends it as lost and frees what it holds. Tell its holder first: it must stop."
+            detail += (
+                f"; they are {' and '.join(row.states)}, of generation {generations}; the claim's "
+                f"is {row.generation}"
+            )
+        repair = (
+            "--repair ends it as lost and frees what it holds. Tell its holder first: it must stop."
+        )
         yield Finding(f"claim {row.id}", detail, repair, partial(_end_broken, row.id))
 
 
 @check(
-    "I4", "Generations rise", "The next hand-over would draw a number that is in use, and be refused. So it is after a restore in parts."
+    "I4",
+    "Generations rise",
+    (
+        "The next hand-over would draw a number that is in use, and be refused. So it is after a "
+        "restore in parts."
+    ),
 )
 def find_low_generation() -> Iterator[Finding]:
     row = run(GENERATIONS, prepare=False)[0]
@@ -121,51 +167,101 @@ def find_low_generation() -> Iterator[Finding]:
 @check(
     "I6",
     "The rules of the database are on",
-    "They refuse what a bug would break. Something has switched them off, or a restore left them out.",
+    (
+        "They refuse what a bug would break. Something has switched them off, or a restore "
+        "left them out."
+    ),
 )
 def find_missing_rules() -> Iterator[Finding]:
-    there = {(row.on_table.removeprefix("public."), row.name): row.enabled for row in run(TRIGGERS, prepare=False)}
+    there = {
+        (row.on_table.removeprefix("public."), row.name): row.enabled
+        for row in run(TRIGGERS, prepare=False)
+    }
     for table, names in RULES.items():
         for name in names:
             enabled = there.get((table, name))
             if enabled is None:
                 yield Finding(
-                    f"trigger {name} on {table}", "is not there", "Restore a whole dump, or make the rule again from its migration."
+                    f"trigger {name} on {table}",
+                    "is not there",
+                    "Restore a whole dump, or make the rule again from its migration.",
                 )
             elif enabled not in ("O", "A"):
-                yield Finding(f"trigger {name} on {table}", "is switched off", "--repair switches it on.", partial(_switch_on, table, name))
-    checks = {row.name: row for row in run(CHECKS, {"names": [sound.name for sound in SOUND]}, prepare=False)}
+                yield Finding(
+                    f"trigger {name} on {table}",
+                    "is switched off",
+                    "--repair switches it on.",
+                    partial(_switch_on, table, name),
+                )
+    checks = {
+        row.name: row
+        for row in run(CHECKS, {"names": [sound.name for sound in SOUND]}, prepare=False)
+    }
     for sound in SOUND:
         found, where = checks.get(sound.name), f"constraint {sound.name} on {sound.table}"
         if found is None or not found.is_valid:
-            yield Finding(where, "is not there", "Restore a whole dump, or make the rule again from its migration.")
+            yield Finding(
+                where,
+                "is not there",
+                "Restore a whole dump, or make the rule again from its migration.",
+            )
         elif found.body != sound.body():
-            yield Finding(where, "asks for something else than it should", "--repair makes its function anew.", partial(_say_anew, sound))
+            yield Finding(
+                where,
+                "asks for something else than it should",
+                "--repair makes its function anew.",
+                partial(_say_anew, sound),
+            )
 
 
-@check("I20", "The log's last word on a slot names its holder", "“Who held it at 14:03?” is answered from the log.")
+@check(
+    "I20",
+    "The log's last word on a slot names its holder",
+    "“Who held it at 14:03?” is answered from the log.",
+)
 def find_untold_holders() -> Iterator[Finding]:
     for row in run(UNTOLD, prepare=False):
         now = f"held by claim {row.claim_id}" if row.claim_id is not None else row.state
         said = "nothing" if row.after is None else f"claim {row.told}, {row.after}"
-        yield Finding(f"slot {row.id}", f"is {now}; the log says {said}", "--repair tells the log.", partial(_tell_holder, row.id))
+        yield Finding(
+            f"slot {row.id}",
+            f"is {now}; the log says {said}",
+            "--repair tells the log.",
+            partial(_tell_holder, row.id),
+        )
 
 
 def _name(slots: list[int]) -> str:
-    return f"slot{'s' if len(slots) > 1 else ''} {', '.join(map(str, slots[:20]))}{', ...' if len(slots) > 20 else ''}"
+    return (
+        f"slot{'s' if len(slots) > 1 else ''} {', '.join(map(str, slots[:20]))}"
+        f"{', ...' if len(slots) > 20 else ''}"
+    )
 
 
 def _drop_holder(claim: int) -> None:
     with transaction.atomic():
-        rows = REPAIRS.rows("drop_holder", claim=claim, drain=DRAIN, actor=current_actor(), reason=REASON)
+        rows = REPAIRS.rows(
+            "drop_holder", claim=claim, drain=DRAIN, actor=current_actor(), reason=REASON
+        )
         tell_freed(rows)
 
 
 def _end_broken(claim_id: int) -> None:
     with transaction.atomic():
         held = look_at_hold(claim_id)
-        record("repair", claim_id=claim_id, generation=held.claim.generation, before=held.claim.state, after="ended", reason=REASON)
-        let_go(held, Ending(outcome="lost", verb="repair", reason=REASON), words="was lost while it applied")
+        record(
+            "repair",
+            claim_id=claim_id,
+            generation=held.claim.generation,
+            before=held.claim.state,
+            after="ended",
+            reason=REASON,
+        )
+        let_go(
+            held,
+            Ending(outcome="lost", verb="repair", reason=REASON),
+            words="was lost while it applied",
+        )
 
 
 def _raise_generation() -> None:

@@ -1,5 +1,5 @@
-"""Tasks and what waits for people: I14 a plan that waits is looked at in time, I27 a lost apply has locked its workspace, I28 what runs is
-held."""
+"""Tasks and what waits for people: I14 a plan that waits is looked at in time, I27 a lost apply has
+locked its workspace, I28 what runs is held."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,46 +16,73 @@ from project.kernel.events.log import record
 
 UNTIMED = """
 SELECT id, state, expires_at, due_at FROM claims_claim
-WHERE state IN ('reserved', 'parked') AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
+WHERE state IN ('reserved', 'parked')
+  AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
 
 # What a person has said of it is settled. A run that was never begun has no boot.
 UNLOCKED = f"""
-SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id JOIN claims_workspace w ON w.id = c.workspace_id
+SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id
+  JOIN claims_workspace w ON w.id = c.workspace_id
 WHERE r.step = 'apply' AND r.ended_at IS NOT NULL AND c.state = 'ended'
-  AND (r.outcome IN ('lost', 'cancelled', 'expired') OR r.code IN {CUT_OFF} OR r.outcome = 'failed' AND r.exit_code IN {BY_SIGNAL})
-  AND r.boot <> '' AND NOT r.facts ? 'settled' AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
+  AND (r.outcome IN ('lost', 'cancelled', 'expired') OR r.code IN {CUT_OFF} OR r.outcome = 'failed'
+    AND r.exit_code IN {BY_SIGNAL})
+  AND r.boot <> '' AND NOT r.facts ? 'settled'
+    AND (w.locked_at IS NULL OR w.lost_claim_id IS DISTINCT FROM c.id)
 ORDER BY c.id LIMIT 1000"""  # noqa: S608  (constants)
 
 OPEN = """
 SELECT r.claim_id, r.generation, r.step, r.member, c.state, c.generation AS now
 FROM claims_run r LEFT JOIN claims_claim c ON c.id = r.claim_id
-WHERE r.ended_at IS NULL AND (c.id IS NULL OR c.state <> 'bound' OR c.generation <> r.generation) ORDER BY r.claim_id LIMIT 1000"""
+WHERE r.ended_at IS NULL
+  AND (c.id IS NULL OR c.state <> 'bound' OR c.generation <> r.generation) ORDER BY r.claim_id
+  LIMIT 1000"""
 
 
-@check("I14", "A plan that waits for a person is looked at by its deadline", "It would wait, and keep its slot, for ever.")
+@check(
+    "I14",
+    "A plan that waits for a person is looked at by its deadline",
+    "It would wait, and keep its slot, for ever.",
+)
 def find_untimed() -> Iterator[Finding]:
     for row in run(UNTIMED, prepare=False):
         when = "never" if row.due_at is None else f"at {row.due_at:%Y-%m-%d %H:%M} UTC"
         detail = f"{row.state} until {row.expires_at:%Y-%m-%d %H:%M} UTC, to be looked at {when}"
-        yield Finding(f"claim {row.id}", detail, "--repair has it looked at now.", partial(_look_now, row.id))
+        yield Finding(
+            f"claim {row.id}", detail, "--repair has it looked at now.", partial(_look_now, row.id)
+        )
 
 
 @check(
-    "I27", "The workspace of a lost apply is locked until a person has settled it", "The next apply would run on what the lost one left."
+    "I27",
+    "The workspace of a lost apply is locked until a person has settled it",
+    "The next apply would run on what the lost one left.",
 )
 def find_unlocked() -> Iterator[Finding]:
     for row in run(UNLOCKED, prepare=False):
-        detail = f"the apply of claim {row.id} ended as {row.outcome}, and nobody has said what became of it"
+        detail = (
+            f"the apply of claim {row.id} ended as {row.outcome}, and nobody has said "
+            "what became of it"
+        )
         yield Finding(f"workspace {row.name}", detail, "--repair locks it.", partial(_lock, row.id))
 
 
-@check("I28", "What an agent runs is held by its claim", "Its end was not noted: the page of the claim says that it runs.")
+@check(
+    "I28",
+    "What an agent runs is held by its claim",
+    "Its end was not noted: the page of the claim says that it runs.",
+)
 def find_open_runs() -> Iterator[Finding]:
     for row in run(OPEN, prepare=False):
         what = "is not there" if row.state is None else f"is {row.state}, at generation {row.now}"
-        detail = f"{row.step} of generation {row.generation} on {row.member} has not ended; its claim {what}"
+        detail = (
+            f"{row.step} of generation {row.generation} on {row.member} has not ended; "
+            f"its claim {what}"
+        )
         yield Finding(
-            f"run of claim {row.claim_id}", detail, "--repair notes that it was lost.", partial(_end, row.claim_id, row.generation)
+            f"run of claim {row.claim_id}",
+            detail,
+            "--repair notes that it was lost.",
+            partial(_end, row.claim_id, row.generation),
         )
 
 
@@ -73,6 +100,12 @@ def _lock(claim_id: int) -> None:
 
 def _end(claim_id: int, generation: int) -> None:
     with transaction.atomic():
-        values: dict[str, Any] = {"outcome": "lost", "code": "repair", "reason": REASON, "exit_code": None, "facts": "{}"}
+        values: dict[str, Any] = {
+            "outcome": "lost",
+            "code": "repair",
+            "reason": REASON,
+            "exit_code": None,
+            "facts": "{}",
+        }
         if DECISIONS.rows("end_run", claim=claim_id, generation=generation, **values):
             record("repair", claim_id=claim_id, generation=generation, reason=REASON)

@@ -1,4 +1,6 @@
-"""I31: Terraform states that a backend did not take are brought back by a person: rescued, only on an agent, or lost."""
+"""I31: Terraform states that a backend did not take are brought back by a person: rescued, only
+on an agent, or lost.
+"""
 
 from collections.abc import Iterator
 
@@ -17,12 +19,27 @@ def find_unsettled_states() -> Iterator[Finding]:
     for view in list_unsettled(MOST):
         where = f"workspace {view.workspace}" if view.workspace else f"claim {view.claim_id}"
         if view.status == KEPT:
-            detail = f"the state of claim {view.claim_id} is rescued and kept sealed, {view.size:,} bytes"
-            way_out = "An approver downloads it from the page of the claim and pushes it to the backend; then settle the workspace."
+            detail = (
+                f"the state of claim {view.claim_id} is rescued and kept sealed, "
+                f"{view.size:,} bytes"
+            )
+            way_out = (
+                "An approver downloads it from the page of the claim and pushes it to the backend; "
+                "then settle the workspace."
+            )
         elif view.status == LOST:
-            detail = f"the state of claim {view.claim_id} was only on the agent of {view.member} and is lost"
+            detail = (
+                f"the state of claim {view.claim_id} was only on the agent of "
+                f"{view.member} and is lost"
+            )
             way_out = "Import what exists and the backend lacks; then settle the workspace."
         else:
-            detail = f"only the agent of {view.member} has the state of claim {view.claim_id}; the member is not removed"
-            way_out = "See that the agent runs and reaches the server: it uploads the state. If it never will, discard it."
+            detail = (
+                f"only the agent of {view.member} has the state of claim {view.claim_id}; the "
+                "member is not removed"
+            )
+            way_out = (
+                "See that the agent runs and reaches the server: it uploads the state. If it never "
+                "will, discard it."
+            )
         yield Finding(where, detail, way_out)

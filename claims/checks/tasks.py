@@ -1,4 +1,6 @@
-"""Tasks and sets: I12 nobody starts in a locked workspace, I13 an apply is approved, I21 a set has no more claims than it may."""
+"""Tasks and sets: I12 nobody starts in a locked workspace, I13 an apply is approved, I21 a set
+has no more claims than it may.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,21 +21,28 @@ FROM claims_workspace w JOIN claims_claim c ON c.workspace_id = w.id AND c.state
 WHERE w.locked_at IS NOT NULL GROUP BY w.id ORDER BY w.name LIMIT 1000"""
 
 SERIAL_TWICE = """
-SELECT w.name, array_agg(c.id ORDER BY c.id) AS claims FROM claims_workspace w JOIN claims_claim c ON c.workspace_id = w.id
-WHERE c.is_serial AND c.state IN ('waiting', 'bound', 'reserved', 'parked') GROUP BY w.id HAVING count(*) > 1 ORDER BY w.name LIMIT 1000"""
+SELECT w.name, array_agg(c.id ORDER BY c.id) AS claims FROM claims_workspace w
+  JOIN claims_claim c ON c.workspace_id = w.id
+WHERE c.is_serial AND c.state IN ('waiting', 'bound', 'reserved', 'parked') GROUP BY w.id
+  HAVING count(*) > 1 ORDER BY w.name LIMIT 1000"""
 
 # How many must say yes is the pool's choice, from one on; this is what no choice goes below.
 UNAPPROVED = """
-SELECT c.id, c.state, p.id IS NULL AS is_missing, p.claim_id <> c.id AS is_foreign, p.is_stale, a.yes, a.no
+SELECT c.id, c.state, p.id IS NULL AS is_missing, p.claim_id <> c.id AS is_foreign, p.is_stale,
+  a.yes, a.no
 FROM claims_claim c LEFT JOIN claims_plan p ON p.id = c.approved_plan_id
 CROSS JOIN LATERAL (
-  SELECT count(*) FILTER (WHERE is_yes) AS yes, count(*) FILTER (WHERE NOT is_yes) AS no FROM claims_approval WHERE plan_id = p.id) a
-WHERE c.step = 'apply' AND c.state <> 'ended' AND (p.id IS NULL OR p.claim_id <> c.id OR p.is_stale OR a.yes = 0 OR a.no > 0)
+  SELECT count(*) FILTER (WHERE is_yes) AS yes, count(*) FILTER (WHERE NOT is_yes) AS no
+    FROM claims_approval WHERE plan_id = p.id) a
+WHERE c.step = 'apply' AND c.state <> 'ended'
+  AND (p.id IS NULL OR p.claim_id <> c.id OR p.is_stale OR a.yes = 0 OR a.no > 0)
 ORDER BY c.id LIMIT 1000"""
 
 TOO_MANY = """
-SELECT s.name, s.replicas, s.max_surge, count(*) AS n FROM claims_claimset s JOIN claims_claim c ON c.claim_set_id = s.id
-WHERE c.state <> 'ended' AND s.state = 'active' GROUP BY s.id HAVING count(*) > s.replicas + s.max_surge ORDER BY s.name LIMIT 1000"""
+SELECT s.name, s.replicas, s.max_surge, count(*) AS n FROM claims_claimset s
+  JOIN claims_claim c ON c.claim_set_id = s.id
+WHERE c.state <> 'ended' AND s.state = 'active' GROUP BY s.id
+  HAVING count(*) > s.replicas + s.max_surge ORDER BY s.name LIMIT 1000"""
 
 
 @check(
@@ -43,16 +52,28 @@ WHERE c.state <> 'ended' AND s.state = 'active' GROUP BY s.id HAVING count(*) > 
 )
 def find_waiting_in_locked() -> Iterator[Finding]:
     for row in run(WAITING_IN_LOCKED, prepare=False):
-        detail = f"is locked by {row.locked_by} ({row.lock_reason}); still in line: claim {', '.join(map(str, row.claims[:20]))}"
+        detail = (
+            f"is locked by {row.locked_by} ({row.lock_reason}); still in line: claim "
+            f"{', '.join(map(str, row.claims[:20]))}"
+        )
         yield Finding(
-            f"workspace {row.name}", detail, "--repair takes them out of their lines until it is unlocked.", partial(_block, row.id)
+            f"workspace {row.name}",
+            detail,
+            "--repair takes them out of their lines until it is unlocked.",
+            partial(_block, row.id),
         )
     for row in run(SERIAL_TWICE, prepare=False):
         detail = f"serial claims {', '.join(map(str, row.claims))} are under way together"
-        yield Finding(f"workspace {row.name}", detail, "Look what each of them does; cancel all but one.")
+        yield Finding(
+            f"workspace {row.name}", detail, "Look what each of them does; cancel all but one."
+        )
 
 
-@check("I13", "An apply has an approved, current plan of its own", "Something is applied that nobody has said yes to.")
+@check(
+    "I13",
+    "An apply has an approved, current plan of its own",
+    "Something is applied that nobody has said yes to.",
+)
 def find_unapproved() -> Iterator[Finding]:
     for row in run(UNAPPROVED, prepare=False):
         faults = {
@@ -63,14 +84,26 @@ def find_unapproved() -> Iterator[Finding]:
             "somebody has said no": bool(row.no),
         }
         why = "; ".join(words for words, is_so in faults.items() if is_so)
-        yield Finding(f"claim {row.id}", f"applies, {row.state}: {why}", "Force its release, look what it has done, and plan again.")
+        yield Finding(
+            f"claim {row.id}",
+            f"applies, {row.state}: {why}",
+            "Force its release, look what it has done, and plan again.",
+        )
 
 
-@check("I21", "A set has no more claims than its replicas and its surge", "It takes capacity that others wait for.")
+@check(
+    "I21",
+    "A set has no more claims than its replicas and its surge",
+    "It takes capacity that others wait for.",
+)
 def find_sets_too_large() -> Iterator[Finding]:
     for row in run(TOO_MANY, prepare=False):
-        detail = f"{row.n} claims, at most {row.replicas} and {row.max_surge} more while they change"
-        yield Finding(f"claim set {row.name}", detail, "See that `finalize` runs; or cancel the newest.")
+        detail = (
+            f"{row.n} claims, at most {row.replicas} and {row.max_surge} more while they change"
+        )
+        yield Finding(
+            f"claim set {row.name}", detail, "See that `finalize` runs; or cancel the newest."
+        )
 
 
 def _block(workspace: int) -> None:
@@ -78,7 +111,11 @@ def _block(workspace: int) -> None:
         row = CLAIMS.one("lock_workspace_row", workspace=workspace)
         if row is None or not row.is_locked:
             return
-        values = {"workspace": row.id, "actor": current_actor(), "reason": f"{REASON}: workspace {row.name} is locked"}
+        values = {
+            "workspace": row.id,
+            "actor": current_actor(),
+            "reason": f"{REASON}: workspace {row.name} is locked",
+        }
         while len(CLAIMS.rows("block_waiting", CHUNK, **values)) == CHUNK:
             pass
         hint("claims", "events")

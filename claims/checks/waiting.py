@@ -1,4 +1,6 @@
-"""Everything moves: I16 every claim that waits is tried, unblocked or looked at in time, I17 nobody waits beside a free slot."""
+"""Everything moves: I16 every claim that waits is tried, unblocked or looked at in time, I17
+nobody waits beside a free slot.
+"""
 
 import json
 from collections.abc import Iterator
@@ -28,62 +30,98 @@ UNTRIED = """
 SELECT sh.id, sh.pools, count(*) AS n, extract(epoch FROM now() - sh.tried_at)::float8 AS age
 FROM claims_shape sh JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
 WHERE coalesce(sh.tried_at, 'epoch') < now() - make_interval(secs => %(limit)s::float8)
-  AND NOT EXISTS (SELECT FROM claims_claim b WHERE b.shape_id = sh.id AND b.bound_at > now() - make_interval(secs => %(limit)s::float8))
-GROUP BY sh.id HAVING min(c.changed_at) < now() - make_interval(secs => %(limit)s::float8) ORDER BY sh.id LIMIT 1000"""
+  AND NOT EXISTS (SELECT FROM claims_claim b
+    WHERE b.shape_id = sh.id AND b.bound_at > now() - make_interval(secs => %(limit)s::float8))
+GROUP BY sh.id HAVING min(c.changed_at) < now() - make_interval(secs => %(limit)s::float8)
+  ORDER BY sh.id LIMIT 1000"""
 
 STUCK = """
-SELECT c.id, c.workspace_id FROM claims_claim c LEFT JOIN claims_workspace w ON w.id = c.workspace_id
-WHERE c.state = 'blocked' AND c.due_at IS NULL AND w.locked_at IS NULL AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
+SELECT c.id, c.workspace_id FROM claims_claim c
+  LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+WHERE c.state = 'blocked' AND c.due_at IS NULL AND w.locked_at IS NULL
+  AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
   AND NOT (c.is_serial AND EXISTS (
     SELECT FROM claims_claim o WHERE o.workspace_id = c.workspace_id AND o.is_serial
-      AND (o.state IN ('waiting', 'bound', 'reserved', 'parked') OR o.state = 'blocked' AND o.due_at > now())))
+      AND (o.state IN ('waiting', 'bound', 'reserved', 'parked') OR o.state = 'blocked'
+        AND o.due_at > now())))
 ORDER BY c.id LIMIT 1000"""
 
 OVERDUE = """
 SELECT id, state, extract(epoch FROM now() - due_at)::float8 AS age FROM claims_claim
-WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'ended' ORDER BY due_at LIMIT 1000"""
+WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'ended'
+  ORDER BY due_at LIMIT 1000"""
 
 
-@check("I16a", "Every line is tried within a minute", "The allocator does not run, or can't deal with the line.")
+@check(
+    "I16a",
+    "Every line is tried within a minute",
+    "The allocator does not run, or can't deal with the line.",
+)
 def find_untried_lines() -> Iterator[Finding]:
     for row in run(UNTRIED, {"limit": LIMIT}, prepare=False):
         tried = "never tried" if row.age is None else f"last tried {row.age:.0f} s ago"
         repair = "See that `allocate` runs; its log says what it can't do. --repair tries it once."
-        yield Finding(f"line {row.id} for {', '.join(row.pools)}", f"{row.n} claims wait, {tried}", repair, _allocate)
+        yield Finding(
+            f"line {row.id} for {', '.join(row.pools)}",
+            f"{row.n} claims wait, {tried}",
+            repair,
+            _allocate,
+        )
 
 
-@check("I16b", "A claim is blocked by something", "Nothing will ever send it on: no lock, no claim before it, no timer.")
+@check(
+    "I16b",
+    "A claim is blocked by something",
+    "Nothing will ever send it on: no lock, no claim before it, no timer.",
+)
 def find_stuck_claims() -> Iterator[Finding]:
     for row in run(STUCK, {"limit": LIMIT}, prepare=False):
         repair = "--repair sends it on."
-        yield Finding(f"claim {row.id}", "blocked, and nothing blocks it", repair, partial(_send_on, row.id, row.workspace_id))
+        yield Finding(
+            f"claim {row.id}",
+            "blocked, and nothing blocks it",
+            repair,
+            partial(_send_on, row.id, row.workspace_id),
+        )
 
 
-@check("I16c", "No timer of a claim is older than a minute", "The finalizer does not run, or can't deal with the claim.")
+@check(
+    "I16c",
+    "No timer of a claim is older than a minute",
+    "The finalizer does not run, or can't deal with the claim.",
+)
 def find_overdue_claims() -> Iterator[Finding]:
     for row in run(OVERDUE, {"limit": LIMIT}, prepare=False):
         repair = "See that `finalize` runs; its log says what it can't do."
-        yield Finding(f"claim {row.id}", f"{row.state}, to be looked at {row.age:.0f} s ago", repair)
+        yield Finding(
+            f"claim {row.id}", f"{row.state}, to be looked at {row.age:.0f} s ago", repair
+        )
 
 
 @check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
 def find_passed_over() -> Iterator[Finding]:
     asked: dict[str, Any] = {"limit": AT_ONCE, "paired": list(PAIRED)}
     for row in REPAIRS.rows("passed_over", strict=STRICT_AFTER, **asked):
-        detail = f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for {row.age:.0f} s"
+        detail = (
+            f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for "
+            f"{row.age:.0f} s"
+        )
         yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
     for row in REPAIRS.rows("searched", **asked):
         free = _search(row)
         if free is not None and free >= AT_ONCE:
             each = "" if len(row.pools) == 1 else " each"
             detail = (
-                f"waits for {row.size} of {', '.join(row.pools)}{each}, and what it asks for has been free for {min(free, row.age):.0f} s"
+                f"waits for {row.size} of {', '.join(row.pools)}{each}, and what it asks for has "
+                f"been free for {min(free, row.age):.0f} s"
             )
             yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
 
 
 def _search(row: Any) -> float | None:
-    """For how long what a line asks for has been free, found as the allocator finds it; nothing is kept. None: it is not."""
+    """For how long what a line asks for has been free, found as the allocator finds it; nothing
+    is kept. None: it is not.
+    """
     known = find_pools(row.pools)
     pools = [known[name] for name in row.pools if name in known and known[name].state == "active"]
     if len(pools) < len(row.pools):

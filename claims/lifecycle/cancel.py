@@ -1,4 +1,6 @@
-"""Calling off: what waits, and what an agent runs; and an operator who takes the slots from whoever holds them."""
+"""Calling off: what waits, and what an agent runs; and an operator who takes the slots from
+whoever holds them.
+"""
 
 from functools import partial
 
@@ -16,17 +18,24 @@ TIMES = 3
 
 
 def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
-    """Call off a claim that holds nothing yet, or what an agent runs for it: the claim ends now, its slot is free once the agent says that
-    nothing runs there any more. Others that were bound in the meantime stay so: their holder lets go of them by name."""
+    """Call off a claim that holds nothing yet, or what an agent runs for it: the claim ends now,
+    its slot is free once the agent says that nothing runs there any more. Others that were bound in
+    the meantime stay so: their holder lets go of them by name."""
     note = reason.strip()
     for _ in range(TIMES):  # between the two looks it may be bound, or stand in line again
-        if repeat(partial(end_unheld, claim_id, "cancelled", "cancel", note)) or repeat(partial(_cancel_task, claim_id, note)):
+        if repeat(partial(end_unheld, claim_id, "cancelled", "cancel", note)) or repeat(
+            partial(_cancel_task, claim_id, note)
+        ):
             return view_claim(claim_id)
     claim = view_claim(claim_id)
     if claim.state == "ended":
         if claim.outcome == "cancelled":
             return claim
-        raise Conflict(f"Claim {claim_id} has ended already: {claim.outcome}.", code="ended", way_out="Nothing is left to do.")
+        raise Conflict(
+            f"Claim {claim_id} has ended already: {claim.outcome}.",
+            code="ended",
+            way_out="Nothing is left to do.",
+        )
     raise Conflict(
         f"Claim {claim_id} holds slots: it is {claim.state}.",
         code="holds_slots",
@@ -36,7 +45,9 @@ def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
 
 
 def force_release(*, claim_id: int, reason: str) -> ClaimView:
-    """An operator takes the slots from a claim, whoever holds it, or calls it off while it waits."""
+    """An operator takes the slots from a claim, whoever holds it, or calls it off
+    while it waits.
+    """
     note = require_reason(reason)
 
     def force() -> None:

@@ -1,6 +1,8 @@
-"""What the finalizer does for claims. Each step finds what is due by index, locks one claim at a time, looks again, and acts.
+"""What the finalizer does for claims. Each step finds what is due by index, locks one claim at a
+time, looks again, and acts.
 
-Whoever must answer in time (acknowledge, keep) meets the same row lock, so one of the two comes first and the other is told.
+Whoever must answer in time (acknowledge, keep) meets the same row lock, so one of the two comes
+first and the other is told.
 """
 
 import json
@@ -11,7 +13,13 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.allocation.requests.policy import PendingApproval, Timed, check_deadlines, look_at_pending, words_for
+from claims.allocation.requests.policy import (
+    PendingApproval,
+    Timed,
+    check_deadlines,
+    look_at_pending,
+    words_for,
+)
 from claims.lifecycle.deadline_notices import tell_of_deadline
 from claims.lifecycle.drain import put_out_all
 from claims.lifecycle.end_hold import DECISIONS, approval_of, let_go, look_at_hold
@@ -67,7 +75,9 @@ def _look_at_bound(row: Any) -> None:
     look = check_deadlines(
         Timed(
             held=row.held,
-            silent=CLAIMS.value("silence_of", claim=row.id) if spec.get("heartbeat") and is_heard else None,
+            silent=CLAIMS.value("silence_of", claim=row.id)
+            if spec.get("heartbeat") and is_heard
+            else None,
             is_acknowledged=row.is_acknowledged,
             acknowledge=spec.get("acknowledge") if is_heard else None,
             heartbeat=spec.get("heartbeat") if is_heard else None,
@@ -79,7 +89,8 @@ def _look_at_bound(row: Any) -> None:
         return
     ending = Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason)
     if row.has_task or row.step == "apply":
-        # Its workspace may have to be locked, and that lock comes before the claim's: in a transaction of its own, after this one.
+        # Its workspace may have to be locked, and that lock comes before the claim's: in a
+        # transaction of its own, after this one.
         CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
         after_commit(end_overdue_task, row.id, row.generation, ending)
     else:
@@ -87,7 +98,9 @@ def _look_at_bound(row: Any) -> None:
 
 
 def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
-    """It was held for too long. A result that came meanwhile counts: then the generation is over."""
+    """It was held for too long. A result that came meanwhile counts: then the
+    generation is over.
+    """
 
     def end() -> bool:
         with transaction.atomic():
@@ -100,8 +113,8 @@ def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
 
 
 def _look_at_pending(row: Any) -> None:
-    """A plan that waits for a person: told of its deadline, parked once its slot has waited enough, ended. By the clock of the database,
-    which the statements ask again."""
+    """A plan that waits for a person: told of its deadline, parked once its slot has waited enough,
+    ended. By the clock of the database, which the statements ask again."""
     approval = approval_of(row.pool_id)
     is_reserved = row.state == "reserved"
     look = look_at_pending(
@@ -137,7 +150,9 @@ class _Known:
 
 @chore("pools of plans", every=0.5)
 def look_after_changes() -> bool:
-    """What a pool says now of plans that wait reaches those that wait already: they are due. So is everything once after a start."""
+    """What a pool says now of plans that wait reaches those that wait already: they are due. So
+    is everything once after a start.
+    """
     found = {row.id: row.revision for row in DECISIONS.rows("revisions")}
     changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
     if changed:
@@ -156,7 +171,9 @@ def _expire(row: Any) -> None:
 
 
 def _look_at_blocked(row: Any) -> None:
-    """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its lock first."""
+    """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its
+    lock first.
+    """
     if row.workspace_id is None:
         CLAIMS.rows("free_after_back_off", claim=row.id, actor=current_actor())
         hint("claims", "events")
@@ -177,12 +194,19 @@ _DUE: dict[str, Callable[[Any], None]] = {
     "waiting": _look_at_waiting,
     "ended": _look_at_waiting,
 }
-_VERBS = {"unacknowledged": "unacknowledged", "silent": "silent", "expired": "expire", "lost": "lose"}
+_VERBS = {
+    "unacknowledged": "unacknowledged",
+    "silent": "silent",
+    "expired": "expire",
+    "lost": "lose",
+}
 
 
 @chore("workspaces", every=2.0)
 def free_workspaces() -> bool:
-    """Workspaces in which somebody is blocked by nothing: the process that was to free him died in between."""
+    """Workspaces in which somebody is blocked by nothing: the process that was to free him died
+    in between.
+    """
     rows = CLAIMS.rows("workspaces_to_free", BATCH)
     each([row.id for row in rows], free_workspace)
     return len(rows) == BATCH
@@ -192,7 +216,11 @@ def free_workspaces() -> bool:
 def lose_claims() -> bool:
     """Claims on members that are lost, each in a transaction of its own."""
     members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
-    found = [(row.id, member_id) for member_id in members for row in CLAIMS.rows("claims_on_member", member=member_id)]
+    found = [
+        (row.id, member_id)
+        for member_id in members
+        for row in CLAIMS.rows("claims_on_member", member=member_id)
+    ]
     each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
     return len(members) == BATCH
 
@@ -208,7 +236,10 @@ def put_out_overdue() -> bool:
 @chore("claims of deleted pools", every=1.0)
 def end_claims_of_deleted_pools() -> bool:
     more: list[bool] = []
-    each([row.id for row in CLAIMS.rows("pools_deleting")], lambda pool_id: more.append(finish_deleting(pool_id)))
+    each(
+        [row.id for row in CLAIMS.rows("pools_deleting")],
+        lambda pool_id: more.append(finish_deleting(pool_id)),
+    )
     return any(more)
 
 
@@ -231,7 +262,9 @@ class _CleanupCursor:
 
 @keeps("ended claims", days=90)
 def delete_ended_claims(days: float, chunk: int) -> int:
-    """Claims end in another order than they are made, so the walk goes on behind those that live long."""
+    """Claims end in another order than they are made, so the walk goes on behind those that
+    live long.
+    """
     while True:
         before = _CleanupCursor.after
         rows = CLAIMS.rows("old_claims", chunk, after=_CleanupCursor.after, days=days)

@@ -1,4 +1,6 @@
-"""What has become of a claim so far, and what comes next: the steps at the top of its page. Pure."""
+"""What has become of a claim so far, and what comes next: the steps at the top of its
+page. Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +27,16 @@ def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
     if claim.bound_at is not None and not claim.is_waiting:
         found.append(_bound(claim))
     if claim.state in ("reserved", "parked"):
-        found.append(ClaimStep("apply_pending", "apply_pending", "", claim.changed_at, claim.changed_at, is_current=True))
+        found.append(
+            ClaimStep(
+                "apply_pending",
+                "apply_pending",
+                "",
+                claim.changed_at,
+                claim.changed_at,
+                is_current=True,
+            )
+        )
     if claim.state == "ended":
         css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
         held = (
@@ -33,7 +44,15 @@ def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
             if claim.changed_at and claim.bound_at
             else ""
         )
-        found.append(ClaimStep(css, claim_word(claim.state, outcome=claim.outcome), held, claim.changed_at, is_current=True))
+        found.append(
+            ClaimStep(
+                css,
+                claim_word(claim.state, outcome=claim.outcome),
+                held,
+                claim.changed_at,
+                is_current=True,
+            )
+        )
         return found
     return [*found, *_ahead(claim)]
 
@@ -41,12 +60,22 @@ def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
 def _waiting(claim: ClaimView, now: datetime) -> ClaimStep:
     if claim.is_waiting:
         text = f"place {claim.wait.place}, " if claim.wait and claim.wait.place else ""
-        return ClaimStep("waiting", claim_word(claim.state), text, claim.created_at, claim.created_at, is_current=True)
+        return ClaimStep(
+            "waiting",
+            claim_word(claim.state),
+            text,
+            claim.created_at,
+            claim.created_at,
+            is_current=True,
+        )
     until = claim.bound_at or claim.changed_at or now
     waited = (until - claim.created_at).total_seconds()
     word = "waiting" if waited >= 1 else "asked"
     return ClaimStep(
-        "done", word, formatting.duration(waited) if waited >= 1 else "served at once" if claim.bound_at else "", claim.created_at
+        "done",
+        word,
+        formatting.duration(waited) if waited >= 1 else "served at once" if claim.bound_at else "",
+        claim.created_at,
     )
 
 
@@ -56,17 +85,32 @@ def _bound(claim: ClaimView) -> ClaimStep:
     if claim.state != "bound":
         return ClaimStep("done", "bound", text, claim.bound_at)
     css = claim_class(claim.state, step=claim.step)
-    return ClaimStep(css, css, f"{text}, " if text else "", claim.bound_at, claim.bound_at, is_current=True)
+    return ClaimStep(
+        css, css, f"{text}, " if text else "", claim.bound_at, claim.bound_at, is_current=True
+    )
 
 
 def _ahead(claim: ClaimView) -> list[ClaimStep]:
     ahead = []
     if claim.is_waiting:
         ahead.append(
-            ClaimStep("bound", "bound", claim.wait.start_note if claim.wait and claim.wait.start is None else _soon(claim), is_next=True)
+            ClaimStep(
+                "bound",
+                "bound",
+                claim.wait.start_note if claim.wait and claim.wait.start is None else _soon(claim),
+                is_next=True,
+            )
         )
     if claim.acknowledge_by is not None:
-        ahead.append(ClaimStep("bound", "acknowledged", "by then, or the slot goes back", claim.acknowledge_by, is_next=True))
+        ahead.append(
+            ClaimStep(
+                "bound",
+                "acknowledged",
+                "by then, or the slot goes back",
+                claim.acknowledge_by,
+                is_next=True,
+            )
+        )
     text = "at the latest then" if claim.expires_at else "when its holder lets go"
     ahead.append(ClaimStep("done", "released", text, claim.expires_at, is_next=True))
     return ahead
@@ -74,10 +118,16 @@ def _ahead(claim: ClaimView) -> list[ClaimStep]:
 
 def _soon(claim: ClaimView) -> str:
     start = claim.wait.start if claim.wait else None
-    return "" if start is None else f"in about {formatting.span(*start)}" if start[1] > 1 else "at once"
+    return (
+        ""
+        if start is None
+        else f"in about {formatting.span(*start)}"
+        if start[1] > 1
+        else "at once"
+    )
 
 
-# -- tasks: plan, decision, apply ---------------------------------------------------------------------------------------------------------
+# -- tasks: plan, decision, apply ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +168,11 @@ BAD_RUNS = {"failed": "failed", "lost": "lost", "cancelled": "cancelled"}
 
 
 def steps_of_task(
-    claim: ClaimView, runs: Sequence[Ran], plans: Sequence[ApprovalSummary], now: datetime, behind: Sequence[int] = ()
+    claim: ClaimView,
+    runs: Sequence[Ran],
+    plans: Sequence[ApprovalSummary],
+    now: datetime,
+    behind: Sequence[int] = (),
 ) -> list[ClaimStep]:
     """In the order of time; what is to come stands behind it, dotted."""
     first = runs[0].started_at if runs else claim.bound_at
@@ -131,14 +185,26 @@ def steps_of_task(
     steps = [step for _, step in found]
     if len(steps) > MOST - 2:
         left = len(steps) - (MOST - 3)
-        steps = [steps[0], ClaimStep("done", f"{left} more steps", "in its events"), *steps[-(MOST - 4) :]]
+        steps = [
+            steps[0],
+            ClaimStep("done", f"{left} more steps", "in its events"),
+            *steps[-(MOST - 4) :],
+        ]
     if claim.state == "ended":
         css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-        took = formatting.duration((claim.changed_at - claim.created_at).total_seconds()) if claim.changed_at else ""
+        took = (
+            formatting.duration((claim.changed_at - claim.created_at).total_seconds())
+            if claim.changed_at
+            else ""
+        )
         return [
             *steps,
             ClaimStep(
-                css, claim_word(claim.state, outcome=claim.outcome), f"after {took}" if took else "", claim.changed_at, is_current=True
+                css,
+                claim_word(claim.state, outcome=claim.outcome),
+                f"after {took}" if took else "",
+                claim.changed_at,
+                is_current=True,
             ),
         ]
     if claim.is_waiting:
@@ -146,7 +212,16 @@ def steps_of_task(
         since = claim.changed_at if steps else claim.created_at
         place = f"place {claim.wait.place}, " if claim.wait and claim.wait.place else ""
         word = "waiting to apply" if is_approved else claim_word(claim.state)
-        steps.append(ClaimStep("waiting", word, "goes first, " if is_approved else place, since, since, is_current=True))
+        steps.append(
+            ClaimStep(
+                "waiting",
+                word,
+                "goes first, " if is_approved else place,
+                since,
+                since,
+                is_current=True,
+            )
+        )
     elif claim.state == "bound" and not any(not run.is_over for run in runs):
         css = claim_class(claim.state, step=claim.step)
         steps.append(
@@ -163,13 +238,20 @@ def steps_of_task(
 
 
 def _place(claim: ClaimView) -> str:
-    return f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}, " if claim.slots else ""
+    return (
+        f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}, "
+        if claim.slots
+        else ""
+    )
 
 
 def _asked(claim: ClaimView, until: datetime) -> ClaimStep:
     waited = (until - claim.created_at).total_seconds()
     return ClaimStep(
-        "done", "waiting" if waited >= 1 else "asked", formatting.duration(waited) if waited >= 1 else "served at once", claim.created_at
+        "done",
+        "waiting" if waited >= 1 else "asked",
+        formatting.duration(waited) if waited >= 1 else "served at once",
+        claim.created_at,
     )
 
 
@@ -177,7 +259,12 @@ def _ran(run: Ran, now: datetime) -> ClaimStep:
     word = "applying" if run.step == "apply" else "running plan"
     if not run.is_over:
         return ClaimStep(
-            "applying" if run.step == "apply" else "running", word, f"{run.place}, ", run.started_at, run.started_at, is_current=True
+            "applying" if run.step == "apply" else "running",
+            word,
+            f"{run.place}, ",
+            run.started_at,
+            run.started_at,
+            is_current=True,
         )
     took = formatting.duration(((run.ended_at or run.started_at) - run.started_at).total_seconds())
     css = BAD_RUNS.get(run.outcome, "done")
@@ -185,21 +272,43 @@ def _ran(run: Ran, now: datetime) -> ClaimStep:
     return ClaimStep(css, said, f"{took}, {run.place}", run.started_at)
 
 
-def _decision(claim: ClaimView, plan: ApprovalSummary, *, is_last: bool) -> list[tuple[datetime, ClaimStep]]:
+def _decision(
+    claim: ClaimView, plan: ApprovalSummary, *, is_last: bool
+) -> list[tuple[datetime, ClaimStep]]:
     if claim.state in ("reserved", "parked") and plan.is_kept:
         kept = "keeps its slot, " if claim.state == "reserved" else "without a slot, "
-        return [(plan.made_at, ClaimStep("apply_pending", "apply_pending", kept, plan.made_at, plan.made_at, is_current=True))]
+        return [
+            (
+                plan.made_at,
+                ClaimStep(
+                    "apply_pending",
+                    "apply_pending",
+                    kept,
+                    plan.made_at,
+                    plan.made_at,
+                    is_current=True,
+                ),
+            )
+        ]
     steps = []
     if plan.given and plan.is_approved:
         at = plan.given[-1][1]
         waited = formatting.duration((at - plan.made_at).total_seconds())
         steps.append((plan.made_at, ClaimStep("done", "apply_pending", waited, plan.made_at)))
         steps.append((at, ClaimStep("done", "approved", f"by {plan.by}", at)))
-    elif claim.state == "ended" and is_last and claim.task == "plan_and_apply" and claim.outcome != "planned" and claim.changed_at:
+    elif (
+        claim.state == "ended"
+        and is_last
+        and claim.task == "plan_and_apply"
+        and claim.outcome != "planned"
+        and claim.changed_at
+    ):
         waited = formatting.duration((claim.changed_at - plan.made_at).total_seconds())
         steps.append((plan.made_at, ClaimStep("done", "apply_pending", waited, plan.made_at)))
     elif not plan.is_kept:
-        steps.append((plan.made_at, ClaimStep("cancelled", "plan set aside", "stale", plan.made_at)))
+        steps.append(
+            (plan.made_at, ClaimStep("cancelled", "plan set aside", "stale", plan.made_at))
+        )
     return steps
 
 
@@ -210,7 +319,18 @@ def _to_come(claim: ClaimView, behind: Sequence[int]) -> list[ClaimStep]:
     ahead = [ClaimStep("done", "applied", unlocks, is_next=True)]
     if claim.step == "apply":
         return ahead
-    ahead.insert(0, ClaimStep("applying", "applying", "in the same slot" if claim.state == "reserved" else "", is_next=True))
+    ahead.insert(
+        0,
+        ClaimStep(
+            "applying",
+            "applying",
+            "in the same slot" if claim.state == "reserved" else "",
+            is_next=True,
+        ),
+    )
     if claim.state in ("reserved", "parked") or claim.rank == 0:
         return ahead
-    return [ClaimStep("apply_pending", "apply_pending", "if there is something to apply", is_next=True), *ahead]
+    return [
+        ClaimStep("apply_pending", "apply_pending", "if there is something to apply", is_next=True),
+        *ahead,
+    ]

@@ -1,4 +1,6 @@
-"""Reads for pages: how many claims there are of what is shown, for which pools, and since when they wait."""
+"""Reads for pages: how many claims there are of what is shown, for which pools, and since when
+they wait.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,25 +11,33 @@ from claims.display import MATCHES, match_of
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 
-# Of each pool that claims name, whether it exists or not. Lines are few where claims are many, so it is asked by line.
+# Of each pool that claims name, whether it exists or not. Lines are few where claims are many, so
+# it is asked by line.
 WAITING = """
-SELECT name, sum(n)::int AS n, sum(blocked)::int AS blocked, min(oldest) AS oldest, min(first_id) AS first_id FROM (
-  SELECT shape_id, count(*) AS n, count(*) FILTER (WHERE state = 'blocked') AS blocked, min(created_at) AS oldest, min(id) AS first_id
+SELECT name, sum(n)::int AS n, sum(blocked)::int AS blocked, min(oldest) AS oldest,
+  min(first_id) AS first_id FROM (
+  SELECT shape_id, count(*) AS n, count(*) FILTER (WHERE state = 'blocked') AS blocked,
+    min(created_at) AS oldest, min(id) AS first_id
   FROM claims_claim WHERE state IN ('waiting', 'blocked') GROUP BY 1) c
 JOIN claims_shape ON claims_shape.id = c.shape_id, unnest(pools) AS name GROUP BY 1"""
 
 # What is live is counted; of what has ended only the newest are looked at, however many are kept.
 COUNT = """
-SELECT state, step, outcome, count(*)::int AS n FROM claims_claim WHERE state <> 'ended' AND {tests} GROUP BY 1, 2, 3
+SELECT state, step, outcome, count(*)::int AS n FROM claims_claim
+  WHERE state <> 'ended' AND {tests} GROUP BY 1, 2, 3
 UNION ALL SELECT state, step, outcome, count(*)::int FROM (
   SELECT * FROM claims_claim ORDER BY id DESC LIMIT 20000) claims_claim
 WHERE state = 'ended' AND changed_at > now() - interval '1 day' AND {tests} GROUP BY 1, 2, 3"""
 
 LATELY = """
-SELECT count(*)::int AS n, min(created_at) > now() - interval '1 hour' AND count(*) = 5000 AS is_more,
-  extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY bound_at - created_at))::float8 AS median,
-  extract(epoch FROM percentile_cont(0.9) WITHIN GROUP (ORDER BY bound_at - created_at))::float8 AS ninetieth
-FROM (SELECT * FROM claims_claim ORDER BY id DESC LIMIT 5000) claims_claim WHERE bound_at > now() - interval '1 hour' AND {tests}"""
+SELECT count(*)::int AS n, min(created_at) > now() - interval '1 hour'
+  AND count(*) = 5000 AS is_more,
+  extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY bound_at - created_at))::float8 AS
+    median,
+  extract(epoch FROM percentile_cont(0.9) WITHIN GROUP (ORDER BY bound_at - created_at))::float8 AS
+    ninetieth
+FROM (SELECT * FROM claims_claim ORDER BY id DESC LIMIT 5000) claims_claim
+  WHERE bound_at > now() - interval '1 hour' AND {tests}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,9 @@ class Lately:
 def count_waiting() -> dict[str, Queue]:
     """By the name of the pool, also of one that is not there."""
     with reporting():
-        return {row.name: Queue(row.n, row.blocked, row.oldest, row.first_id) for row in run(WAITING)}
+        return {
+            row.name: Queue(row.n, row.blocked, row.oldest, row.first_id) for row in run(WAITING)
+        }
 
 
 def count_claims(tests: str = "true", values: dict[str, Any] | None = None) -> dict[str, int]:
@@ -81,4 +93,8 @@ def bound_lately(pools: Iterable[int] | None) -> Lately:
 
 
 def in_pools(pools: Iterable[int] | None) -> tuple[str, dict[str, Any]]:
-    return ("true", {}) if pools is None else ("pool_id = ANY (%(pools)s::bigint[])", {"pools": sorted(pools)})
+    return (
+        ("true", {})
+        if pools is None
+        else ("pool_id = ANY (%(pools)s::bigint[])", {"pools": sorted(pools)})
+    )

@@ -1,6 +1,8 @@
-"""Whoever asked for a plan is told that its deadline is near: once, in the log and, where a mail server is set, by mail.
+"""Whoever asked for a plan is told that its deadline is near: once, in the log and, where a mail
+server is set, by mail.
 
-The mail is an operation: written with the event, sent after the commit by a worker, tried again while the server is away.
+The mail is an operation: written with the event, sent after the commit by a worker, tried again
+while the server is away.
 """
 
 from smtplib import SMTPException
@@ -27,11 +29,18 @@ def tell_of_deadline(claim_id: int) -> bool:
         return False
     until = {"expires_at": rfc3339(row.expires_at)}
     record(
-        "expire_soon", pool_id=row.pool_id, claim_id=row.id, generation=row.generation, before=row.state, after=row.state,
+        "expire_soon", pool_id=row.pool_id, claim_id=row.id, generation=row.generation,
+        before=row.state, after=row.state,
         reason=f"nobody has decided; it ends at {row.expires_at:%Y-%m-%d %H:%M} UTC", data=until,
     )  # fmt: skip
     if settings.BERTH_MAIL:
-        add_operation(lane=f"mail:{row.requested_by}", kind=KIND, pool_id=row.pool_id, claim_id=row.id, body=until)
+        add_operation(
+            lane=f"mail:{row.requested_by}",
+            kind=KIND,
+            pool_id=row.pool_id,
+            claim_id=row.id,
+            body=until,
+        )
     hint("events")
     return True
 
@@ -39,10 +48,16 @@ def tell_of_deadline(claim_id: int) -> bool:
 @performs(KIND)
 def send_notice(taken: Taken) -> None:
     """What was decided meanwhile is no news."""
-    claim = Claim.objects.select_related("pool", "workspace").filter(pk=taken.claim_id or 0, state__in=PENDING).first()
+    claim = (
+        Claim.objects.select_related("pool", "workspace")
+        .filter(pk=taken.claim_id or 0, state__in=PENDING)
+        .first()
+    )
     if claim is None:
         return
-    user = User.objects.filter(username=claim.requested_by, is_active=True).exclude(email="").first()
+    user = (
+        User.objects.filter(username=claim.requested_by, is_active=True).exclude(email="").first()
+    )
     if user is None:
         return
     name = claim.workspace.name if claim.workspace else f"claim {claim.pk}"

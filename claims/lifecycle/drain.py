@@ -1,7 +1,9 @@
-"""Past the deadline of a member's drain, or by force, whoever still holds a slot there is put out: one claim in one transaction.
+"""Past the deadline of a member's drain, or by force, whoever still holds a slot there is put out:
+one claim in one transaction.
 
-In the order of locks: the member, the workspace, the claim, its slots. The member's lock is shared, so that many claims end at once, and
-keeps an undrain waiting; whichever came first holds. A result, a yes or a release that comes first needs the same claim, and is found here.
+In the order of locks: the member, the workspace, the claim, its slots. The member's lock is shared,
+so that many claims end at once, and keeps an undrain waiting; whichever came first holds. A result,
+a yes or a release that comes first needs the same claim, and is found here.
 """
 
 import logging
@@ -45,19 +47,25 @@ def put_out(*, claim_id: int, member_id: int) -> bool:
 
 
 def put_out_all(member_id: int, most: int | None = None) -> int:
-    """Each on its own: one that can't be dealt with holds up none of the others. Answers how many there were."""
+    """Each on its own: one that can't be dealt with holds up none of the others. Answers how
+    many there were.
+    """
     rows = CLAIMS.rows("claims_on_member", member=member_id)[:most]
     each([row.id for row in rows], lambda claim_id: put_out(claim_id=claim_id, member_id=member_id))
     return len(rows)
 
 
 def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Removal:
-    """Whoever is there is put out now. It is so from the first commit on: what fails after it the finalizer does again."""
+    """Whoever is there is put out now. It is so from the first commit on: what fails after it
+    the finalizer does again.
+    """
     removal = drain_member(member_id=member_id, reason=reason, force=True, stays=stays)
     try:
         put_out_all(member_id, AT_ONCE)
     except Exception:
-        logger.exception("not everybody on member %s could be put out at once, the finalizer goes on", member_id)
+        logger.exception(
+            "not everybody on member %s could be put out at once, the finalizer goes on", member_id
+        )
     return removal
 
 
@@ -72,7 +80,9 @@ def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
             is_started=row.is_begun or not row.has_task,
             has_task=row.has_task,
         )
-        found[row.member_id].append(ClaimFate(row, fate, row.state == "bound" and not row.step and row.size > row.n))
+        found[row.member_id].append(
+            ClaimFate(row, fate, row.state == "bound" and not row.step and row.size > row.n)
+        )
     return found
 
 

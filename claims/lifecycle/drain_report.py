@@ -1,4 +1,6 @@
-"""What keeps members that drain, in words: who, for how long, and what becomes of each at the deadline. The same for pages and for REST."""
+"""What keeps members that drain, in words: who, for how long, and what becomes of each at the
+deadline. The same for pages and for REST.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,7 +48,9 @@ class DrainBlocker:
 
 
 def keepers_of(member_ids: list[int]) -> dict[int, list[DrainBlocker]]:
-    return {member: [_keeper(kept) for kept in found] for member, found in list_kept(member_ids).items()}
+    return {
+        member: [_keeper(kept) for kept in found] for member, found in list_kept(member_ids).items()
+    }
 
 
 def _keeper(kept: ClaimFate) -> DrainBlocker:
@@ -77,17 +81,32 @@ def _then(kept: ClaimFate) -> tuple[str, str, str, str]:
     """Its class, what it is then and what it loses in few words, and in a sentence."""
     row, fate = kept.row, kept.fate
     if kept.is_moved:
-        return "bound", "moves, or is lost", "its slots here", "Its slots here move if as many are free, else it is lost"
+        return (
+            "bound",
+            "moves, or is lost",
+            "its slots here",
+            "Its slots here move if as many are free, else it is lost",
+        )
     if fate.to == "ended":
         if row.step == "apply":
-            return "lost", "lost, workspace locked", "its end", "Lost; its workspace is locked until somebody says what became of it"
+            return (
+                "lost",
+                "lost, workspace locked",
+                "its end",
+                "Lost; its workspace is locked until somebody says what became of it",
+            )
         return "lost", "lost", "its slots", "Lost; its holder is told by the generation"
     if fate.to == "parked":
         return "apply_pending", "keeps its plan", "its slot", "Keeps plan and approvals, no slot"
     if row.step == "apply":
         return "waiting", "applies elsewhere", "its slot", "First in line, applies elsewhere"
     if row.has_task:
-        return "waiting", "plans again", "its work so far" if row.is_begun else "its slot", "Back in its line, plans again"
+        return (
+            "waiting",
+            "plans again",
+            "its work so far" if row.is_begun else "its slot",
+            "Back in its line, plans again",
+        )
     return "waiting", "back in line", "its slots", "Back in its line"
 
 
@@ -101,7 +120,9 @@ def summarise(keepers: list[DrainBlocker]) -> str:
         formatting.plural(running, "plan runs", "plans run") if running else "",
         formatting.plural(applying, "apply runs", "applies run") if applying else "",
         formatting.plural(rest, "claim holds slots", "claims hold slots") if rest else "",
-        formatting.plural(waiting, "plan waits for a decision", "plans wait for a decision") if waiting else "",
+        formatting.plural(waiting, "plan waits for a decision", "plans wait for a decision")
+        if waiting
+        else "",
     ]
     return formatting.sentence([part for part in parts if part])
 

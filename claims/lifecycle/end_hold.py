@@ -1,7 +1,9 @@
-"""Ending a hold from outside: cancelled, forced, expired, lost. In the order of locks: the workspace, then the claim, then its slots.
+"""Ending a hold from outside: cancelled, forced, expired, lost. In the order of locks: the
+workspace, then the claim, then its slots.
 
-An apply that may have begun and did not come to its end leaves a workspace of which nobody knows the state. The workspace is locked in the
-transaction that ends the hold, so that there is no moment in which the next of it could start.
+An apply that may have begun and did not come to its end leaves a workspace of which nobody knows
+the state. The workspace is locked in the transaction that ends the hold, so that there is no moment
+in which the next of it could start.
 """
 
 import json
@@ -53,7 +55,9 @@ def look_at_hold(claim_id: int) -> LockedHold:
 
 
 def was_started(claim: Any) -> bool:
-    """Of a claim under its lock, which whoever starts it needs as well. Where no agent tells us, what holds slots counts as begun."""
+    """Of a claim under its lock, which whoever starts it needs as well. Where no agent tells us,
+    what holds slots counts as begun.
+    """
     if claim.state != "bound":
         return False
     if not claim.has_task:
@@ -66,7 +70,9 @@ def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
     """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
     claim = held.claim
     never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
-    rows = give_back(claim.id, claim.generation, ending._replace(is_clean=ending.is_clean or never_ran))
+    rows = give_back(
+        claim.id, claim.generation, ending._replace(is_clean=ending.is_clean or never_ran)
+    )
     if not rows:
         return rows
     if ending.to == "ended" and ending.outcome != "lost":
@@ -80,7 +86,14 @@ def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
 
 def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
     DECISIONS.rows(
-        "end_run", claim=claim.id, generation=claim.generation, outcome=outcome, code=code, reason=reason, exit_code=None, facts="{}"
+        "end_run",
+        claim=claim.id,
+        generation=claim.generation,
+        outcome=outcome,
+        code=code,
+        reason=reason,
+        exit_code=None,
+        facts="{}",
     )
 
 
@@ -89,18 +102,36 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
     claim, workspace = held.claim, held.workspace
     about = {"step": "apply"} if workspace is None else {"workspace": workspace.name}
     why = f"claim {claim.id} {words}"
-    record("apply_lost", pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation, reason=why, data=about)
+    record(
+        "apply_lost",
+        pool_id=claim.pool_id,
+        claim_id=claim.id,
+        generation=claim.generation,
+        reason=why,
+        data=about,
+    )
     if workspace is None:
         return
-    CLAIMS.rows("set_lost_apply", workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why)
-    while len(CLAIMS.rows("block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why)) == CHUNK:
+    CLAIMS.rows(
+        "set_lost_apply", workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why
+    )
+    while (
+        len(
+            CLAIMS.rows(
+                "block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why
+            )
+        )
+        == CHUNK
+    ):
         pass
     if not workspace.is_locked:
         record("lock", pool_id=workspace.pool_id, reason=why, data={"workspace": workspace.name})
     hint("claims")
 
 
-def lose_hold(held: LockedHold, *, what: str, lost_member: int | None = None, note: str = "") -> Fate:
+def lose_hold(
+    held: LockedHold, *, what: str, lost_member: int | None = None, note: str = ""
+) -> Fate:
     """What becomes of it is said by policy."""
     fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
     meet_fate(held, fate, lost_member=lost_member, note=note)

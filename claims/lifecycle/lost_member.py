@@ -1,4 +1,6 @@
-"""A claim whose member was lost: what becomes of it is said by policy, one claim in one transaction."""
+"""A claim whose member was lost: what becomes of it is said by policy, one claim in
+one transaction.
+"""
 
 import json
 from functools import partial
@@ -15,8 +17,8 @@ from project.kernel.actor import current_actor
 
 
 def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
-    """Of several slots those on the lost member are replaced if as many are free; else it lets go of all its slots. Those on the lost
-    member retire. False: it holds nothing there any more."""
+    """Of several slots those on the lost member are replaced if as many are free; else it lets go
+    of all its slots. Those on the lost member retire. False: it holds nothing there any more."""
     return repeat(partial(_lose, claim_id, member_id, reason))
 
 
@@ -32,8 +34,9 @@ def _lose(claim_id: int, member_id: int, reason: str) -> bool:
 
 
 def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool = True) -> bool:
-    """What it has of several slots on this member is put elsewhere. Not for what must stand together, nor for tasks, which run in one slot.
-    On a member that is lost its slots retire, else they drain."""
+    """What it has of several slots on this member is put elsewhere. Not for what must stand
+    together, nor for tasks, which run in one slot. On a member that is lost its slots retire, else
+    they drain."""
     claim = held.claim
     if claim.state != "bound" or claim.size == 1 or claim.step:
         return False
@@ -49,15 +52,25 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
         with transaction.atomic():
             for pool_id in sorted({place.pool_id for place in places}):
                 ordinals = [place.ordinal for place in places if place.pool_id == pool_id]
-                found = find_instead(wanted, pools[pool_id], kind, len(ordinals), claim.id) if pool_id in pools else None
+                found = (
+                    find_instead(wanted, pools[pool_id], kind, len(ordinals), claim.id)
+                    if pool_id in pools
+                    else None
+                )
                 if found is None:
                     return False
                 targets |= dict(zip(ordinals, found, strict=True))
             rows = CLAIMS.rows(
                 "move",
-                claim=claim.id, generation=claim.generation, ordinals=list(targets), targets=list(targets.values()),
-                lost_member=member_id if is_lost else None, drain=DRAIN, actor=current_actor(), reason=note,
-            )  # fmt: skip
+                claim=claim.id,
+                generation=claim.generation,
+                ordinals=list(targets),
+                targets=list(targets.values()),
+                lost_member=member_id if is_lost else None,
+                drain=DRAIN,
+                actor=current_actor(),
+                reason=note,
+            )
     except DatabaseError as error:
         if sqlstate(error) not in TAKEN:
             raise

@@ -1,4 +1,6 @@
-"""A pool and its claims go together. Here and not in slots/, because only claims know who waits for it."""
+"""A pool and its claims go together. Here and not in slots/, because only claims know who
+waits for it.
+"""
 
 from functools import partial
 
@@ -19,19 +21,23 @@ CHUNK = 100
 
 
 def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> Pool:
-    """Refused while claims exist, unless they are to go with it. Then it hands out nothing more, its claims are cancelled one by one, each
-    with its event, its members leave as they become empty, and it goes with the last of them."""
+    """Refused while claims exist, unless they are to go with it. Then it hands out nothing more,
+    its claims are cancelled one by one, each with its event, its members leave as they become
+    empty, and it goes with the last of them."""
 
     def begin() -> int:
         with transaction.atomic():
             pool = get_pool(pool_name)
-            CLAIMS.rows("hold_pool", pool=pool.pk)  # nobody makes a claim in it from here on: they lock the same row
+            # Nobody makes a claim in it from here on: they lock the same row.
+            CLAIMS.rows("hold_pool", pool=pool.pk)
             live = count_live_claims(pool.pk)
             if live and not cascade and pool.state != "deleting":
                 raise Conflict(
                     f"Pool {pool_name} has {live} claim{'s' if live > 1 else ''}.",
                     code="has_claims",
-                    way_out="Let them end first, or delete it with cascade: then they are cancelled.",
+                    way_out=(
+                        "Let them end first, or delete it with cascade: then they are cancelled."
+                    ),
                     claims=live,
                 )
             close_pool(pool_id=pool.pk, reason=reason.strip())
@@ -43,7 +49,9 @@ def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> P
 
 
 def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
-    """End the claims of a pool that is being deleted, oldest first, each in a transaction of its own. True: there are more."""
+    """End the claims of a pool that is being deleted, oldest first, each in a transaction of its
+    own. True: there are more.
+    """
     pool = get_pool_by_id(pool_id)
     if pool.state not in ("deleting", "gone"):
         return False

@@ -1,6 +1,7 @@
 """Letting go: by the holder, who names the generation it was told, or by a person, with a reason.
 
-A late call changes nothing and gets a clear answer, and what it said is kept as an event: something that has run has run.
+A late call changes nothing and gets a clear answer, and what it said is kept as an event: something
+that has run has run.
 """
 
 import json
@@ -50,19 +51,27 @@ def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimV
 
 
 def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthError]:
-    """Many at once, each on its own: the answer to each in the order asked, as the single call would give it."""
+    """Many at once, each on its own: the answer to each in the order asked, as the single call
+    would give it.
+    """
     if len(named) > MOST:
-        raise Invalid(f"{len(named)} releases are too many for one call.", way_out=f"Send {MOST} at most.")
+        raise Invalid(
+            f"{len(named)} releases are too many for one call.", way_out=f"Send {MOST} at most."
+        )
     done: set[int] = set()
     for at in range(0, len(named), CHUNK):
         done |= repeat(partial(_release_chunk, named[at : at + CHUNK]))
-    views = {view.id: view for view in view_claims(dict.fromkeys(claim_id for claim_id, _ in named))}
+    views = {
+        view.id: view for view in view_claims(dict.fromkeys(claim_id for claim_id, _ in named))
+    }
     answers: list[ClaimView | BerthError] = []
     for claim_id, generation in named:
         if claim_id in done and views[claim_id].generation == generation:
             answers.append(views[claim_id])
         else:
-            answers.append(_try(partial(answer_late, claim_id, generation, "release", done_as="released")))
+            answers.append(
+                _try(partial(answer_late, claim_id, generation, "release", done_as="released"))
+            )
     return answers
 
 
@@ -70,11 +79,23 @@ def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
     """The one way from holding to not holding. No row: another generation, or it holds nothing."""
     rows = CLAIMS.rows(
         "give_back",
-        claim=claim_id, generation=generation, to=ending.to, outcome=ending.outcome, lost_member=ending.lost_member, drain=DRAIN,
-        wait=f"{ending.wait} s", verb=ending.verb, actor=current_actor(), reason=ending.reason[:LONGEST_REASON],
-        is_clean=ending.is_clean, rank=ending.rank, step=ending.step, is_seeking=ending.is_seeking, by_holder=ending.by_holder,
+        claim=claim_id,
+        generation=generation,
+        to=ending.to,
+        outcome=ending.outcome,
+        lost_member=ending.lost_member,
+        drain=DRAIN,
+        wait=f"{ending.wait} s",
+        verb=ending.verb,
+        actor=current_actor(),
+        reason=ending.reason[:LONGEST_REASON],
+        is_clean=ending.is_clean,
+        rank=ending.rank,
+        step=ending.step,
+        is_seeking=ending.is_seeking,
+        by_holder=ending.by_holder,
         data=None if ending.data is None else json.dumps(ending.data),
-    )  # fmt: skip
+    )
     if rows:
         tell_freed(rows)
         after_end(rows)
@@ -82,7 +103,14 @@ def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
 
 
 def end_unheld(claim_id: int, outcome: str, verb: str, reason: str) -> bool:
-    rows = CLAIMS.rows("end_unheld", claim=claim_id, outcome=outcome, verb=verb, actor=current_actor(), reason=reason[:LONGEST_REASON])
+    rows = CLAIMS.rows(
+        "end_unheld",
+        claim=claim_id,
+        outcome=outcome,
+        verb=verb,
+        actor=current_actor(),
+        reason=reason[:LONGEST_REASON],
+    )
     if rows:
         hint("claims", "events")
         after_end(rows)
@@ -92,11 +120,17 @@ def end_unheld(claim_id: int, outcome: str, verb: str, reason: str) -> bool:
 def tell_freed(rows: Sequence[Any]) -> None:
     """Whoever waits is woken, and the workers where something outside is to be cleaned first."""
     states = {row.state for row in rows}
-    hint("events", *(["slots"] if "idle" in states else []), *(["operations"] if "draining" in states else []))
+    hint(
+        "events",
+        *(["slots"] if "idle" in states else []),
+        *(["operations"] if "draining" in states else []),
+    )
 
 
 def after_end(rows: Sequence[Any]) -> None:
-    """The next of its workspace, in a transaction of its own after this one: who holds a claim never goes back to lock a workspace."""
+    """The next of its workspace, in a transaction of its own after this one: who holds a claim
+    never goes back to lock a workspace.
+    """
     for workspace in sorted({row.workspace_id for row in rows if row.workspace_id is not None}):
         after_commit(free_workspace, workspace)
 
@@ -109,16 +143,25 @@ def lock_claim(claim_id: int) -> Any:
 
 
 def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "") -> ClaimView:
-    """The call did nothing. If it only says again what was done, the answer is the same as then; else it is refused and kept."""
+    """The call did nothing. If it only says again what was done, the answer is the same as then;
+    else it is refused and kept.
+    """
     claim = view_claim(claim_id)
     if claim.generation == generation and claim.holds and claim.step:
         text = f"Claim {claim_id} is run by an agent: it ends when its task does."
-        raise Conflict(text, code="run_by_agent", way_out="Cancel it: the agent stops it.", generation=generation)
+        raise Conflict(
+            text,
+            code="run_by_agent",
+            way_out="Cancel it: the agent stops it.",
+            generation=generation,
+        )
     if claim.state == "ended" and claim.outcome == done_as and claim.generation == generation:
         return claim
     record(
-        f"late_{verb}"[:24], pool_id=claim.pool_id, claim_id=claim_id, generation=generation, before=claim.state, after=claim.state,
-        reason=f"generation {generation} was named, it is {claim.generation} now", data={"named": generation, "now": claim.generation},
+        f"late_{verb}"[:24], pool_id=claim.pool_id, claim_id=claim_id, generation=generation,
+        before=claim.state, after=claim.state,
+        reason=f"generation {generation} was named, it is {claim.generation} now",
+        data={"named": generation, "now": claim.generation},
     )  # fmt: skip
     raise stale(claim, generation)
 
@@ -127,18 +170,31 @@ def stale(claim: ClaimView, generation: int) -> BerthError:
     if claim.generation != generation:
         text = f"Claim {claim.id} is at generation {claim.generation} now; you named {generation}."
         way_out = "Whoever named it acts for a hold that is over: stop, and read the claim again."
-        return StaleGeneration(text, way_out=way_out, generation=claim.generation, state=claim.state)
+        return StaleGeneration(
+            text, way_out=way_out, generation=claim.generation, state=claim.state
+        )
     if claim.state == "ended":
-        return Conflict(f"Claim {claim.id} has ended already: {claim.outcome}.", code="ended", way_out="Stop: it holds nothing any more.")
-    return Conflict(f"Claim {claim.id} is {claim.state} and holds nothing.", code="holds_nothing", way_out="Cancel it instead.")
+        return Conflict(
+            f"Claim {claim.id} has ended already: {claim.outcome}.",
+            code="ended",
+            way_out="Stop: it holds nothing any more.",
+        )
+    return Conflict(
+        f"Claim {claim.id} is {claim.state} and holds nothing.",
+        code="holds_nothing",
+        way_out="Cancel it instead.",
+    )
 
 
 def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:
     rows = CLAIMS.rows(
         "release_batch",
-        claims=[claim_id for claim_id, _ in named], generations=[generation for _, generation in named],
-        outcome="released", drain=DRAIN, actor=current_actor(),
-    )  # fmt: skip
+        claims=[claim_id for claim_id, _ in named],
+        generations=[generation for _, generation in named],
+        outcome="released",
+        drain=DRAIN,
+        actor=current_actor(),
+    )
     done = {row.claim_id for row in rows}
     if done:
         tell_freed(rows)

@@ -20,19 +20,38 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
     """Another place in line. What people have approved goes first anyway and stays there."""
     if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         text = f"{priority} is out of range."
-        raise Invalid(fields=[FieldError("priority", text, f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "priority", text, f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}."
+                )
+            ]
+        )
     rank = 100 - priority
-    if repeat(lambda: CLAIMS.rows("prioritise", claim=claim_id, rank=rank, actor=current_actor(), reason=reason.strip())):
+    if repeat(
+        lambda: CLAIMS.rows(
+            "prioritise", claim=claim_id, rank=rank, actor=current_actor(), reason=reason.strip()
+        )
+    ):
         hint("claims", "events")
         return view_claim(claim_id, explain=True)
     claim = view_claim(claim_id)
     if claim.is_waiting:
-        raise Refused(f"Claim {claim_id} is approved: it goes before everything else already.", way_out="Nothing is to be done.")
-    raise Conflict(f"Claim {claim_id} is {claim.state}: it stands in no line.", code="not_waiting", way_out="Nothing is to be done.")
+        raise Refused(
+            f"Claim {claim_id} is approved: it goes before everything else already.",
+            way_out="Nothing is to be done.",
+        )
+    raise Conflict(
+        f"Claim {claim_id} is {claim.state}: it stands in no line.",
+        code="not_waiting",
+        way_out="Nothing is to be done.",
+    )
 
 
 def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
-    """Fewer slots in each of its pools; the last ones go. The rest is a new hand-over, with a new generation."""
+    """Fewer slots in each of its pools; the last ones go. The rest is a new hand-over, with a
+    new generation.
+    """
     claim = view_claim(claim_id)
     if claim.generation != generation or claim.state != "bound":
         return answer_late(claim_id, generation, "resize")
@@ -40,15 +59,32 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
         return claim
     if size > claim.size:
         way_out = "Make another claim of the same owner for the rest."
-        raise Refused(f"Claim {claim_id} has {claim.size}; it can't grow to {size}.", code="cannot_grow", way_out=way_out)
+        raise Refused(
+            f"Claim {claim_id} has {claim.size}; it can't grow to {size}.",
+            code="cannot_grow",
+            way_out=way_out,
+        )
     if size < 1:
-        raise Invalid(fields=[FieldError("size", f"{size} is out of range.", "Release the claim to let go of everything.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "size", f"{size} is out of range.", "Release the claim to let go of everything."
+                )
+            ]
+        )
     total = size * (claim.total // claim.size)  # slots that a number takes in all its pools
 
     def shrink() -> bool:
         shape = _line_of(claim, size)
         rows = CLAIMS.rows(
-            "shrink", claim=claim_id, generation=generation, size=total, shape=shape, drain=DRAIN, actor=current_actor(), reason=""
+            "shrink",
+            claim=claim_id,
+            generation=generation,
+            size=total,
+            shape=shape,
+            drain=DRAIN,
+            actor=current_actor(),
+            reason="",
         )
         if rows:
             tell_freed(rows)
@@ -60,13 +96,22 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
 
 
 def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
-    """The holder answers for its claim, in time by the database's clock. Said twice, it is so once."""
+    """The holder answers for its claim, in time by the database's clock. Said twice, it
+    is so once.
+    """
 
     def acknowledge() -> bool:
         with transaction.atomic():
             row = CLAIMS.one("acknowledge", claim=claim_id, generation=generation)
             if row is not None:
-                record("acknowledge", pool_id=row.pool_id, claim_id=claim_id, generation=generation, before="bound", after="bound")
+                record(
+                    "acknowledge",
+                    pool_id=row.pool_id,
+                    claim_id=claim_id,
+                    generation=generation,
+                    before="bound",
+                    after="bound",
+                )
             return row is not None
 
     if repeat(acknowledge):
@@ -75,9 +120,17 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
     if claim.generation == generation and claim.state == "bound":
         if claim.acknowledged_at is not None:
             return claim
-        record("late_acknowledge", pool_id=claim.pool_id, claim_id=claim_id, generation=generation, before="bound", after="bound")
+        record(
+            "late_acknowledge",
+            pool_id=claim.pool_id,
+            claim_id=claim_id,
+            generation=generation,
+            before="bound",
+            after="bound",
+        )
         raise Conflict(
-            f"Claim {claim_id} was to be acknowledged by {claim.acknowledge_by:%H:%M:%S} UTC. It is being ended.",
+            f"Claim {claim_id} was to be acknowledged by {claim.acknowledge_by:%H:%M:%S} UTC. It "
+            "is being ended.",
             code="too_late",
             way_out="Stop, and make a new claim.",
         )
@@ -93,12 +146,16 @@ def keep_claim(*, claim_id: int, generation: int) -> ClaimView:
 
 def _line_of(claim: ClaimView, size: int) -> int:
     """The line of those who ask for so many: where it would stand, if it ever waited again."""
-    terms = {k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")}
+    terms = {
+        k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")
+    }
     digest = shape_digest(tuple(claim.pools), claim.kind, size, terms)
     row = CLAIMS.one("shape_by_digest", digest=digest)
     if row is not None:
         return int(row.id)
-    made = CLAIMS.value("copy_shape", shape=claim.shape_id, digest=digest, size=size, terms=json.dumps(terms))
+    made = CLAIMS.value(
+        "copy_shape", shape=claim.shape_id, digest=digest, size=size, terms=json.dumps(terms)
+    )
     if made is None:
         made = CLAIMS.one("shape_by_digest", digest=digest).id  # type: ignore[union-attr]
     return int(made)

@@ -1,4 +1,6 @@
-"""REST about scaling: what was decided and why, what would be decided now, and what people order."""
+"""REST about scaling: what was decided and why, what would be decided now, and what
+people order.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +11,14 @@ from rest_framework.response import Response
 
 from claims.scaling import orders, roll_orders
 from claims.scaling import schemas as shapes
-from claims.scaling.decision_cards import CHANGES, SHOWN, Card, ScalingBoard, read_board, try_changes
+from claims.scaling.decision_cards import (
+    CHANGES,
+    SHOWN,
+    Card,
+    ScalingBoard,
+    read_board,
+    try_changes,
+)
 from claims.scaling.overview import PoolLine, list_pool_lines, list_windows
 from claims.scaling.replay import PARTS, figures_of, outcomes_of, replay_pool
 from pools.access.permissions import require
@@ -37,24 +46,43 @@ class ScalingDetail(Endpoint):
         "Scaling of a pool",
         {200: shapes.ScalingAnswer},
         query=[
-            in_query("limit", "Decisions, at most.", {"type": "integer", "minimum": 1, "maximum": 200}),
-            *(in_query(name, f"{TRIED[name]}, for the decision of now: a dry run.", {"type": "integer", "minimum": 0}) for name in CHANGES),
+            in_query(
+                "limit", "Decisions, at most.", {"type": "integer", "minimum": 1, "maximum": 200}
+            ),
+            *(
+                in_query(
+                    name,
+                    f"{TRIED[name]}, for the decision of now: a dry run.",
+                    {"type": "integer", "minimum": 0},
+                )
+                for name in CHANGES
+            ),
         ],
         problems=(409,),
         name="get_scaling",
         tag=TAG,
     )
     def get(self, request: Request, pool_name: str) -> Response:
-        """The decision of this moment, which is not made by asking; those that were made, newest first; who would go next."""
+        """The decision of this moment, which is not made by asking; those that were made, newest
+        first; who would go next.
+        """
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
         limit = read_integer(request, "limit", high=200) or SHOWN
-        changes = {name: value for name in CHANGES if (value := read_integer(request, name, low=0, high=100_000)) is not None}
+        changes = {
+            name: value
+            for name in CHANGES
+            if (value := read_integer(request, name, low=0, high=100_000)) is not None
+        }
         board = read_board(pool, limit=limit)
         if changes and board.subject is None:
             way_out = "Add scaling to its configuration, if its provider makes its members."
             raise Conflict(orders.BY_HAND.format(pool.name), code="not_scaled", way_out=way_out)
-        now = try_changes(board.subject, changes) if changes and board.subject is not None else board.now
+        now = (
+            try_changes(board.subject, changes)
+            if changes and board.subject is not None
+            else board.now
+        )
         return Response(show_board(board, now))
 
 
@@ -66,41 +94,98 @@ class OrderEndpoint(Endpoint):
 
 
 class ScalingPin(OrderEndpoint):
-    @describe("Pin the number of members", {200: shapes.OrdersAnswer}, body=shapes.PinBody, problems=(409,), name="pin_pool", tag=TAG)
+    @describe(
+        "Pin the number of members",
+        {200: shapes.OrdersAnswer},
+        body=shapes.PinBody,
+        problems=(409,),
+        name="pin_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
-        """So many until then, whatever the policy wants. The maximum, a freeze and a pause are stronger; who is busy stays."""
+        """So many until then, whatever the policy wants. The maximum, a freeze and a pause are
+        stronger; who is busy stays.
+        """
         pool = self.pool(pool_name)
         body = read_body(request, shapes.PinBody)
-        return Response(show_orders(orders.pin_pool(pool_id=pool.pk, count=body["count"], until=body["until"], reason=body["reason"])))
+        return Response(
+            show_orders(
+                orders.pin_pool(
+                    pool_id=pool.pk, count=body["count"], until=body["until"], reason=body["reason"]
+                )
+            )
+        )
 
 
 class ScalingUnpin(OrderEndpoint):
-    @describe("Take a pin back", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="unpin_pool", tag=TAG)
+    @describe(
+        "Take a pin back",
+        {200: shapes.OrdersAnswer},
+        body=ReasonBody,
+        problems=(409,),
+        name="unpin_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """The policy decides again."""
         pool = self.pool(pool_name)
-        return Response(show_orders(orders.unpin_pool(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+        return Response(
+            show_orders(
+                orders.unpin_pool(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])
+            )
+        )
 
 
 class ScalingPause(OrderEndpoint):
-    @describe("Pause the scaler", {200: shapes.OrdersAnswer}, body=PauseBody, problems=(409,), name="pause_scaling", tag=TAG)
+    @describe(
+        "Pause the scaler",
+        {200: shapes.OrdersAnswer},
+        body=PauseBody,
+        problems=(409,),
+        name="pause_scaling",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """It leaves the pool alone until then. Slots are handed out as ever."""
         pool = self.pool(pool_name)
         body = read_body(request, PauseBody)
-        return Response(show_orders(orders.pause_scaling(pool_id=pool.pk, until=body["until"], reason=body["reason"])))
+        return Response(
+            show_orders(
+                orders.pause_scaling(pool_id=pool.pk, until=body["until"], reason=body["reason"])
+            )
+        )
 
 
 class ScalingResume(OrderEndpoint):
-    @describe("Resume the scaler", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="resume_scaling", tag=TAG)
+    @describe(
+        "Resume the scaler",
+        {200: shapes.OrdersAnswer},
+        body=ReasonBody,
+        problems=(409,),
+        name="resume_scaling",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Ends a pause before its time."""
         pool = self.pool(pool_name)
-        return Response(show_orders(orders.resume_scaling(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+        return Response(
+            show_orders(
+                orders.resume_scaling(
+                    pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"]
+                )
+            )
+        )
 
 
 class ScalingGrow(OrderEndpoint):
-    @describe("More members now", {200: shapes.DecisionAnswer}, body=shapes.GrowBody, problems=(409, 422), name="grow_pool", tag=TAG)
+    @describe(
+        "More members now",
+        {200: shapes.DecisionAnswer},
+        body=shapes.GrowBody,
+        problems=(409, 422),
+        name="grow_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """So many more at once, up to the maximum. Refused in a freeze."""
         pool = self.pool(pool_name)
@@ -110,44 +195,89 @@ class ScalingGrow(OrderEndpoint):
 
 
 class ScalingUnfreeze(OrderEndpoint):
-    @describe("Lift a freeze", {200: shapes.OrdersAnswer}, body=shapes.UnfreezeBody, problems=(409,), name="unfreeze_pool", tag=TAG)
+    @describe(
+        "Lift a freeze",
+        {200: shapes.OrdersAnswer},
+        body=shapes.UnfreezeBody,
+        problems=(409,),
+        name="unfreeze_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
-        """Once: until the window that is open now ends, or the one that begins at `starts_at`, open or to come (see `scaling/freezes/`)."""
+        """Once: until the window that is open now ends, or the one that begins at `starts_at`,
+        open or to come (see `scaling/freezes/`).
+        """
         pool = self.pool(pool_name)
         body = read_body(request, shapes.UnfreezeBody)
-        return Response(show_orders(orders.lift_freeze(pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"])))
+        return Response(
+            show_orders(
+                orders.lift_freeze(
+                    pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"]
+                )
+            )
+        )
 
 
 class ScalingRefreeze(OrderEndpoint):
-    @describe("Freeze after all", {200: shapes.OrdersAnswer}, body=shapes.RefreezeBody, problems=(409,), name="refreeze_pool", tag=TAG)
+    @describe(
+        "Freeze after all",
+        {200: shapes.OrdersAnswer},
+        body=shapes.RefreezeBody,
+        problems=(409,),
+        name="refreeze_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Takes back that the window that begins at `starts_at` is lifted."""
         pool = self.pool(pool_name)
         body = read_body(request, shapes.RefreezeBody)
-        return Response(show_orders(orders.refreeze_pool(pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"])))
+        return Response(
+            show_orders(
+                orders.refreeze_pool(
+                    pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"]
+                )
+            )
+        )
 
 
 class ScalingReplay(Endpoint):
     @describe(
-        "Replay recorded demand", {200: shapes.ReplayAnswer}, body=shapes.ReplayBody, problems=(409, 422), name="replay_pool", tag=TAG
+        "Replay recorded demand",
+        {200: shapes.ReplayAnswer},
+        body=shapes.ReplayBody,
+        problems=(409, 422),
+        name="replay_pool",
+        tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """What there would have been, with the configuration as it is and with another policy or other limits. Changes nothing."""
+        """What there would have been, with the configuration as it is and with another policy or
+        other limits. Changes nothing.
+        """
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
         body = read_body(request, shapes.ReplayBody)
         changes = {name: body[name] for name in PARTS if body[name] is not None}
         found = replay_pool(pool, days=body["days"], changes=changes or None)
         return Response(
-            {"pool": pool.name, "days": found.days, "minutes": found.minutes, "ready_after_s": found.ready_after, "tried": None}
+            {
+                "pool": pool.name,
+                "days": found.days,
+                "minutes": found.minutes,
+                "ready_after_s": found.ready_after,
+                "tried": None,
+            }
             | {name: show_outcome(outcome) for name, outcome in outcomes_of(found).items()}
         )
 
 
 class ScalingAll(Endpoint):
-    @describe("Scaling of all pools", {200: shapes.ScalingLinesAnswer}, name="list_scaling", tag=TAG)
+    @describe(
+        "Scaling of all pools", {200: shapes.ScalingLinesAnswer}, name="list_scaling", tag=TAG
+    )
     def get(self, request: Request) -> Response:
-        """Of every pool that follows demand, or has outdated members: what is there, what was decided last, what people ordered."""
+        """Of every pool that follows demand, or has outdated members: what is there, what was
+        decided last, what people ordered.
+        """
         lines = list_pool_lines(list_pools(self.identity.visible_pools()), timezone.now())
         return Response({"results": [show_line(line) for line in lines]})
 
@@ -156,7 +286,13 @@ class ScalingFreezes(Endpoint):
     @describe(
         "Freezes to come",
         {200: shapes.FreezesAnswer},
-        query=[in_query("days", "So many from now on; 21 if left out.", {"type": "integer", "minimum": 1, "maximum": 366})],
+        query=[
+            in_query(
+                "days",
+                "So many from now on; 21 if left out.",
+                {"type": "integer", "minimum": 1, "maximum": 366},
+            )
+        ],
         name="list_freezes",
         tag=TAG,
     )
@@ -164,7 +300,9 @@ class ScalingFreezes(Endpoint):
         """Windows in which a pool has no capacity, each time that one is open."""
         now = timezone.now()
         days = read_integer(request, "days", low=1, high=366) or 21
-        found = list_windows(list_pools(self.identity.visible_pools()), now, now + timedelta(days=days))
+        found = list_windows(
+            list_pools(self.identity.visible_pools()), now, now + timedelta(days=days)
+        )
         rows = [(each, freeze) for each in found for freeze in each.freezes]
         rows.sort(key=lambda row: (row[1].start, row[0].pool.name))
         return Response(
@@ -177,7 +315,9 @@ class ScalingFreezes(Endpoint):
                         "starts_at": freeze.start,
                         "ends_at": freeze.end,
                         "is_lifted": each.is_lifted(freeze, now),
-                        "lifted_by": None if (lift := each.lifts.get(freeze.start)) is None else lift.by,
+                        "lifted_by": None
+                        if (lift := each.lifts.get(freeze.start)) is None
+                        else lift.by,
                         "lift_reason": None if lift is None else lift.reason,
                     }
                     for each, freeze in rows
@@ -187,35 +327,76 @@ class ScalingFreezes(Endpoint):
 
 
 class ScalingRoll(OrderEndpoint):
-    @describe("Renew outdated members", {200: shapes.OrdersAnswer}, body=NeededReasonBody, problems=(409,), name="roll_pool", tag=TAG)
+    @describe(
+        "Renew outdated members",
+        {200: shapes.OrdersAnswer},
+        body=NeededReasonBody,
+        problems=(409,),
+        name="roll_pool",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
-        """One by one, once they are idle, also where the configuration says manual. A pause of the roll is over, and so is a stop: new
-        members that are not ready are made anew."""
+        """One by one, once they are idle, also where the configuration says manual. A pause of the
+        roll is over, and so is a stop: new members that are not ready are made anew."""
         pool = self.pool(pool_name)
-        return Response(show_orders(roll_orders.order_roll(pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"])))
+        return Response(
+            show_orders(
+                roll_orders.order_roll(
+                    pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"]
+                )
+            )
+        )
 
 
 class ScalingRollPause(OrderEndpoint):
-    @describe("Pause the roll", {200: shapes.OrdersAnswer}, body=PauseBody, problems=(409,), name="pause_roll", tag=TAG)
+    @describe(
+        "Pause the roll",
+        {200: shapes.OrdersAnswer},
+        body=PauseBody,
+        problems=(409,),
+        name="pause_roll",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Nobody is renewed until then. Members come and go as ever."""
         pool = self.pool(pool_name)
         body = read_body(request, PauseBody)
-        return Response(show_orders(roll_orders.pause_roll(pool_id=pool.pk, until=body["until"], reason=body["reason"])))
+        return Response(
+            show_orders(
+                roll_orders.pause_roll(pool_id=pool.pk, until=body["until"], reason=body["reason"])
+            )
+        )
 
 
 class ScalingRollResume(OrderEndpoint):
-    @describe("Resume the roll", {200: shapes.OrdersAnswer}, body=ReasonBody, problems=(409,), name="resume_roll", tag=TAG)
+    @describe(
+        "Resume the roll",
+        {200: shapes.OrdersAnswer},
+        body=ReasonBody,
+        problems=(409,),
+        name="resume_roll",
+        tag=TAG,
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Ends its pause before its time."""
         pool = self.pool(pool_name)
-        return Response(show_orders(roll_orders.resume_roll(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])))
+        return Response(
+            show_orders(
+                roll_orders.resume_roll(
+                    pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"]
+                )
+            )
+        )
 
 
 def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     """Of a pool whose members come and go by hand only what was decided before."""
     subject = board.subject
-    limits = MemberLimits(board.pool.min_members, board.pool.max_members) if subject is None else subject.snapshot.limits
+    limits = (
+        MemberLimits(board.pool.min_members, board.pool.max_members)
+        if subject is None
+        else subject.snapshot.limits
+    )
     scaling = None if subject is None else subject.spec.scaling
     return {
         "pool": board.pool.name,
@@ -226,7 +407,13 @@ def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
         "orders": show_orders(board.pool),
         "now": None if now is None else show_card(now),
         "next_to_go": [
-            {"id": g.id, "name": g.name, "state": g.state, "blocked": g.blocked, "claims": [claim for claim, _ in g.claims]}
+            {
+                "id": g.id,
+                "name": g.name,
+                "state": g.state,
+                "blocked": g.blocked,
+                "claims": [claim for claim, _ in g.claims],
+            }
             for g in board.going
         ],
         "decisions": [show_card(card) for card in board.cards],
@@ -234,7 +421,10 @@ def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
 
 
 def show_outcome(outcome: ReplayResult) -> dict[str, Any]:
-    points = [{"at": datetime.fromtimestamp(p.at, UTC), "members": p.members, "waiting": p.waiting} for p in outcome.thinned()]
+    points = [
+        {"at": datetime.fromtimestamp(p.at, UTC), "members": p.members, "waiting": p.waiting}
+        for p in outcome.thinned()
+    ]
     return {**figures_of(outcome), "points": points}
 
 
@@ -269,7 +459,11 @@ def show_card(card: Card) -> dict[str, Any]:
         "words": card.words,
         "verdict": card.verdict,
         "reason": card.reason,
-        "inputs": {name: value for name, value in card.inputs.items() if name not in ("key", "words", "verdict", "checks", "gauge")},
+        "inputs": {
+            name: value
+            for name, value in card.inputs.items()
+            if name not in ("key", "words", "verdict", "checks", "gauge")
+        },
         "checks": list(card.checks),
         "gauge": card.gauge,
         "chosen": list(card.chosen),
@@ -279,7 +473,11 @@ def show_card(card: Card) -> dict[str, Any]:
 
 def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, Any]:
     if outdated is None:
-        outdated = Member.objects.filter(LIVE, pool=pool).exclude(spec_digest__in=("", pool.member_digest)).count()
+        outdated = (
+            Member.objects.filter(LIVE, pool=pool)
+            .exclude(spec_digest__in=("", pool.member_digest))
+            .count()
+        )
     return {
         "pin_count": pool.pin_count,
         "pin_until": pool.pin_until,

@@ -1,4 +1,6 @@
-"""What pages and the API show of scaling: decisions as cards, who would go next and what blocks each, what people have ordered."""
+"""What pages and the API show of scaling: decisions as cards, who would go next and what blocks
+each, what people have ordered.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -92,10 +94,23 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
     if subject is None or subject.spec.scaling is None:
         return ScalingBoard(pool, None, cards=cards)
     going, more = list_going(subject)
-    counts = Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR).exclude(delta=0).values_list("delta", flat=True)
+    counts = (
+        Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR)
+        .exclude(delta=0)
+        .values_list("delta", flat=True)
+    )
     grown, shrunk = sum(d for d in counts if d > 0), -sum(d for d in counts if d < 0)
     return ScalingBoard(
-        pool, subject, card_now(think(subject)), cards, going, more, grown, shrunk, subject.spec.scaling.options, roll_of(subject)
+        pool,
+        subject,
+        card_now(think(subject)),
+        cards,
+        going,
+        more,
+        grown,
+        shrunk,
+        subject.spec.scaling.options,
+        roll_of(subject),
     )
 
 
@@ -126,18 +141,21 @@ def list_decisions(pool_id: int, limit: int = SHOWN, before: int | None = None) 
 def card_of(row: Row) -> Card:
     inputs: dict[str, Any] = row.inputs
     return Card(
-        row.pk, row.at, row.last_at, row.seen_again + 1, row.delta, inputs.get("words", ""), inputs.get("verdict", ""), row.reason, inputs,
-        inputs.get("checks", ()), inputs.get("gauge"), row.chosen, row.spared, inputs.get("more_spared", 0),
+        row.pk, row.at, row.last_at, row.seen_again + 1, row.delta, inputs.get("words", ""),
+        inputs.get("verdict", ""), row.reason, inputs, inputs.get("checks", ()),
+        inputs.get("gauge"), row.chosen, row.spared, inputs.get("more_spared", 0),
     )  # fmt: skip
 
 
 def card_now(decision: ScalingDecision) -> Card:
     """One that was not made: a dry run."""
     inputs = inputs_of(decision)
-    chosen, spared = ([judged._asdict() for judged in some] for some in (decision.chosen, decision.spared))
+    chosen, spared = (
+        [judged._asdict() for judged in some] for some in (decision.chosen, decision.spared)
+    )
     return Card(
-        None, None, None, 1, decision.delta, decision.words, decision.verdict, decision.reason, inputs, inputs["checks"], inputs["gauge"],
-        chosen, spared, decision.more_spared,
+        None, None, None, 1, decision.delta, decision.words, decision.verdict, decision.reason,
+        inputs, inputs["checks"], inputs["gauge"], chosen, spared, decision.more_spared,
     )  # fmt: skip
 
 
@@ -148,7 +166,9 @@ def list_going(subject: Subject) -> tuple[list[Going], int]:
     for row in list_holders_of([member.id for member, _ in shown]):
         if row.claim_id is not None:
             holders[row.member_id].append((row.claim_id, row.state))
-    found = [Going(m.id, m.name, m.state, why, tuple(dict.fromkeys(holders[m.id]))) for m, why in shown]
+    found = [
+        Going(m.id, m.name, m.state, why, tuple(dict.fromkeys(holders[m.id]))) for m, why in shown
+    ]
     return found, len(ranked) - len(shown)
 
 
@@ -158,12 +178,26 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
     assert scaling is not None  # whoever asks has looked
     low, high = changes.get("min", limits.low), changes.get("max", limits.high)
     if low > high:
-        raise Invalid(fields=[FieldError("min", f"The least is {low}, the most {high}.", "Lower min or raise max.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "min", f"The least is {low}, the most {high}.", "Lower min or raise max."
+                )
+            ]
+        )
     known = BUILT_IN.get(scaling.policy, ())
     options = {name: value for name, value in changes.items() if name not in ("min", "max")}
     if unknown := [name for name in options if name not in known]:
-        way_out = f"Of {scaling.policy} it is {', '.join(known)}." if known else "A policy of one's own is tried by changing it."
-        raise Invalid(fields=[FieldError(name, f"{scaling.policy} has no {name}.", way_out) for name in unknown])
+        way_out = (
+            f"Of {scaling.policy} it is {', '.join(known)}."
+            if known
+            else "A policy of one's own is tried by changing it."
+        )
+        raise Invalid(
+            fields=[
+                FieldError(name, f"{scaling.policy} has no {name}.", way_out) for name in unknown
+            ]
+        )
     snapshot = replace(subject.snapshot, limits=replace(limits, low=low, high=high))
     spec = replace(subject.spec, scaling=replace(scaling, options={**scaling.options, **options}))
     return card_now(think(replace(subject, spec=spec, snapshot=snapshot)))

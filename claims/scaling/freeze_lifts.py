@@ -1,4 +1,6 @@
-"""Freezes that people have lifted, each once: named by when its window begins, whether that is open now or to come."""
+"""Freezes that people have lifted, each once: named by when its window begins, whether that is
+open now or to come.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,20 +19,30 @@ NAMED = 5  # in a refusal
 def list_lifts(pool_ids: Iterable[int]) -> dict[int, list[Lift]]:
     """Of windows that have not ended, of each pool in the order in which they come."""
     found: dict[int, list[Lift]] = defaultdict(list)
-    for lift in Lift.objects.filter(pool_id__in=list(pool_ids), ends_at__gt=Now()).order_by("starts_at"):
+    for lift in Lift.objects.filter(pool_id__in=list(pool_ids), ends_at__gt=Now()).order_by(
+        "starts_at"
+    ):
         found[lift.pool_id].append(lift)
     return found
 
 
 def lifted_starts(pool_id: int, moment: datetime) -> frozenset[datetime]:
-    """A statement of its own: whoever has locked the pool sees what was committed before that. By the moment at which windows are looked
-    at: a lift that ends a moment later, between the two, is over with its window and not before it."""
-    return frozenset(Lift.objects.filter(pool_id=pool_id, ends_at__gt=moment).values_list("starts_at", flat=True))
+    """A statement of its own: whoever has locked the pool sees what was committed before that. By
+    the moment at which windows are looked at: a lift that ends a moment later, between the two, is
+    over with its window and not before it.
+    """
+    return frozenset(
+        Lift.objects.filter(pool_id=pool_id, ends_at__gt=moment).values_list("starts_at", flat=True)
+    )
 
 
 def list_freezes(scaling: Scaling | None, now: datetime) -> list[Occurrence]:
     """That are open or come within a year."""
-    return [] if scaling is None else [each for each in list_occurrences(scaling.freeze, now, now + AHEAD) if each.end > now]
+    return (
+        []
+        if scaling is None
+        else [each for each in list_occurrences(scaling.freeze, now, now + AHEAD) if each.end > now]
+    )
 
 
 def name_starts(starts: Iterable[datetime]) -> str:

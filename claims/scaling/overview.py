@@ -1,4 +1,5 @@
-"""Every pool whose members follow demand, in one look: what is there, what is wanted, what was decided last, and what people ordered.
+"""Every pool whose members follow demand, in one look: what is there, what is wanted, what was
+decided last, and what people ordered.
 
 Read from what the scaler wrote down, never thought anew: a thousand pools cost a few queries.
 """
@@ -48,11 +49,19 @@ class PoolLine:
     @property
     def low(self) -> int:
         """At this moment: a schedule may say otherwise than the pool."""
-        return int(self.card.inputs.get("min", self.pool.min_members)) if self.card and self.policy else self.pool.min_members
+        return (
+            int(self.card.inputs.get("min", self.pool.min_members))
+            if self.card and self.policy
+            else self.pool.min_members
+        )
 
     @property
     def high(self) -> int:
-        return int(self.card.inputs.get("max", self.pool.max_members)) if self.card and self.policy else self.pool.max_members
+        return (
+            int(self.card.inputs.get("max", self.pool.max_members))
+            if self.card and self.policy
+            else self.pool.max_members
+        )
 
     @property
     def window(self) -> str:
@@ -60,11 +69,16 @@ class PoolLine:
 
     @property
     def is_pinned(self) -> bool:
-        return self.pool.pin_count is not None and (self.pool.pin_until is None or self.pool.pin_until > self.now)
+        return self.pool.pin_count is not None and (
+            self.pool.pin_until is None or self.pool.pin_until > self.now
+        )
 
     @property
     def is_paused(self) -> bool:
-        return any(until is not None and until > self.now for until in (self.pool.scaling_paused_until, self.pool.paused_until))
+        return any(
+            until is not None and until > self.now
+            for until in (self.pool.scaling_paused_until, self.pool.paused_until)
+        )
 
     @property
     def is_roll_paused(self) -> bool:
@@ -96,7 +110,9 @@ class PoolLine:
 
     @property
     def needs_look(self) -> bool:
-        return self.pool.roll_stopped_at is not None or (self.card is not None and self.card.verdict in ("failed", "stopped"))
+        return self.pool.roll_stopped_at is not None or (
+            self.card is not None and self.card.verdict in ("failed", "stopped")
+        )
 
     @property
     def css(self) -> str:
@@ -121,19 +137,26 @@ class PoolLine:
 
 
 def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
-    """Of those that follow demand, and of those by hand that have outdated members. Who needs a look first."""
+    """Of those that follow demand, and of those by hand that have outdated members. Who needs a
+    look first.
+    """
     found = list(pools)
     ids = [pool.pk for pool in found]
     outdated = {row.pool: row.n for row in SCALING.rows("count_outdated", pools=ids)}
-    shown = [pool for pool in found if spec_of(pool).scaling is not None or outdated.get(pool.pk) or pool.roll_stopped_at]
+    shown = [
+        pool
+        for pool in found
+        if spec_of(pool).scaling is not None or outdated.get(pool.pk) or pool.roll_stopped_at
+    ]
     ids = [pool.pk for pool in shown]
     latest = list_latest(ids)
     changes = {row.pool: row for row in SCALING.rows("count_changes", pools=ids, seconds=HOUR)}
     members, lifts = count_members(ids), list_lifts(ids)
     lines = [
         PoolLine(
-            pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool), _count(changes.get(pool.pk), "grown"),
-            _count(changes.get(pool.pk), "shrunk"), outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),
+            pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool),
+            _count(changes.get(pool.pk), "grown"), _count(changes.get(pool.pk), "shrunk"),
+            outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),
         )
         for pool in shown
     ]  # fmt: skip
@@ -168,7 +191,7 @@ def _count(row: Any, name: str) -> int:
     return 0 if row is None else int(getattr(row, name))
 
 
-# Freezes and other limits by the clock ---------------------------------------------------------------------------------------------------
+# Freezes and other limits by the clock ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +206,10 @@ class PoolWindows:
     def is_lifted(self, freeze: Occurrence, now: datetime) -> bool:
         """This once: ahead, or as long as it is open."""
         until = self.pool.unfrozen_until
-        return freeze.start in self.lifts or (until is not None and freeze.start <= now < freeze.end <= until)  # not one that lasts longer
+        # Not one that lasts longer.
+        return freeze.start in self.lifts or (
+            until is not None and freeze.start <= now < freeze.end <= until
+        )
 
 
 def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list[PoolWindows]:
@@ -194,12 +220,21 @@ def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list
         scaling = spec_of(pool).scaling
         if scaling is None or not (scaling.freeze or scaling.schedule):
             continue
-        freezes, limits = (list_occurrences(windows, first, last) for windows in (scaling.freeze, scaling.schedule))
-        found.append(PoolWindows(pool, freezes, limits, {lift.starts_at: lift for lift in lifts.get(pool.pk, ())}))
+        freezes, limits = (
+            list_occurrences(windows, first, last) for windows in (scaling.freeze, scaling.schedule)
+        )
+        found.append(
+            PoolWindows(
+                pool, freezes, limits, {lift.starts_at: lift for lift in lifts.get(pool.pk, ())}
+            )
+        )
     return sorted(found, key=lambda each: each.pool.name)
 
 
 def zones_of(pools: Iterable[Pool]) -> list[str]:
     """Whose clocks windows follow."""
     scalings = [scaling for pool in pools if (scaling := spec_of(pool).scaling) is not None]
-    return sorted({window.zone for scaling in scalings for window in (*scaling.freeze, *scaling.schedule)} | {"UTC"})
+    return sorted(
+        {window.zone for scaling in scalings for window in (*scaling.freeze, *scaling.schedule)}
+        | {"UTC"}
+    )

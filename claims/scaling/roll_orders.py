@@ -1,4 +1,6 @@
-"""What people order about members that are outdated: renew them now, not for a while, go on. Each with a reason, each in the log."""
+"""What people order about members that are outdated: renew them now, not for a while, go on.
+Each with a reason, each in the log.
+"""
 
 from datetime import datetime
 
@@ -13,20 +15,28 @@ from slots.members.restart import rebuild_if_empty
 
 
 def order_roll(*, pool_id: int, reason: str) -> Pool:
-    """Members that are outdated are renewed once they are idle, also where the configuration leaves it to people; a pause and a stop of the
-    roll are over. New ones that are not ready are made anew: whoever orders it has seen to what was wrong."""
+    """Members that are outdated are renewed once they are idle, also where the configuration leaves
+    it to people; a pause and a stop of the roll are over. New ones that are not ready are made
+    anew: whoever orders it has seen to what was wrong."""
     note = require_reason(reason)
     with transaction.atomic():
         subject = look_at_locked(pool_id)
         pool = Pool.objects.get(pk=pool_id)
-        outdated = sum(m.is_outdated and m.is_owned and not m.is_going for m in subject.snapshot.members)
+        outdated = sum(
+            m.is_outdated and m.is_owned and not m.is_going for m in subject.snapshot.members
+        )
         if not outdated and subject.snapshot.extra is None and pool.roll_stopped_at is None:
-            raise Conflict(f"No member of {pool.name} is outdated.", code="not_outdated", way_out="Nothing is to be done.")
+            raise Conflict(
+                f"No member of {pool.name} is outdated.",
+                code="not_outdated",
+                way_out="Nothing is to be done.",
+            )
         was_stopped = pool.roll_stopped_at is not None
         before = "stopped" if was_stopped else "paused" if pool.roll_paused_until else ""
         change_orders(
-            pool, "roll", before, "rolling", note, {"outdated": outdated}, roll_ordered=pool.member_digest, roll_stopped_at=None,
-            roll_stop_reason="", roll_paused_until=None, roll_pause_reason="",
+            pool, "roll", before, "rolling", note, {"outdated": outdated},
+            roll_ordered=pool.member_digest, roll_stopped_at=None, roll_stop_reason="",
+            roll_paused_until=None, roll_pause_reason="",
         )  # fmt: skip
         if was_stopped:
             _try_again(pool, note)
@@ -35,7 +45,9 @@ def order_roll(*, pool_id: int, reason: str) -> Pool:
 
 def _try_again(pool: Pool, reason: str) -> None:
     labels = spec_of(pool).member_labels
-    broken = Member.objects.select_for_update(no_key=True).filter(pool=pool, is_owned=True, state__in=("creating", "offline"))
+    broken = Member.objects.select_for_update(no_key=True).filter(
+        pool=pool, is_owned=True, state__in=("creating", "offline")
+    )
     for member in broken.filter(spec_digest=pool.member_digest).order_by("id"):
         rebuild_if_empty(pool, member, reason, labels=labels or member.labels)
 
@@ -48,7 +60,16 @@ def pause_roll(*, pool_id: int, until: datetime, reason: str) -> Pool:
         check_until(until)
         pool = Pool.objects.get(pk=pool_id)
         before = "paused" if pool.roll_paused_until else ""
-        change_orders(pool, "pause_roll", before, "paused", note, {"until": until}, roll_paused_until=until, roll_pause_reason=note)
+        change_orders(
+            pool,
+            "pause_roll",
+            before,
+            "paused",
+            note,
+            {"until": until},
+            roll_paused_until=until,
+            roll_pause_reason=note,
+        )
     return pool
 
 
@@ -57,5 +78,14 @@ def resume_roll(*, pool_id: int, reason: str = "") -> Pool:
         look_at_locked(pool_id)
         pool = Pool.objects.get(pk=pool_id)
         if pool.roll_paused_until is not None:
-            change_orders(pool, "resume_roll", "paused", "", reason.strip(), None, roll_paused_until=None, roll_pause_reason="")
+            change_orders(
+                pool,
+                "resume_roll",
+                "paused",
+                "",
+                reason.strip(),
+                None,
+                roll_paused_until=None,
+                roll_pause_reason="",
+            )
     return pool

@@ -1,6 +1,8 @@
-"""How full every pool is, written down every minute: what the pictures of the last hours are drawn from.
+"""How full every pool is, written down every minute: what the pictures of the last hours are
+drawn from.
 
-By minute for a week, by hour for a quarter. Any number of processes may do it: the first one of a minute wins, by the unique key.
+By minute for a week, by hour for a quarter. Any number of processes may do it: the first one of a
+minute wins, by the unique key.
 """
 
 from project.kernel.controllers.periodic import chore
@@ -10,7 +12,8 @@ from project.kernel.events.retention import keeps
 
 MISSING = """
 SELECT id FROM pools_pool pool WHERE state <> 'gone'
-  AND NOT EXISTS (SELECT FROM pools_sample WHERE pool_id = pool.id AND at = date_trunc('minute', now()) AND NOT is_hourly)"""
+  AND NOT EXISTS (SELECT FROM pools_sample WHERE pool_id = pool.id
+    AND at = date_trunc('minute', now()) AND NOT is_hourly)"""
 
 # Slots are counted by stored state, all but retired; who waits, by the first pool they name.
 TAKE = """
@@ -19,32 +22,40 @@ WITH waits AS (
     SELECT pool_id FROM claims_claim WHERE state = 'waiting'
     UNION ALL SELECT pool_id FROM claims_claim WHERE state = 'blocked') c GROUP BY 1),
 there AS (
-  SELECT member.pool_id, count(DISTINCT member.id) AS members, count(slot.id) AS slots, count(*) FILTER (WHERE slot.state = 'held') AS held,
+  SELECT member.pool_id, count(DISTINCT member.id) AS members, count(slot.id) AS slots,
+    count(*) FILTER (WHERE slot.state = 'held') AS held,
     count(*) FILTER (WHERE slot.state = 'reserved') AS reserved
-  FROM pools_member member LEFT JOIN slots_slot slot ON slot.member_id = member.id AND slot.state <> 'retired'
+  FROM pools_member member LEFT JOIN slots_slot slot ON slot.member_id = member.id
+    AND slot.state <> 'retired'
   WHERE member.state <> 'gone' AND member.pool_id = ANY (%(pools)s::bigint[]) GROUP BY 1)
 INSERT INTO pools_sample (pool_id, at, is_hourly, members, slots, held, reserved, waiting)
-SELECT pool.id, date_trunc('minute', now()), false, coalesce(members, 0), coalesce(slots, 0), coalesce(held, 0), coalesce(reserved, 0),
+SELECT pool.id, date_trunc('minute', now()), false, coalesce(members, 0), coalesce(slots, 0),
+  coalesce(held, 0), coalesce(reserved, 0),
   coalesce(n, 0)
-FROM pools_pool pool LEFT JOIN there ON there.pool_id = pool.id LEFT JOIN waits ON waits.pool_id = pool.id
+FROM pools_pool pool LEFT JOIN there ON there.pool_id = pool.id
+  LEFT JOIN waits ON waits.pool_id = pool.id
 WHERE pool.id = ANY (%(pools)s::bigint[])
 ON CONFLICT DO NOTHING"""
 
 # The hour that is over, from its minutes.
 ROUND_UP = """
 INSERT INTO pools_sample (pool_id, at, is_hourly, members, slots, held, reserved, waiting)
-SELECT pool_id, date_trunc('hour', at), true, round(avg(members)), round(avg(slots)), round(avg(held)), round(avg(reserved)),
+SELECT pool_id, date_trunc('hour', at), true, round(avg(members)), round(avg(slots)),
+  round(avg(held)), round(avg(reserved)),
   round(avg(waiting))
 FROM pools_sample minute
-WHERE NOT is_hourly AND at >= date_trunc('hour', now()) - interval '1 hour' AND at < date_trunc('hour', now())
+WHERE NOT is_hourly AND at >= date_trunc('hour', now()) - interval '1 hour'
+  AND at < date_trunc('hour', now())
   AND NOT EXISTS (
-    SELECT FROM pools_sample WHERE pool_id = minute.pool_id AND at = date_trunc('hour', now()) - interval '1 hour' AND is_hourly)
+    SELECT FROM pools_sample WHERE pool_id = minute.pool_id
+      AND at = date_trunc('hour', now()) - interval '1 hour' AND is_hourly)
 GROUP BY 1, 2
 ON CONFLICT DO NOTHING"""
 
 # LIMIT stands in the text: as a parameter it spoils the plan.
 FORGET = """
-WITH old AS (SELECT id FROM pools_sample WHERE is_hourly = %(is_hourly)s AND at < now() - make_interval(secs => %(age)s) LIMIT {n})
+WITH old AS (SELECT id FROM pools_sample WHERE is_hourly = %(is_hourly)s
+  AND at < now() - make_interval(secs => %(age)s) LIMIT {n})
 DELETE FROM pools_sample WHERE id IN (SELECT id FROM old) RETURNING id"""
 
 
@@ -69,4 +80,10 @@ def forget_hours(days: float, most: int) -> int:
 
 def _forget(days: float, most: int, *, is_hourly: bool) -> int:
     with reporting():
-        return len(run(FORGET.format(n=int(most)), {"is_hourly": is_hourly, "age": days * 86400}, prepare=False))
+        return len(
+            run(
+                FORGET.format(n=int(most)),
+                {"is_hourly": is_hourly, "age": days * 86400},
+                prepare=False,
+            )
+        )

@@ -1,8 +1,10 @@
-"""The scaler: as many members as a pool's policy wants, within its limits, and every decision written down with its reason.
+"""The scaler: as many members as a pool's policy wants, within its limits, and every decision
+written down with its reason.
 
-Some pools at a time, each locked, then seen as it is under that lock, decided on by pure policies (pools.scaling), written down and
-carried out in one transaction. So it does not matter how many scalers run or how long one of them sleeps: whoever decides sees what the
-others have done, and whoever was frozen in the middle has lost its transaction.
+Some pools at a time, each locked, then seen as it is under that lock, decided on by pure policies
+(pools.scaling), written down and carried out in one transaction. So it does not matter how many
+scalers run or how long one of them sleeps: whoever decides sees what the others have done, and
+whoever was frozen in the middle has lost its transaction.
 """
 
 import json
@@ -34,18 +36,24 @@ from slots.members.store import add_member_rows, align_slots, let_go
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 20  # pools in one transaction: their locks are held for as long as it takes to decide on all of them
+# Pools in one transaction: their locks are held for as long as it takes to decide on all of them.
+CHUNK = 20
 ABSORB = 30.0  # seconds in which the next request is taken for what has just been done
 LONGEST_NAME = 63
-TOLD = ("blocked", "paused", "frozen", "failed")  # said in the log of events when they begin; what is done says so itself
+# Said in the log of events when they begin; what is done says so itself.
+TOLD = ("blocked", "paused", "frozen", "failed")
 
 
 def list_scaled() -> list[Any]:
     return SCALING.rows("scaled_pools")
 
 
-def scale_pools(pool_ids: Sequence[int], wanted: WaitingDemand | None = None) -> dict[int, ScalingDecision]:
-    """One decision for each of these pools, made and carried out. A pool that somebody else has locked is left for the next time."""
+def scale_pools(
+    pool_ids: Sequence[int], wanted: WaitingDemand | None = None
+) -> dict[int, ScalingDecision]:
+    """One decision for each of these pools, made and carried out. A pool that somebody else has
+    locked is left for the next time.
+    """
     wanted = read_wanted() if wanted is None else wanted
     found: dict[int, ScalingDecision] = {}
     for start in range(0, len(pool_ids), CHUNK):
@@ -60,9 +68,14 @@ def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, Scalin
         if not rows:
             return {}
         subjects = read_subjects(rows, wanted)
-        decided = [(subject, settle(subject, think(subject))) for subject in subjects if subject.spec.scaling is not None]
+        decided = [
+            (subject, settle(subject, think(subject)))
+            for subject in subjects
+            if subject.spec.scaling is not None
+        ]
         for subject in subjects:
-            if subject.spec.scaling is None:  # it was and is still frozen, or members that were made by hand are outdated
+            # It was and is still frozen, or members that were made by hand are outdated.
+            if subject.spec.scaling is None:
                 follow_freeze(subject)
                 decided += renew_by_hand(subject)
         write_down(decided)
@@ -70,15 +83,24 @@ def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, Scalin
 
 
 def renew_by_hand(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
-    """Where members come and go by hand, those that are outdated are renewed in their places. What is waited for is not written down."""
+    """Where members come and go by hand, those that are outdated are renewed in their places.
+    What is waited for is not written down.
+    """
     found = decide_roll(subject.snapshot)
-    if found is None or not found.is_done or subject.snapshot.limits.paused or subject.snapshot.limits.frozen:
+    if (
+        found is None
+        or not found.is_done
+        or subject.snapshot.limits.paused
+        or subject.snapshot.limits.frozen
+    ):
         return []
     return [(subject, settle(subject, replace(found, inputs=record_inputs(subject.snapshot))))]
 
 
 def think(subject: Subject) -> ScalingDecision:
-    """What the policy makes of it. One that fails does nothing and says so; it never takes anything away."""
+    """What the policy makes of it. One that fails does nothing and says so; it never takes
+    anything away.
+    """
     try:
         return decide(subject.snapshot, policy_of(subject))
     except Exception as error:  # a policy of somebody's own may raise whatever it likes
@@ -86,12 +108,18 @@ def think(subject: Subject) -> ScalingDecision:
             raise
         logger.exception("the scaling policy of pool %s failed", subject.row.name)
         reason = f"Its policy failed: {type(error).__name__}: {error}"[:400]
-        return ScalingDecision(0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot))
+        return ScalingDecision(
+            0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot)
+        )
 
 
 def policy_of(subject: Subject) -> Policy:
     scaling = subject.spec.scaling
-    return Fixed(len(subject.snapshot.there)) if scaling is None else build_policy(scaling, own_policies())
+    return (
+        Fixed(len(subject.snapshot.there))
+        if scaling is None
+        else build_policy(scaling, own_policies())
+    )
 
 
 def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecision]:
@@ -99,21 +127,32 @@ def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecisio
     pool = get_pool(pool_name)
     rows = SCALING.rows("read_scaled", pools=[pool.pk])
     if not rows:
-        raise Conflict(f"Pool {pool.name} is {pool.state}.", way_out="Its members follow demand once it is active.")
+        raise Conflict(
+            f"Pool {pool.name} is {pool.state}.",
+            way_out="Its members follow demand once it is active.",
+        )
     subject = read_subjects(rows, read_wanted())[0]
     if subject.spec.scaling is None:
         way_out = "Add scaling to its configuration, if its provider makes its members."
-        raise Conflict(f"The members of pool {pool.name} come and go by hand.", code="not_scaled", way_out=way_out)
+        raise Conflict(
+            f"The members of pool {pool.name} come and go by hand.",
+            code="not_scaled",
+            way_out=way_out,
+        )
     return subject, think(subject)
 
 
-# -- carried out ------------------------------------------------------------------------------------------------------------------------
+# -- carried out -----------------------------------------------------------------------------------
 
 
 def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of this pool nor of the others."""
+    """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of
+    this pool nor of the others.
+    """
     row = subject.row
-    is_quiet = not (decision.is_done or row.is_pin_over or row.is_pause_over or row.is_roll_pause_over)
+    is_quiet = not (
+        decision.is_done or row.is_pin_over or row.is_pause_over or row.is_roll_pause_over
+    )
     if is_quiet and frozen_until_of(subject) == subject.row.frozen_until:
         return decision  # most of the time
     try:
@@ -126,33 +165,61 @@ def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
             raise
         logger.exception("pool %s could not be scaled by %s", subject.row.name, decision.delta)
         reason = f"{decision.reason}, but it could not be done: {error}"[:400]
-        return replace(decision, delta=0, verdict="failed", code="failed", reason=reason, clears_request=False, chosen=(), step="")
+        return replace(
+            decision,
+            delta=0,
+            verdict="failed",
+            code="failed",
+            reason=reason,
+            clears_request=False,
+            chosen=(),
+            step="",
+        )
 
 
 def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """In a transaction that has locked the pool and made the decision on what it saw under that lock."""
+    """In a transaction that has locked the pool and made the decision on what it saw under
+    that lock.
+    """
     pool = Pool.objects.get(pk=subject.id)
     before = len(subject.snapshot.there)
     if decision.step in ("rebuild", "stop"):
-        return renew(pool, subject, decision) if decision.step == "rebuild" else stop_roll(pool, decision)
+        return (
+            renew(pool, subject, decision)
+            if decision.step == "rebuild"
+            else stop_roll(pool, decision)
+        )
     if decision.delta > 0:
-        made = add_member_rows(pool, subject.spec, name_new(pool, subject.spec, decision.delta), decision.reason)
+        made = add_member_rows(
+            pool, subject.spec, name_new(pool, subject.spec, decision.delta), decision.reason
+        )
         decision = replace(decision, chosen=tuple(Judged(m.pk, m.name, "created") for m in made))
     else:
         decision = remove_members(pool, decision)
     if decision.step and decision.delta:
-        SCALING.rows("set_surge", pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None)
+        SCALING.rows(
+            "set_surge", pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None
+        )
     if decision.delta:
         if not decision.step:  # a roll has its own pace, and takes nothing of the policy's
             SCALING.rows("stamp_scaled", pool=pool.pk, delta=decision.delta)
         data = {"delta": decision.delta, "members": [judged.name for judged in decision.chosen]}
-        record("scale", pool_id=pool.pk, before=str(before), after=str(before + decision.delta), reason=decision.reason, data=data)
+        record(
+            "scale",
+            pool_id=pool.pk,
+            before=str(before),
+            after=str(before + decision.delta),
+            reason=decision.reason,
+            data=data,
+        )
         hint("pools", "slots")
     return decision
 
 
 def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """In its place: closed, then found empty, then made anew. A claim that was faster keeps its member as it is."""
+    """In its place: closed, then found empty, then made anew. A claim that was faster keeps its
+    member as it is.
+    """
     member = Member.objects.select_for_update(no_key=True).get(pk=decision.chosen[0].id)
     labels = dict(subject.spec.member_labels) if subject.spec.scaling is not None else member.labels
     if rebuild_if_empty(pool, member, decision.reason, labels=labels):
@@ -160,7 +227,15 @@ def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDec
         return decision
     spared = (Judged(member.pk, member.name, "taken meanwhile"),)
     reason = f"{decision.reason}, but it has been taken meanwhile"
-    return replace(decision, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=spared, step="")
+    return replace(
+        decision,
+        verdict="hold",
+        code=f"{decision.code}-taken",
+        reason=reason,
+        chosen=(),
+        spared=spared,
+        step="",
+    )
 
 
 def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
@@ -171,14 +246,18 @@ def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
 
 
 def name_new(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
-    """Numbers go on: the name of one that is gone is not given to another as long as anybody may remember it."""
+    """Numbers go on: the name of one that is gone is not given to another as long as anybody may
+    remember it.
+    """
     prefix = f"{pool.name[: LONGEST_NAME - 9]}-"
     last = SCALING.value("last_number", pool=pool.pk, prefix=prefix)
     return [MemberSpec(f"{prefix}{last + i}", spec.member_labels) for i in range(1, count + 1)]
 
 
 def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
-    """Each is closed, then found empty, then it goes: a claim that was faster keeps its member (S13)."""
+    """Each is closed, then found empty, then it goes: a claim that was faster keeps its
+    member (S13).
+    """
     chosen, spared = [], list(decision.spared)
     for judged in decision.chosen:
         member = Member.objects.select_for_update(no_key=True).get(pk=judged.id)
@@ -193,7 +272,15 @@ def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
     if chosen:
         return replace(decision, delta=-len(chosen), chosen=tuple(chosen), spared=tuple(spared))
     reason = f"{decision.reason}, but those that were idle have been taken meanwhile"
-    return replace(decision, delta=0, verdict="hold", code=f"{decision.code}-taken", reason=reason, chosen=(), spared=tuple(spared))
+    return replace(
+        decision,
+        delta=0,
+        verdict="hold",
+        code=f"{decision.code}-taken",
+        reason=reason,
+        chosen=(),
+        spared=tuple(spared),
+    )
 
 
 def frozen_until_of(subject: Subject) -> datetime | None:
@@ -201,18 +288,29 @@ def frozen_until_of(subject: Subject) -> datetime | None:
 
 
 def follow_freeze(subject: Subject) -> None:
-    """The pool is closed as long as a window is open and nobody has lifted it, and opened again after it."""
+    """The pool is closed as long as a window is open and nobody has lifted it, and opened
+    again after it.
+    """
     until = frozen_until_of(subject)
     if until == subject.row.frozen_until:
         return
     pool = Pool.objects.get(pk=subject.id)
     reason = f"frozen: {subject.snapshot.limits.frozen}" if until else ""
-    Pool.objects.filter(pk=pool.pk).update(frozen_until=until, freeze_reason=reason, changed_at=Now())
+    Pool.objects.filter(pk=pool.pk).update(
+        frozen_until=until, freeze_reason=reason, changed_at=Now()
+    )
     was_frozen = pool.frozen_until is not None
     pool.refresh_from_db()
     if was_frozen != (until is not None):
         before, after = ("frozen", pool.state) if was_frozen else (pool.state, "frozen")
-        record("thaw" if was_frozen else "freeze", pool_id=pool.pk, before=before, after=after, reason=reason, data={"until": until})
+        record(
+            "thaw" if was_frozen else "freeze",
+            pool_id=pool.pk,
+            before=before,
+            after=after,
+            reason=reason,
+            data={"until": until},
+        )
         align_pool(pool)
         hint("pools", "slots")
 
@@ -224,21 +322,35 @@ def end_orders(subject: Subject) -> None:
         "resume_scaling": {"scaling_paused_until": None, "scaling_pause_reason": ""},
         "resume_roll": {"roll_paused_until": None, "roll_pause_reason": ""},
     }
-    pinned: dict[str, dict[str, Any]] = {"unpin": {"pin_count": None, "pin_until": None, "pin_reason": ""}}
-    for is_over, verb in ((row.is_pin_over, "unpin"), (row.is_pause_over, "resume_scaling"), (row.is_roll_pause_over, "resume_roll")):
+    pinned: dict[str, dict[str, Any]] = {
+        "unpin": {"pin_count": None, "pin_until": None, "pin_reason": ""}
+    }
+    for is_over, verb in (
+        (row.is_pin_over, "unpin"),
+        (row.is_pause_over, "resume_scaling"),
+        (row.is_roll_pause_over, "resume_roll"),
+    ):
         if is_over:
             Pool.objects.filter(pk=subject.id).update(**(pinned | paused)[verb])
-            record(verb, pool_id=subject.id, before="pinned" if verb in pinned else "paused", reason="its time is over")
+            record(
+                verb,
+                pool_id=subject.id,
+                before="pinned" if verb in pinned else "paused",
+                reason="its time is over",
+            )
 
 
-# -- written down -----------------------------------------------------------------------------------------------------------------------
+# -- written down ----------------------------------------------------------------------------------
 
 
 def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
     """Equal ones in a row are counted on one row; what was done has a row of its own."""
     if not decided:
         return
-    last = {row.pool: row for row in SCALING.rows("last_decisions", pools=[subject.id for subject, _ in decided])}
+    last = {
+        row.pool: row
+        for row in SCALING.rows("last_decisions", pools=[subject.id for subject, _ in decided])
+    }
     again, new = [], []
     for subject, decision in decided:
         before = last.get(subject.id)

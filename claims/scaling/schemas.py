@@ -14,7 +14,9 @@ VERDICTS = ("grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "
 
 
 class PinBody(PauseBody):
-    count = serializers.IntegerField(min_value=0, max_value=100_000, help_text="Members, until then.")
+    count = serializers.IntegerField(
+        min_value=0, max_value=100_000, help_text="Members, until then."
+    )
 
 
 class GrowBody(NeededReasonBody):
@@ -23,7 +25,10 @@ class GrowBody(NeededReasonBody):
 
 class UnfreezeBody(NeededReasonBody):
     starts_at = AwareDateTimeField(
-        required=False, allow_null=True, default=None, help_text="When the window begins; it may be to come. Left out: what is open now."
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="When the window begins; it may be to come. Left out: what is open now.",
     )
 
 
@@ -75,8 +80,15 @@ class GoingAnswer(Shape):
 
 class ReplayBody(StrictSerializer):
     days = serializers.FloatField(min_value=0.01, max_value=7, required=False, default=7.0)
-    scaling = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Another policy, or other options of it.")
-    members = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Other limits: {max: 13}.")
+    scaling = serializers.JSONField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Another policy, or other options of it.",
+    )
+    members = serializers.JSONField(
+        required=False, allow_null=True, default=None, help_text="Other limits: {max: 13}."
+    )
 
 
 class ReplayPoint(Shape):
@@ -89,7 +101,9 @@ class OutcomeAnswer(Shape):
     wait_half_s = serializers.FloatField()
     wait_nine_s = serializers.FloatField(help_text="Nine in ten waited no longer.")
     wait_longest_s = serializers.FloatField()
-    came = serializers.IntegerField(help_text="Slots that were seen to be asked for, minute by minute.")
+    came = serializers.IntegerField(
+        help_text="Slots that were seen to be asked for, minute by minute."
+    )
     still_waiting = serializers.IntegerField()
     waiting_hours = serializers.FloatField(help_text="Of all slots that were waited for.")
     member_hours = serializers.FloatField()
@@ -103,7 +117,9 @@ class ReplayAnswer(Shape):
     pool = serializers.CharField()
     days = serializers.FloatField()
     minutes = serializers.IntegerField(help_text="That were recorded.")
-    ready_after_s = serializers.FloatField(help_text="Until a new member is there, as it was lately.")
+    ready_after_s = serializers.FloatField(
+        help_text="Until a new member is there, as it was lately."
+    )
     was = OutcomeAnswer()
     now = OutcomeAnswer(help_text="With the configuration as it is.")
     tried = OutcomeAnswer(allow_null=True)
@@ -116,7 +132,9 @@ class FreezeAnswer(Shape):
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     is_lifted = serializers.BooleanField(help_text="This once.")
-    lifted_by = serializers.CharField(allow_null=True, help_text="Of one that was named; null: it was not.")
+    lifted_by = serializers.CharField(
+        allow_null=True, help_text="Of one that was named; null: it was not."
+    )
     lift_reason = serializers.CharField(allow_null=True)
 
 
@@ -125,12 +143,18 @@ class FreezesAnswer(Shape):
 
 
 class RollAnswer(Shape):
-    policy = serializers.CharField(help_text="idle: renewed once they are; manual: once somebody says so.")
-    outdated = serializers.IntegerField(help_text="Members made from another configuration than the present one.")
+    policy = serializers.CharField(
+        help_text="idle: renewed once they are; manual: once somebody says so."
+    )
+    outdated = serializers.IntegerField(
+        help_text="Members made from another configuration than the present one."
+    )
     is_ordered = serializers.BooleanField()
     paused_until = serializers.DateTimeField(allow_null=True)
     pause_reason = serializers.CharField(allow_blank=True)
-    stopped_at = serializers.DateTimeField(allow_null=True, help_text="A new member did not become ready. Order the roll to go on.")
+    stopped_at = serializers.DateTimeField(
+        allow_null=True, help_text="A new member did not become ready. Order the roll to go on."
+    )
     stop_reason = serializers.CharField(allow_blank=True)
 
 
@@ -150,10 +174,14 @@ class ScalingLine(Shape):
     pool = serializers.CharField()
     policy = serializers.CharField(allow_null=True)
     members = serializers.IntegerField()
-    min = serializers.IntegerField(help_text="At this moment: a schedule may say otherwise than the pool.")
+    min = serializers.IntegerField(
+        help_text="At this moment: a schedule may say otherwise than the pool."
+    )
     max = serializers.IntegerField()
     window = serializers.CharField(allow_blank=True)
-    verdict = serializers.CharField(allow_null=True, help_text="Of the last decision; null: none was made yet.")
+    verdict = serializers.CharField(
+        allow_null=True, help_text="Of the last decision; null: none was made yet."
+    )
     words = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
     since = serializers.DateTimeField(allow_null=True)
@@ -170,11 +198,18 @@ class ScalingLinesAnswer(Shape):
 
 class ScalingAnswer(Shape):
     pool = serializers.CharField()
-    policy = serializers.DictField(allow_null=True, help_text="As its configuration says it; null: members come and go by hand.")
-    min = serializers.IntegerField(help_text="At this moment: a schedule may say otherwise than the pool.")
+    policy = serializers.DictField(
+        allow_null=True,
+        help_text="As its configuration says it; null: members come and go by hand.",
+    )
+    min = serializers.IntegerField(
+        help_text="At this moment: a schedule may say otherwise than the pool."
+    )
     max = serializers.IntegerField()
     window = serializers.CharField(allow_blank=True, help_text="Of the schedule, if one is open.")
     orders = OrdersAnswer()
-    now = DecisionAnswer(allow_null=True, help_text="What would be decided now. Nothing is changed by asking.")
+    now = DecisionAnswer(
+        allow_null=True, help_text="What would be decided now. Nothing is changed by asking."
+    )
     next_to_go = GoingAnswer(many=True)
     decisions = DecisionAnswer(many=True)

@@ -1,4 +1,6 @@
-"""What the scaler sees of pools: members with their slots and the lines that wait, for many pools in a few queries."""
+"""What the scaler sees of pools: members with their slots and the lines that wait, for many
+pools in a few queries.
+"""
 
 import json
 from collections import Counter, defaultdict
@@ -26,8 +28,9 @@ NO_LABELS = "no_member_with_labels"  # unless those that are made carry them
 # No new member helps these: what they ask for no member has, or another pool is missing.
 HOPELESS = frozenset(
     {
-        "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long", "member_too_small", "unequal_segments", "unequal_quotas",
-        "no_common_range", NO_LABELS, "pool_not_found", "pool_pending", "pool_deleting",
+        "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long",
+        "member_too_small", "unequal_segments", "unequal_quotas", "no_common_range", NO_LABELS,
+        "pool_not_found", "pool_pending", "pool_deleting",
     }
 )  # fmt: skip
 DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number", "no_pair"})
@@ -49,7 +52,9 @@ class Subject:
 
 @dataclass
 class WaitingDemand:
-    """Lines in which somebody waits, read once for many pools: which pools they name, not yet how many wait."""
+    """Lines in which somebody waits, read once for many pools: which pools they name, not yet
+    how many wait.
+    """
 
     by_pool: Mapping[str, list[Any]] = field(default_factory=dict)
     blocked: Mapping[int, int] = field(default_factory=dict)
@@ -80,7 +85,8 @@ class _Demand:
     urgent: Mapping[int, int] = field(default_factory=dict)
     seeking: Mapping[int, list[Any]] = field(default_factory=dict)
     free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    labelled: frozenset[tuple[int, str, str]] = frozenset()  # pool, labels, lane: something is free there
+    # Pool, labels, lane: something is free there.
+    labelled: frozenset[tuple[int, str, str]] = frozenset()
 
 
 def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
@@ -103,14 +109,23 @@ def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
 
 def _read_labelled(rows: Sequence[Any], wanted: WaitingDemand) -> frozenset[tuple[int, str, str]]:
     """What is free for those who ask for labels: few do."""
-    labels = sorted({line.selector for row in rows for line in wanted.by_pool.get(row.name, ()) if line.selector})
+    labels = sorted(
+        {
+            line.selector
+            for row in rows
+            for line in wanted.by_pool.get(row.name, ())
+            if line.selector
+        }
+    )
     if not labels:
         return frozenset()
     found = SCALING.rows("free_labelled", pools=[row.id for row in rows], labels=labels)
     return frozenset((row.pool_id, row.labels, row.lane) for row in found)
 
 
-def _subject(row: Any, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand) -> Subject:
+def _subject(
+    row: Any, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand
+) -> Subject:
     spec = read_stored(row.name, row.spec)
     limits, frozen_until = limits_of(row, spec)
     lines, hopeless = _lines_of(row, spec, demand, wanted)
@@ -142,14 +157,19 @@ def _subject(row: Any, members: list[ScaledMember], demand: _Demand, wanted: Wai
     return Subject(row, spec, snapshot, frozen_until)
 
 
-def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand) -> tuple[list[DemandQueue], int]:
+def _lines_of(
+    row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand
+) -> tuple[list[DemandQueue], int]:
     lines, hopeless = [], 0
     for line in wanted.by_pool.get(row.name, ()):
         counted = demand.counts.get(line.shape)
         if counted is None:  # served meanwhile
             continue
         lanes = lanes_for(spec.layout, line.kind or default_kind(spec.layout) or "")
-        is_carried = not line.selector or json.loads(line.selector).items() <= dict(spec.member_labels).items()
+        is_carried = (
+            not line.selector
+            or json.loads(line.selector).items() <= dict(spec.member_labels).items()
+        )
         if not lanes or (line.code in HOPELESS and not (line.code == NO_LABELS and is_carried)):
             hopeless += counted.n
             continue
@@ -158,7 +178,11 @@ def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand) 
         fits = line.is_simple or line.code not in DOES_NOT_FIT
         if line.selector:
             fits = fits and any((row.id, line.selector, lane) in demand.labelled for lane in lanes)
-        lines.append(DemandQueue(tuple(lanes), counted.n, counted.n * each, urgent, counted.waited, fits, is_carried))
+        lines.append(
+            DemandQueue(
+                tuple(lanes), counted.n, counted.n * each, urgent, counted.waited, fits, is_carried
+            )
+        )
     for seeking in demand.seeking.get(row.id, ()):
         if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
             lines.append(DemandQueue(tuple(lanes), seeking.n, seeking.n, seeking.n))
@@ -166,7 +190,9 @@ def _lines_of(row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand) 
 
 
 def limits_of(row: Any, spec: PoolSpec) -> tuple[MemberLimits, datetime | None]:
-    """The pool's own, or those of the window that is open; what a person has ordered; whether it is frozen, and until when."""
+    """The pool's own, or those of the window that is open; what a person has ordered; whether it
+    is frozen, and until when.
+    """
     scaling = spec.scaling
     low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
     freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
@@ -177,10 +203,14 @@ def limits_of(row: Any, spec: PoolSpec) -> tuple[MemberLimits, datetime | None]:
     fault = explain_not_allowed(row.provider)
     not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
     paused = not_allowed or row.paused or row.scaling_paused or ""
-    return MemberLimits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[1]
+    return MemberLimits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[
+        1
+    ]
 
 
-def limits_between(scaling: Scaling | None, low: int, high: int, moment: datetime) -> tuple[int, int, str]:
+def limits_between(
+    scaling: Scaling | None, low: int, high: int, moment: datetime
+) -> tuple[int, int, str]:
     """The least and the most at a moment, and the window that says so."""
     found = None if scaling is None else find_open(scaling.schedule, moment)
     if found is None:

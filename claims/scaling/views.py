@@ -1,4 +1,6 @@
-"""Pages that ask before somebody orders the scaler: what would happen now, to whom, until when, and why."""
+"""Pages that ask before somebody orders the scaler: what would happen now, to whom, until
+when, and why.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,19 +29,27 @@ def scaled(request: Any, name: str) -> tuple[Pool, ScalingBoard]:
     pool = pool_for(request.identity, name, "scale")
     board = read_board(pool, limit=1)
     if board.subject is None:
-        raise Conflict(orders.BY_HAND.format(pool.name), way_out="Add scaling to its configuration.")
+        raise Conflict(
+            orders.BY_HAND.format(pool.name), way_out="Add scaling to its configuration."
+        )
     return pool, board
 
 
 def length(value: str = "2h") -> Field:
-    return Field("for", "For how long", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True)
+    return Field(
+        "for", "For how long", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True
+    )
 
 
 def read_until(given: ConfirmInput) -> Any:
     seconds = parse_duration(given.values["for"])
     if seconds is None or not 1 <= seconds <= LONGEST:
         way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
-        raise Invalid(fields=[FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)])
+        raise Invalid(
+            fields=[
+                FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)
+            ]
+        )
     return timezone.now() + timedelta(seconds=seconds)
 
 
@@ -50,7 +60,9 @@ def is_ahead(moment: datetime | None) -> bool:
 def read_count(given: ConfirmInput) -> int:
     text = given.values["count"]
     if not (text.isascii() and text.isdecimal() and len(text) < 7):
-        raise Invalid(fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")])
+        raise Invalid(
+            fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")]
+        )
     return int(text)
 
 
@@ -72,21 +84,46 @@ def pin(request: Any, name: str) -> HttpResponse:
     told = request.POST.get("count") or str(there)
     wanted = int(told) if told.isascii() and told.isdecimal() and len(told) < 7 else there
     going, _, _ = choose(board.subject.snapshot.members, max(0, there - wanted), may_be_new=True)
-    leave = [Affected(j.name, f"/pools/{pool.name}/?member={j.name}", j.why, ("idle", "idle"), ("deleting", "removed")) for j in going]
+    leave = [
+        Affected(
+            j.name,
+            f"/pools/{pool.name}/?member={j.name}",
+            j.why,
+            ("idle", "idle"),
+            ("deleting", "removed"),
+        )
+        for j in going
+    ]
     question = Question(
         title=f"Pin {pool.name}",
         verb="Pin",
         href=request.path,
-        intro="So many members until then, whatever its policy wants. The maximum and a freeze are stronger; "
-        "who runs or is reserved stays, and goes once it is idle.",
-        fields=[Field("count", "Members", "number", str(there), f"0 to {pool.max_members}; {there} now", is_needed=True), length()],
+        intro="So many members until then, whatever its policy wants. The maximum and a freeze are "
+        "stronger; who runs or is reserved stays, and goes once it is idle.",
+        fields=[
+            Field(
+                "count",
+                "Members",
+                "number",
+                str(there),
+                f"0 to {pool.max_members}; {there} now",
+                is_needed=True,
+            ),
+            length(),
+        ],
         affected=leave[:SHOWN] if wanted < there else (),
         affected_more=max(0, len(leave) - SHOWN),
         each="member",
         last="",
         facts=[
             *now_facts(board),
-            ("Could go now", f"{formatting.plural(board.can_go, 'member')}: fewer are needed only as far as they are idle"),
+            (
+                "Could go now",
+                (
+                    f"{formatting.plural(board.can_go, 'member')}: fewer are needed only as far "
+                    "as they are idle"
+                ),
+            ),
         ],
         note="Can be taken back at any time.",
     )
@@ -94,7 +131,10 @@ def pin(request: Any, name: str) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         count = read_count(given)
         orders.pin_pool(pool_id=pool.pk, count=count, until=read_until(given), reason=given.reason)
-        return Done(f"{pool.name} is pinned to {formatting.plural(count, 'member')} for {given.values['for']}.")
+        return Done(
+            f"{pool.name} is pinned to {formatting.plural(count, 'member')} for "
+            f"{given.values['for']}."
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -126,7 +166,10 @@ def pause(request: Any, name: str) -> HttpResponse:
         title=f"Pause the scaler in {pool.name}",
         verb="Pause the scaler",
         href=request.path,
-        intro="Nothing is created or removed until then. Slots are handed out as ever; who waits for a new member goes on waiting.",
+        intro=(
+            "Nothing is created or removed until then. Slots are handed out as ever; who waits for "
+            "a new member goes on waiting."
+        ),
         fields=[length("1h")],
         facts=now_facts(board),
         note="Can be ended at any time.",
@@ -166,13 +209,23 @@ def grow(request: Any, name: str) -> HttpResponse:
     assert board.subject is not None
     snapshot = board.subject.snapshot
     room = snapshot.limits.high - len(snapshot.members)
-    frozen = f"It is frozen: {snapshot.limits.frozen}. Lift the freeze first." if snapshot.limits.frozen else ""
-    full = f"It has {len(snapshot.members)} of {snapshot.limits.high} members. Raise the maximum first."
+    frozen = (
+        f"It is frozen: {snapshot.limits.frozen}. Lift the freeze first."
+        if snapshot.limits.frozen
+        else ""
+    )
+    full = (
+        f"It has {len(snapshot.members)} of {snapshot.limits.high} members. Raise the "
+        "maximum first."
+    )
     question = Question(
         title=f"More members in {pool.name}",
         verb="Create",
         href=request.path,
-        intro="Created at once, whatever the policy wants. They go again as the policy says, once they are idle.",
+        intro=(
+            "Created at once, whatever the policy wants. They go again as the policy says, once "
+            "they are idle."
+        ),
         fields=[Field("count", "Members", "number", "1", f"At most {room}", is_needed=True)],
         facts=[*now_facts(board), ("Slots", f"{sum(snapshot.each.values())} each")],
         note="No claim is moved.",
@@ -181,7 +234,10 @@ def grow(request: Any, name: str) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         made = orders.grow_pool(pool_id=pool.pk, count=read_count(given), reason=given.reason)
-        return Done(f"{formatting.sentence([judged.name for judged in made.chosen])} {'is' if made.delta == 1 else 'are'} being created.")
+        return Done(
+            f"{formatting.sentence([judged.name for judged in made.chosen])} "
+            f"{'is' if made.delta == 1 else 'are'} being created."
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -199,10 +255,19 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         title=f"Lift the freeze of {pool.name}",
         verb="Lift the freeze",
         href=request.path,
-        intro="Once, until the window that is open now ends: slots are handed out and members are created. The next one freezes as ever.",
+        intro=(
+            "Once, until the window that is open now ends: slots are handed out and members are "
+            "created. The next one freezes as ever."
+        ),
         facts=[
             ("Frozen by", board.subject.snapshot.limits.frozen or "nothing"),
-            ("Waiting", f"{formatting.plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} served at once, as far as there is room"),
+            (
+                "Waiting",
+                (
+                    f"{formatting.plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} "
+                    "served at once, as far as there is room"
+                ),
+            ),
         ],
         is_dangerous=True,
         nothing="" if board.subject.snapshot.limits.frozen else "It is not frozen.",
@@ -215,18 +280,27 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
     return ask(request, question, perform, frame(request, "overview"))
 
 
-def unfreeze_named(request: Any, pool: Pool, board: ScalingBoard, starts_at: datetime) -> HttpResponse:
+def unfreeze_named(
+    request: Any, pool: Pool, board: ScalingBoard, starts_at: datetime
+) -> HttpResponse:
     named = find_freeze(board, starts_at)
     is_lifted = lift_of(list_lifts([pool.pk]), pool.pk, starts_at) is not None
     question = Question(
         title=f"Lift a freeze of {pool.name}",
         verb="Lift it",
         href=request.get_full_path(),
-        intro="Once, from its begin to its end: slots are handed out and members come and go as at any time. The next one freezes as ever.",
+        intro=(
+            "Once, from its begin to its end: slots are handed out and members come and go as at "
+            "any time. The next one freezes as ever."
+        ),
         facts=freeze_facts(named),
         is_dangerous=True,
         note="Can be taken back.",
-        nothing="It is lifted already." if is_lifted else "" if named else f"No freeze of {pool.name} begins then.",
+        nothing="It is lifted already."
+        if is_lifted
+        else ""
+        if named
+        else f"No freeze of {pool.name} begins then.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -242,14 +316,19 @@ def refreeze(request: Any, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     starts_at = read_starts(request) or timezone.now()
     named, lift = find_freeze(board, starts_at), lift_of(list_lifts([pool.pk]), pool.pk, starts_at)
-    is_lifted = lift is not None or (named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until))
+    is_lifted = lift is not None or (
+        named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until)
+    )
     question = Question(
         title=f"Freeze {pool.name} after all",
         verb="Freeze",
         href=request.get_full_path(),
-        intro="As its window says: nothing is handed out and idle members go, from its begin to its end. "
-        "Who works or waits for a person stays.",
-        facts=[*freeze_facts(named), *([("Lifted by", f"{lift.by} “{lift.reason}”")] if lift is not None else [])],
+        intro="As its window says: nothing is handed out and idle members go, from its begin to "
+        "its end. Who works or waits for a person stays.",
+        facts=[
+            *freeze_facts(named),
+            *([("Lifted by", f"{lift.by} “{lift.reason}”")] if lift is not None else []),
+        ],
         reason="optional",
         nothing="" if is_lifted else "It is not lifted.",
     )
@@ -267,7 +346,11 @@ def read_starts(request: Any) -> datetime | None:
     if not text:
         return None
     found = parse_moment(text) if len(text) < 40 else None
-    return found if found is not None and found.tzinfo is not None else datetime.min.replace(tzinfo=UTC)
+    return (
+        found
+        if found is not None and found.tzinfo is not None
+        else datetime.min.replace(tzinfo=UTC)
+    )
 
 
 def find_freeze(board: ScalingBoard, starts_at: datetime) -> Occurrence | None:
@@ -279,14 +362,21 @@ def find_freeze(board: ScalingBoard, starts_at: datetime) -> Occurrence | None:
 def freeze_facts(named: Occurrence | None) -> list[tuple[str, str]]:
     if named is None:
         return []
-    return [("Window", named.window.words), ("From", formatting.exact(named.start)), ("To", formatting.exact(named.end))]
+    return [
+        ("Window", named.window.words),
+        ("From", formatting.exact(named.start)),
+        ("To", formatting.exact(named.end)),
+    ]
 
 
 def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
     pool = pool_for(request.identity, name, "scale")
     board = read_roll(pool)
     if board is None:
-        raise Conflict(f"Pool {pool.name} is {pool.state}.", way_out="Wait until its provider has been looked at.")
+        raise Conflict(
+            f"Pool {pool.name} is {pool.state}.",
+            way_out="Wait until its provider has been looked at.",
+        )
     return pool, board
 
 
@@ -294,22 +384,31 @@ def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
 def roll(request: Any, name: str) -> HttpResponse:
     pool, board = rolled(request, name)
     affected = [
-        Affected(m.name, f"/pools/{pool.name}/?member={m.name}", m.blocked or "idle", ("outdated", "outdated"), ("creating", "renewed"))
+        Affected(
+            m.name,
+            f"/pools/{pool.name}/?member={m.name}",
+            m.blocked or "idle",
+            ("outdated", "outdated"),
+            ("creating", "renewed"),
+        )
         for m in board.members
     ]
     question = Question(
         title=f"Renew outdated members of {pool.name}",
         verb="Roll now",
         href=request.path,
-        intro="One by one, each once it is idle; who runs or is reserved stays until it is not. "
-        "Where there is room, one more is made first. A new one that is not ready in time stops it.",
+        intro="One by one, each once it is idle; who runs or is reserved stays until it is "
+        "not. Where there is room, one more is made first. A new one that is not ready "
+        "in time stops it.",
         affected=affected[:SHOWN],
         affected_more=max(0, len(affected) - SHOWN),
         each="member",
         last="",
         facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "it is not")],
         note="Can be paused at any time.",
-        nothing="" if affected or board.is_under_way or pool.roll_stopped_at else "No member is outdated.",
+        nothing=""
+        if affected or board.is_under_way or pool.roll_stopped_at
+        else "No member is outdated.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -326,9 +425,15 @@ def pause_roll(request: Any, name: str) -> HttpResponse:
         title=f"Pause the roll of {pool.name}",
         verb="Pause the roll",
         href=request.path,
-        intro="Nobody is renewed until then. Members come and go as ever, new ones from the present configuration.",
+        intro=(
+            "Nobody is renewed until then. Members come and go as ever, new ones from the present "
+            "configuration."
+        ),
         fields=[length("1h")],
-        facts=[("Outdated", formatting.plural(len(board.members), "member")), ("Left alone, now", board.words)],
+        facts=[
+            ("Outdated", formatting.plural(len(board.members), "member")),
+            ("Left alone, now", board.words),
+        ],
         note="Can be ended at any time.",
         nothing="It is paused already." if is_ahead(pool.roll_paused_until) else "",
     )
@@ -348,7 +453,10 @@ def resume_roll(request: Any, name: str) -> HttpResponse:
         verb="Resume the roll",
         href=request.path,
         intro="Outdated members are renewed again, one by one, once they are idle.",
-        facts=[("Paused because", f"“{pool.roll_pause_reason}”"), ("Outdated", formatting.plural(len(board.members), "member"))],
+        facts=[
+            ("Paused because", f"“{pool.roll_pause_reason}”"),
+            ("Outdated", formatting.plural(len(board.members), "member")),
+        ],
         reason="optional",
         nothing="" if pool.roll_paused_until else "It is not paused.",
     )

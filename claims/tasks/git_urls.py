@@ -15,7 +15,13 @@ URL_RULE = "Write https://host/path or ssh://git@host/path, without a password."
 
 def is_git_url(url: Any) -> bool:
     """Nothing that git takes for an option, a helper or a file of the machine it runs on."""
-    if not isinstance(url, str) or not 0 < len(url) <= LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url:
+    if (
+        not isinstance(url, str)
+        or not 0 < len(url) <= LONGEST_URL
+        or not url.isascii()
+        or not url.isprintable()
+        or " " in url
+    ):
         return False
     if url.startswith("-") or "::" in url or "\\" in url:
         return False
@@ -26,15 +32,30 @@ def is_git_url(url: Any) -> bool:
         port = parts.port
     except ValueError:
         return False
-    if parts.scheme not in ("https", "ssh") or not parts.hostname or not HOST.fullmatch(parts.hostname) or port == 0:
+    if (
+        parts.scheme not in ("https", "ssh")
+        or not parts.hostname
+        or not HOST.fullmatch(parts.hostname)
+        or port == 0
+    ):
         return False
-    if parts.password is not None or parts.query or parts.fragment or len(parts.path) < 2 or ".." in parts.path:
+    if (
+        parts.password is not None
+        or parts.query
+        or parts.fragment
+        or len(parts.path) < 2
+        or ".." in parts.path
+    ):
         return False
-    return parts.username is None or (parts.scheme == "ssh" and USER.fullmatch(parts.username) is not None)
+    return parts.username is None or (
+        parts.scheme == "ssh" and USER.fullmatch(parts.username) is not None
+    )
 
 
 def host_of(url: str) -> str:
-    """With its port, where that is not the usual one of the scheme. As the agent does it (slots/agent/executors/git.py)."""
+    """With its port, where that is not the usual one of the scheme. As the agent does
+    it (slots/agent/executors/git.py).
+    """
     if "://" not in url:
         match = SCP.fullmatch(url)
         return match[1].lower() if match else ""
@@ -45,4 +66,7 @@ def host_of(url: str) -> str:
 
 def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
     """A name stands for its usual port alone; *.example.com for all that is below it."""
-    return any(host == each or (each.startswith("*.") and host.endswith(each[1:]) and host != each[1:]) for each in allowed)
+    return any(
+        host == each or (each.startswith("*.") and host.endswith(each[1:]) and host != each[1:])
+        for each in allowed
+    )

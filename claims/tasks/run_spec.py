@@ -1,4 +1,6 @@
-"""`run` of a claim: what an agent is to do for it. Read from a body, a form or a file, every fault at once. Pure."""
+"""`run` of a claim: what an agent is to do for it. Read from a body, a form or a file, every
+fault at once. Pure.
+"""
 
 import hashlib
 import json
@@ -9,14 +11,33 @@ from typing import Any
 
 from claims.tasks.git_urls import URL_RULE, host_of, is_git_url
 from claims.tasks.source_paths import why_not_path
-from pools.config.parsing import Faults, at, kind_of, read_choice, read_duration, read_mapping, shown
+from pools.config.parsing import (
+    Faults,
+    at,
+    kind_of,
+    read_choice,
+    read_duration,
+    read_mapping,
+    shown,
+)
 from pools.config.spec import DAY, SECOND
 from pools.config.task_spec import BINARY, ENV_NAME, OURS, read_env
 
 COMMAND, TERRAFORM = "command", "terraform"
 EXECUTORS = (COMMAND, TERRAFORM)
-FIELDS = ("executor", "commands", "source", "binary", "variables", "env", "secrets", "timeout", "state")
-DISCARD = "discard"  # of `state`: a module without a backend is applied all the same, and its state is deleted
+FIELDS = (
+    "executor",
+    "commands",
+    "source",
+    "binary",
+    "variables",
+    "env",
+    "secrets",
+    "timeout",
+    "state",
+)
+# Of `state`: a module without a backend is applied all the same, and its state is deleted.
+DISCARD = "discard"
 STEPS = ("plan", "apply")
 APPLYING = "plan_and_apply"
 SOURCES = ("files", "archive", "git")
@@ -62,9 +83,12 @@ class RunRequest:
     where: str = field(default="run", compare=False)
 
     def as_body(self) -> dict[str, Any]:
-        """What is kept beside the claim. Files and archives are rows of their own; values of secrets are nowhere here."""
+        """What is kept beside the claim. Files and archives are rows of their own; values of
+        secrets are nowhere here.
+        """
         body: dict[str, Any] = {
-            "commands": dict(self.commands), "variables": json.loads(self.variables), "env": dict(self.env), "secrets": list(self.secrets),
+            "commands": dict(self.commands), "variables": json.loads(self.variables),
+            "env": dict(self.env), "secrets": list(self.secrets),
         }  # fmt: skip
         source = {k: v for k in ("url", "ref", "path") if (v := getattr(self.source, k))}
         kind = "archive" if self.source.kind == "files" else self.source.kind
@@ -79,7 +103,9 @@ class RunRequest:
 
     def digest(self) -> str:
         """Of all that it says: a key used again must bring the same."""
-        return hashlib.sha256(repr((self.executor, self.as_body(), self.source)).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(
+            repr((self.executor, self.as_body(), self.source)).encode("utf-8", "surrogatepass")
+        ).hexdigest()
 
 
 def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | None:
@@ -90,11 +116,15 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
     if not isinstance(value, Mapping):
         return None
     if given.get("executor") is None:
-        faults.add(at(where, "executor"), "It is not said who does it.", f"Known: {', '.join(EXECUTORS)}.")
+        faults.add(
+            at(where, "executor"), "It is not said who does it.", f"Known: {', '.join(EXECUTORS)}."
+        )
     executor = read_choice(given, where, "executor", faults, EXECUTORS, "")
     return RunRequest(
         executor=executor,
-        commands=_read_commands(given.get("commands"), at(where, "commands"), executor, task, faults),
+        commands=_read_commands(
+            given.get("commands"), at(where, "commands"), executor, task, faults
+        ),
         source=_read_source(given.get("source"), at(where, "source"), executor, faults),
         binary=_read_binary(given.get("binary"), at(where, "binary"), executor, faults),
         variables=_read_variables(given.get("variables"), at(where, "variables"), faults),
@@ -106,10 +136,16 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
     )
 
 
-def _read_commands(value: Any, where: str, executor: str, task: str, faults: Faults) -> tuple[tuple[str, str], ...]:
+def _read_commands(
+    value: Any, where: str, executor: str, task: str, faults: Faults
+) -> tuple[tuple[str, str], ...]:
     if executor == TERRAFORM:
         if value:
-            faults.add(where, "Terraform needs no commands.", "Leave them out, or choose the executor command.")
+            faults.add(
+                where,
+                "Terraform needs no commands.",
+                "Leave them out, or choose the executor command.",
+            )
         return ()
     given = read_mapping({} if value is None else value, where, STEPS, faults)
     found = {}
@@ -119,11 +155,15 @@ def _read_commands(value: Any, where: str, executor: str, task: str, faults: Fau
             continue
         if not isinstance(text, str) or not text.strip():
             faults.add(
-                at(where, step), f"{'This is empty' if text == '' else f'This is {kind_of(text)}'}, not a command.", "Put it in quotes."
+                at(where, step),
+                f"{'This is empty' if text == '' else f'This is {kind_of(text)}'}, not a command.",
+                "Put it in quotes.",
             )
         elif len(text) > LONGEST_COMMAND or "\x00" in text:
             faults.add(
-                at(where, step), "It is too long, or holds a NUL character.", f"Use {LONGEST_COMMAND} characters at most, or a file."
+                at(where, step),
+                "It is too long, or holds a NUL character.",
+                f"Use {LONGEST_COMMAND} characters at most, or a file.",
             )
         else:
             found[step] = text
@@ -131,9 +171,17 @@ def _read_commands(value: Any, where: str, executor: str, task: str, faults: Fau
         needed = STEPS if task == APPLYING else STEPS[:1]
         for step in needed:
             if given.get(step) is None:
-                faults.add(at(where, step), f"There is no command for the {step}.", "Say what to run, like ./plan.sh.")
+                faults.add(
+                    at(where, step),
+                    f"There is no command for the {step}.",
+                    "Say what to run, like ./plan.sh.",
+                )
         if "apply" not in needed and "apply" in found:
-            faults.add(at(where, "apply"), f"A task of {task or 'this kind'} never applies.", "Leave it out, or ask for plan_and_apply.")
+            faults.add(
+                at(where, "apply"),
+                f"A task of {task or 'this kind'} never applies.",
+                "Leave it out, or ask for plan_and_apply.",
+            )
     return tuple(sorted(found.items()))
 
 
@@ -145,18 +193,24 @@ def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSo
         return RunSource()
     if not kinds:
         if executor == TERRAFORM and not faults.found:
-            faults.add(where, "Terraform needs files to plan.", "Give files, an archive or a git URL.")
+            faults.add(
+                where, "Terraform needs files to plan.", "Give files, an archive or a git URL."
+            )
         elif given.get("path") is not None:
             faults.add(at(where, "path"), "There is no source it could be in.", "Leave it out.")
         return RunSource()
     path = _read_folder(given.get("path"), at(where, "path"), faults)
     if kinds == ["files"]:
-        return RunSource("files", files=_read_files(given["files"], at(where, "files"), faults), path=path)
+        return RunSource(
+            "files", files=_read_files(given["files"], at(where, "files"), faults), path=path
+        )
     if kinds == ["archive"]:
         digest = given["archive"]
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
             faults.add(
-                at(where, "archive"), f"{shown(digest)} is no digest.", "Upload it to /api/v1/sources/ and give the digest of the answer."
+                at(where, "archive"),
+                f"{shown(digest)} is no digest.",
+                "Upload it to /api/v1/sources/ and give the digest of the answer.",
             )
             return RunSource()
         return RunSource("archive", digest=digest, path=path)
@@ -164,14 +218,31 @@ def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSo
 
 
 def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
-    given = read_mapping(value, where, ("url", "ref", "path"), faults, required=("url",) if isinstance(value, Mapping) else ())
+    given = read_mapping(
+        value,
+        where,
+        ("url", "ref", "path"),
+        faults,
+        required=("url",) if isinstance(value, Mapping) else (),
+    )
     url = given.get("url")
     if url is not None and not is_git_url(url):
-        faults.add(at(where, "url"), f"{shown(url)} is not a git URL that is fetched here.", URL_RULE)
+        faults.add(
+            at(where, "url"), f"{shown(url)} is not a git URL that is fetched here.", URL_RULE
+        )
         url = None
     ref = given.get("ref")
-    if ref is not None and (not isinstance(ref, str) or not REF.fullmatch(ref) or ".." in ref or ref.endswith((".lock", "/"))):
-        faults.add(at(where, "ref"), f"{shown(ref)} is not a branch, tag or commit.", "Write main, v1.2, or the 40 digits of a commit.")
+    if ref is not None and (
+        not isinstance(ref, str)
+        or not REF.fullmatch(ref)
+        or ".." in ref
+        or ref.endswith((".lock", "/"))
+    ):
+        faults.add(
+            at(where, "ref"),
+            f"{shown(ref)} is not a branch, tag or commit.",
+            "Write main, v1.2, or the 40 digits of a commit.",
+        )
         ref = None
     inner = _read_folder(given.get("path"), at(where, "path"), faults)
     return RunSource("git", url=url or "", ref=ref or "", path=inner or path)
@@ -183,7 +254,11 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
         faults.add(where, f"This is {what}; files are paths with texts.", "Write {main.tf: ...}.")
         return ()
     if len(value) > MOST_FILES:
-        faults.add(where, f"{len(value)} files are too many.", f"Use {MOST_FILES} at most, or upload an archive.")
+        faults.add(
+            where,
+            f"{len(value)} files are too many.",
+            f"Use {MOST_FILES} at most, or upload an archive.",
+        )
         return ()
     found: dict[str, str] = {}
     for path, text in value.items():
@@ -191,14 +266,26 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
         if wrong:
             faults.add(at(where, shown(path)), wrong, "Write it like modules/net/main.tf.")
         elif not isinstance(text, str):
-            faults.add(at(where, shown(path)), f"This is {kind_of(text)}, not text.", "Put it in quotes; other files go into an archive.")
+            faults.add(
+                at(where, shown(path)),
+                f"This is {kind_of(text)}, not text.",
+                "Put it in quotes; other files go into an archive.",
+            )
         else:
             found[path] = text
     if (size := sum(len(text.encode("utf-8", "replace")) for text in found.values())) > MOST_TEXT:
-        faults.add(where, f"{size} bytes are too many.", f"Use {MOST_TEXT} at most, or upload an archive.")
-    folders = {"/".join(path.split("/")[:i]) for path in found for i in range(1, path.count("/") + 1)}
+        faults.add(
+            where, f"{size} bytes are too many.", f"Use {MOST_TEXT} at most, or upload an archive."
+        )
+    folders = {
+        "/".join(path.split("/")[:i]) for path in found for i in range(1, path.count("/") + 1)
+    }
     for path in sorted(folders & set(found)):
-        faults.add(at(where, shown(path)), "It is a file and a folder at once.", "Name one of them differently.")
+        faults.add(
+            at(where, shown(path)),
+            "It is a file and a folder at once.",
+            "Name one of them differently.",
+        )
     return tuple(sorted(found.items()))
 
 
@@ -207,7 +294,9 @@ def _read_folder(value: Any, where: str, faults: Faults) -> str:
         return ""
     text = value.rstrip("/") if isinstance(value, str) else ""
     if not isinstance(value, str) or why_not_path(text):
-        faults.add(where, f"{shown(value)} is not a folder inside the source.", "Write it like envs/prod.")
+        faults.add(
+            where, f"{shown(value)} is not a folder inside the source.", "Write it like envs/prod."
+        )
         return ""
     return text
 
@@ -216,9 +305,15 @@ def _read_binary(value: Any, where: str, executor: str, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if executor == COMMAND:
-        faults.add(where, "Commands name what they run.", "Leave it out, or choose the executor terraform.")
+        faults.add(
+            where, "Commands name what they run.", "Leave it out, or choose the executor terraform."
+        )
     elif not isinstance(value, str) or len(value) > 255 or not BINARY.fullmatch(value):
-        faults.add(where, f"{shown(value)} is not a program.", "Write its name, like tofu or terraform, or its whole path.")
+        faults.add(
+            where,
+            f"{shown(value)} is not a program.",
+            "Write its name, like tofu or terraform, or its whole path.",
+        )
     else:
         return value
     return ""
@@ -228,11 +323,23 @@ def _read_state(value: Any, where: str, executor: str, task: str, faults: Faults
     if value is None or value == "":
         return ""
     if value != DISCARD:
-        faults.add(where, f"{shown(value)} is not known.", f"Write {DISCARD}, or leave it out: the backend of the module keeps the state.")
+        faults.add(
+            where,
+            f"{shown(value)} is not known.",
+            f"Write {DISCARD}, or leave it out: the backend of the module keeps the state.",
+        )
     elif executor == COMMAND:
-        faults.add(where, "Berth knows no state of the executor command.", "Leave it out, or choose the executor terraform.")
+        faults.add(
+            where,
+            "Berth knows no state of the executor command.",
+            "Leave it out, or choose the executor terraform.",
+        )
     elif task != APPLYING:
-        faults.add(where, f"A task of {task or 'this kind'} changes no state.", "Leave it out, or ask for plan_and_apply.")
+        faults.add(
+            where,
+            f"A task of {task or 'this kind'} changes no state.",
+            "Leave it out, or ask for plan_and_apply.",
+        )
     else:
         return DISCARD
     return ""
@@ -242,21 +349,37 @@ def _read_variables(value: Any, where: str, faults: Faults) -> str:
     if value is None:
         return "{}"
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; variables are names with values.", "Write them like {region: eu-1}.")
+        faults.add(
+            where,
+            f"This is {kind_of(value)}; variables are names with values.",
+            "Write them like {region: eu-1}.",
+        )
         return "{}"
     if len(value) > MOST_VARIABLES:
-        faults.add(where, f"{len(value)} variables are too many.", f"Use {MOST_VARIABLES} at most, or a file in the source.")
+        faults.add(
+            where,
+            f"{len(value)} variables are too many.",
+            f"Use {MOST_VARIABLES} at most, or a file in the source.",
+        )
         return "{}"
     for name in value:
         if not isinstance(name, str) or not VARIABLE.fullmatch(name):
-            faults.add(at(where, shown(name)), "This is no name of a variable.", "Use letters, digits, dashes and underscores.")
+            faults.add(
+                at(where, shown(name)),
+                "This is no name of a variable.",
+                "Use letters, digits, dashes and underscores.",
+            )
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         faults.add(where, "A value is not JSON.", "Use texts, numbers, lists and mappings.")
         return "{}"
     if len(text) > LONGEST_VARIABLES:
-        faults.add(where, f"{len(text)} characters are too many.", f"Use {LONGEST_VARIABLES} at most, or a file in the source.")
+        faults.add(
+            where,
+            f"{len(text)} characters are too many.",
+            f"Use {LONGEST_VARIABLES} at most, or a file in the source.",
+        )
         return "{}"
     return text
 
@@ -269,7 +392,16 @@ def _read_secrets(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
         faults.add(where, f"This is not a list of up to {MOST_SECRETS} names.", way_out)
         return ()
     for i, name in enumerate(value):
-        if not isinstance(name, str) or not ENV_NAME.fullmatch(name) or len(name) > 63 or name.startswith(OURS):
+        if (
+            not isinstance(name, str)
+            or not ENV_NAME.fullmatch(name)
+            or len(name) > 63
+            or name.startswith(OURS)
+        ):
             # What stands here may be a secret's value: it is not repeated.
-            faults.add(f"{where}[{i}]", "This is not the name of a secret.", "Use letters, digits and underscores, no digit first.")
+            faults.add(
+                f"{where}[{i}]",
+                "This is not the name of a secret.",
+                "Use letters, digits and underscores, no digit first.",
+            )
     return tuple(dict.fromkeys(name for name in value if isinstance(name, str)))

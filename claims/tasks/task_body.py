@@ -1,6 +1,8 @@
-"""The body of a task as it is kept: `variables` and `env` may hold passwords, so they are sealed beside it.
+"""The body of a task as it is kept: `variables` and `env` may hold passwords, so they are sealed
+beside it.
 
-A body that was kept before they were sealed still holds them; it is read as it is, and `manage.py reseal` seals it.
+A body that was kept before they were sealed still holds them; it is read as it is, and `manage.py
+reseal` seals it.
 """
 
 import json
@@ -10,8 +12,8 @@ from typing import Any
 from project.kernel.security.encryption import seal, unseal
 
 SEALED_FIELDS = ("variables", "env")
-# Stands in the body where the values were. It is no mapping, so that a process of an earlier release fails on it during an upgrade
-# instead of running the task without its variables.
+# Stands in the body where the values were. It is no mapping, so that a process of an earlier
+# release fails on it during an upgrade instead of running the task without its variables.
 MARK = "sealed"
 
 

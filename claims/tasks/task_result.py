@@ -20,9 +20,11 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 LONGEST_REASON = 2000
 LONGEST_FACT = 300
 MOST = 2**31 - 1
-# An apply that ended so did not come to its own end, or could not write down what it did: nobody knows how far it came.
+# An apply that ended so did not come to its own end, or could not write down what it did: nobody
+# knows how far it came.
 CUT_OFF = ("killed", "timeout", "out_of_memory", "disk_full", "provider_crash", "state_not_saved")
-BY_SIGNAL = (134, 135, 137, 139, 143)  # what a shell says of a command that ABRT, BUS, KILL, SEGV or TERM ended
+# What a shell says of a command that ABRT, BUS, KILL, SEGV or TERM ended.
+BY_SIGNAL = (134, 135, 137, 139, 143)
 MOST_BYTES = 2**53
 
 
@@ -47,7 +49,8 @@ class TaskResult:
     facts: Mapping[str, str] = field(default_factory=dict)
     log: LogTotals = LogTotals()
     left_running: int = 0  # processes that not even KILL ends
-    rescued_bytes: int | None = None  # of a state that only the agent has; None: there is none, or the server has it
+    # Of a state that only the agent has; None: there is none, or the server has it.
+    rescued_bytes: int | None = None
 
     @property
     def is_cut_off(self) -> bool:
@@ -56,30 +59,45 @@ class TaskResult:
     @property
     def words(self) -> str:
         """Why it ended so, for events."""
-        said = f"{self.code}: {self.reason}" if self.code and self.reason else self.code or self.reason
+        said = (
+            f"{self.code}: {self.reason}" if self.code and self.reason else self.code or self.reason
+        )
         if not self.left_running:
             return said
-        left = f"{self.left_running} of its processes cannot be ended, its slot waits until they are gone"
+        left = (
+            f"{self.left_running} of its processes cannot be ended, its slot waits "
+            "until they are gone"
+        )
         return f"{said}; {left}" if said else left
 
 
 def is_cut_off(outcome: str, code: str, exit_code: int | None) -> bool:
     """Whether an apply that ended so may have been applied in part."""
-    return outcome == "cancelled" or code in CUT_OFF or (outcome == "failed" and exit_code in BY_SIGNAL)
+    return (
+        outcome == "cancelled"
+        or code in CUT_OFF
+        or (outcome == "failed" and exit_code in BY_SIGNAL)
+    )
 
 
 def parse_result(body: Any) -> TaskResult:
     """Every fault at once; fields that this version does not know are left aside."""
     faults = Faults()
     if not isinstance(body, Mapping):
-        faults.add("", f"This is {kind_of(body)}; a result has fields.", "Send an object with its outcome.")
+        faults.add(
+            "", f"This is {kind_of(body)}; a result has fields.", "Send an object with its outcome."
+        )
         faults.raise_if_any()
     outcome = read_choice(body, "", "outcome", faults, OUTCOMES, "")
     if body.get("outcome") is None:
         faults.add("outcome", "It is not said how it ended.", f"Known: {', '.join(OUTCOMES)}.")
     digest = _read_digest(body.get("digest"), faults)
     if outcome == "planned" and digest is None and not faults.found:
-        faults.add("digest", "A plan is decided on by its digest, and there is none.", "Send the sha256 of the saved plan.")
+        faults.add(
+            "digest",
+            "A plan is decided on by its digest, and there is none.",
+            "Send the sha256 of the saved plan.",
+        )
     result = TaskResult(
         outcome=outcome,
         exit_code=read_integer(body, "", "exit_code", faults, -(2**31), MOST),
@@ -97,10 +115,15 @@ def parse_result(body: Any) -> TaskResult:
 
 
 def describe_mismatch(told: Mapping[str, Any], listed: Mapping[str, int] | None) -> str:
-    """How the counts of the agent (`told`) contradict the list of changes that it sent. Empty: they agree, or there is no list."""
+    """How the counts of the agent (`told`) contradict the list of changes that it sent. Empty:
+    they agree, or there is no list.
+    """
     if listed is None or all(told.get(name, 0) == listed.get(name, 0) for name in COUNTS):
         return ""
-    return f"The agent counts {describe_counts(told)}, but the plan that it sent lists {describe_counts(listed)}."
+    return (
+        f"The agent counts {describe_counts(told)}, but the plan that it sent lists "
+        f"{describe_counts(listed)}."
+    )
 
 
 def describe_counts(counts: Mapping[str, Any]) -> str:
@@ -112,7 +135,9 @@ def _read_digest(value: Any, faults: Faults) -> bytes | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or not DIGEST.fullmatch(value):
-        faults.add("digest", f"{shown(value)} is not a digest.", "Send 64 small hexadecimal digits.")
+        faults.add(
+            "digest", f"{shown(value)} is not a digest.", "Send 64 small hexadecimal digits."
+        )
         return None
     return bytes.fromhex(value)
 
@@ -121,7 +146,11 @@ def _read_code(value: Any, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if not isinstance(value, str) or not CODE.fullmatch(value):
-        faults.add("code", f"{shown(value)} is not a code.", "Up to 40 small letters, digits and underscores.")
+        faults.add(
+            "code",
+            f"{shown(value)} is not a code.",
+            "Up to 40 small letters, digits and underscores.",
+        )
         return ""
     return value
 
@@ -130,7 +159,9 @@ def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
     if value is None:
         return {}  # then the list of changes is counted
     given = _mapping(value, "summary", faults)
-    found: dict[str, Any] = {name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS}
+    found: dict[str, Any] = {
+        name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS
+    }
     drift = given.get("drift")
     if isinstance(drift, bool):
         found["drift"] = drift
@@ -179,5 +210,6 @@ def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
 def _cut(value: Any, longest: int) -> str:
     if not isinstance(value, str):
         return ""
-    text = value.replace("\x00", "").strip().encode("utf-8", "replace").decode()  # half of a surrogate pair can't be stored
+    # Half of a surrogate pair can't be stored.
+    text = value.replace("\x00", "").strip().encode("utf-8", "replace").decode()
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -16,13 +16,21 @@ class GivenApproval(Protocol):
     def by_user(self) -> Any: ...
 
 
-def find_faults(given: Sequence[GivenApproval], *, pool_id: int | None, requested_by: str, rule: ApprovalSpec) -> list[str]:
+def find_faults(
+    given: Sequence[GivenApproval], *, pool_id: int | None, requested_by: str, rule: ApprovalSpec
+) -> list[str]:
     """For each approval why it does not count; empty: it counts."""
     users = load_identities(one.user_id for one in given if one.user_id is not None)
     return [_fault(one, users, pool_id, requested_by, rule) for one in given]
 
 
-def _fault(one: GivenApproval, users: dict[int, Identity | None], pool_id: int | None, requested_by: str, rule: ApprovalSpec) -> str:
+def _fault(
+    one: GivenApproval,
+    users: dict[int, Identity | None],
+    pool_id: int | None,
+    requested_by: str,
+    rule: ApprovalSpec,
+) -> str:
     if one.user_id not in users:
         return f"{one.by_user} no longer exists."
     user = users[one.user_id]
@@ -31,5 +39,8 @@ def _fault(one: GivenApproval, users: dict[int, Identity | None], pool_id: int |
     if not user.may("decide", pool_id):
         return f"{one.by_user} no longer has the role approver in this pool."
     if not rule.own and user.requester == requested_by:
-        return f"{one.by_user} requested the claim, and this pool does not count the requester’s approval."
+        return (
+            f"{one.by_user} requested the claim, and this pool does not count the "
+            "requester’s approval."
+        )
     return ""

@@ -1,4 +1,6 @@
-"""Sentences about claims, for pages: the claims and moments that they name can be followed and are told in the reader's zone."""
+"""Sentences about claims, for pages: the claims and moments that they name can be followed and
+are told in the reader's zone.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,7 +14,10 @@ from project.kernel.templatetags.berth import when
 
 register = template.Library()
 
-NAMED = re.compile(r"\b(?P<word>[Cc]laim) (?P<claim>[0-9]{1,18})\b|\b(?P<moment>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}) UTC\b")
+NAMED = re.compile(
+    r"\b(?P<word>[Cc]laim) (?P<claim>[0-9]{1,18})\b|\b(?P<moment>[0-9]{4}-[0-9]{2}-[0-9]{2} "
+    r"[0-9]{2}:[0-9]{2}) UTC\b"
+)
 SOON = timedelta(days=6)
 
 
@@ -21,13 +26,22 @@ def linked(text: str) -> SafeString:
     """The sentence, escaped, with a link at each claim it names, and its moments as times."""
     said, end = [], 0
     for found in NAMED.finditer(text):
-        said += [conditional_escape(text[end : found.start()]), _claim(found) if found["claim"] else _moment(found)]
+        said += [
+            conditional_escape(text[end : found.start()]),
+            _claim(found) if found["claim"] else _moment(found),
+        ]
         end = found.end()
-    return mark_safe("".join([*said, conditional_escape(text[end:])]))  # noqa: S308  each piece is escaped
+    # Each piece is escaped.
+    return mark_safe("".join([*said, conditional_escape(text[end:])]))  # noqa: S308
 
 
 def _claim(found: re.Match[str]) -> SafeString:
-    return format_html('{} <a class="why in" href="/claims/{}/">{}</a>', found["word"], found["claim"], found["claim"])
+    return format_html(
+        '{} <a class="why in" href="/claims/{}/">{}</a>',
+        found["word"],
+        found["claim"],
+        found["claim"],
+    )
 
 
 def _moment(found: re.Match[str]) -> SafeString:

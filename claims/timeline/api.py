@@ -27,9 +27,10 @@ from project.kernel.db.sql import run
 from project.kernel.errors import FieldError, Invalid
 from project.kernel.events.log import EventRow, Position, now_position, row_of
 
-# As EventRow has them. Not called like the columns: ORDER BY would take the names of the output for those of the table.
+# As EventRow has them. Not called like the columns: ORDER BY would take the names of the output for
+# those of the table.
 COLUMNS = """tx::text::bigint AS position, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason,
-  data::text AS data"""
+  data::text AS data"""  # noqa: E501
 BY = ("people", "controllers", "errors")
 ID: dict[str, Any] = {"type": "integer", "minimum": 1}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -40,9 +41,15 @@ class EventList(LeanEndpoint):
         "Events",
         {200: schemas.EventPage},
         query=[
-            in_query("limit", f"How many at a time, up to {MOST}.", {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}),
+            in_query(
+                "limit",
+                f"How many at a time, up to {MOST}.",
+                {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
+            ),
             in_query("cursor", "Older than this id, as `next` says it."),
-            in_query("after", "Follow the log: what was committed after this position, oldest first."),
+            in_query(
+                "after", "Follow the log: what was committed after this position, oldest first."
+            ),
             in_query("as_of", "As the log stood at this moment, with an offset.", MOMENT),
             in_query("since", "Not before this moment, with an offset.", MOMENT),
             in_query("pool", "About this pool."),
@@ -58,19 +65,27 @@ class EventList(LeanEndpoint):
         tag="events",
     )
     def get(self, call: FastRequest) -> HttpResponse:
-        """The newest first. With `after` the other way round, in the order of transactions: nothing is missed and nothing comes twice.
+        """The newest first. With `after` the other way round, in the order of transactions: nothing
+        is missed and nothing comes twice.
 
-        A transaction that began to write earlier comes first, so a bind may come before the release that freed its slot. Events of one slot
-        are in order by `generation`: each hand-over raises it, and the release names the generation that it ends.
+        A transaction that began to write earlier comes first, so a bind may come before the release
+        that freed its slot. Events of one slot are in order by `generation`: each hand-over raises
+        it, and the release names the generation that it ends.
         """
         limit = read_integer(call, "limit", high=MOST) or LIMIT
         after, cursor = read_position(call, "after"), read_integer(call, "cursor")
         if after is not None and cursor is not None:
-            raise Invalid(fields=[FieldError("cursor", "It goes back, after goes on.", "Give one of them.")])
+            raise Invalid(
+                fields=[FieldError("cursor", "It goes back, after goes on.", "Give one of them.")]
+            )
         wanted = read_filter(call)
         with reporting():
             here = now_position()
-            rows = read_on(wanted, after, limit + 1) if after is not None else read_back(wanted, cursor, limit + 1)
+            rows = (
+                read_on(wanted, after, limit + 1)
+                if after is not None
+                else read_back(wanted, cursor, limit + 1)
+            )
             shown = show_events(rows[:limit])
         is_more = len(rows) > limit
         if after is not None:
@@ -109,14 +124,19 @@ def read_back(wanted: Filter, before: int | None, limit: int) -> list[EventRow]:
     tests, values = where_of(wanted)
     if before is not None:
         tests, values = f"{tests} AND id < %(before)s", values | {"before": before}
-    return read_rows(f"SELECT {COLUMNS} FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}", values)  # noqa: S608  (our own texts)
+    # Our own texts.
+    return read_rows(
+        f"SELECT {COLUMNS} FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}",  # noqa: S608
+        values,
+    )
 
 
 def read_on(wanted: Filter, after: Position, limit: int) -> list[EventRow]:
     """Only what is below the snapshot's xmin: ids are not in the order of commits."""
     tests, values = where_of(wanted)
     text = f"""SELECT {COLUMNS} FROM kernel_event
-        WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint) AND tx < pg_snapshot_xmin(pg_current_snapshot()) AND {tests}
+        WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint)
+          AND tx < pg_snapshot_xmin(pg_current_snapshot()) AND {tests}
         ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""  # noqa: S608
     return read_rows(text, values | {"tx": str(after.tx), "id": after.id})
 

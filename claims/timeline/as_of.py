@@ -1,4 +1,6 @@
-"""How it was: the slots of each pool at a moment, who held one then, and how much happened when. All of it from the log."""
+"""How it was: the slots of each pool at a moment, who held one then, and how much happened when.
+All of it from the log.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,14 +23,17 @@ HOLDING = ("bound", "held")
 POOLS_AT = """
 SELECT member.pool_id, slot.lane, coalesce(e.after, 'idle') AS after, count(*)::int AS n
 FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
-LEFT JOIN LATERAL (SELECT after FROM kernel_event WHERE slot_id = slot.id AND id < %(before)s ORDER BY id DESC LIMIT 1) e ON true
-WHERE member.pool_id = ANY (%(pools)s::bigint[]) AND member.created_at <= %(at)s AND (member.state <> 'gone' OR member.changed_at > %(at)s)
+LEFT JOIN LATERAL (SELECT after FROM kernel_event WHERE slot_id = slot.id AND id < %(before)s
+  ORDER BY id DESC LIMIT 1) e ON true
+WHERE member.pool_id = ANY (%(pools)s::bigint[]) AND member.created_at <= %(at)s
+  AND (member.state <> 'gone' OR member.changed_at > %(at)s)
 GROUP BY 1, 2, 3"""
 COUNT_SLOTS = "SELECT count(*)::int FROM slots_slot WHERE pool_id = ANY (%(pools)s::bigint[])"
 FIND_SLOT = """
 SELECT slot.id, slot.lane, slot.number, member.name, member.id AS member_id, member.pool_id
 FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
-WHERE lower(member.name) = lower(%(member)s) AND slot.number = %(number)s AND (%(lane)s = '' OR slot.lane = %(lane)s)
+WHERE lower(member.name) = lower(%(member)s) AND slot.number = %(number)s
+  AND (%(lane)s = '' OR slot.lane = %(lane)s)
 ORDER BY member.id DESC, slot.lane LIMIT 20"""
 HANDS = """
 SELECT id, at, verb, claim_id, generation, after, actor, reason FROM kernel_event
@@ -61,8 +66,18 @@ def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
         rows = run(POOLS_AT, {"pools": ids, "at": at, "before": first_id_at(at)})
     counts: dict[int, dict[str, int]] = {pool: {} for pool in ids}
     for row in rows:
-        name = ("running" if row.lane in TASK_LANES else "bound") if row.after in HOLDING else row.after
-        name = name if name in ("running", "bound", "reserved", "draining") else "" if name == "retired" else "idle"
+        name = (
+            ("running" if row.lane in TASK_LANES else "bound")
+            if row.after in HOLDING
+            else row.after
+        )
+        name = (
+            name
+            if name in ("running", "bound", "reserved", "draining")
+            else ""
+            if name == "retired"
+            else "idle"
+        )
         if name:
             counts[row.pool_id][name] = counts[row.pool_id].get(name, 0) + row.n
     found = []
@@ -122,17 +137,23 @@ def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHistor
 
 
 def answer(row: Any, at: datetime) -> SlotHistory:
-    """From the events of the slot around that moment: a hand-over begins a hold, the next event that ends it ends it."""
+    """From the events of the slot around that moment: a hand-over begins a hold, the next event
+    that ends it ends it.
+    """
     limit = first_id_at(at)
     before = run(HANDS.format(sign="<", order="DESC", limit=60), {"slot": row.id, "id": limit})
     after = run(HANDS.format(sign=">=", order="ASC", limit=60), {"slot": row.id, "id": limit})
     story = [*reversed(before), *after]
     names = find_names(set(), set(), set(), {event.claim_id for event in story if event.claim_id})
     holds = read_holds(story, names)
-    then = next((h for h in holds if h.since and h.since <= at and (h.until is None or h.until > at)), None)
+    then = next(
+        (h for h in holds if h.since and h.since <= at and (h.until is None or h.until > at)), None
+    )
     earlier = next((h for h in reversed(holds) if h.until and h.until <= at), None)
     later = next((h for h in holds if h.since and h.since > at), None)
-    return SlotHistory(row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later)
+    return SlotHistory(
+        row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later
+    )
 
 
 def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
@@ -151,7 +172,15 @@ def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
 
 
 def _hand(event: Any, until: datetime | None, names: DisplayNames) -> HoldPeriod:
-    return HoldPeriod(event.claim_id, names.owners.get(event.claim_id or 0, ""), event.generation, event.actor, event.at, until, event.verb)
+    return HoldPeriod(
+        event.claim_id,
+        names.owners.get(event.claim_id or 0, ""),
+        event.generation,
+        event.actor,
+        event.at,
+        until,
+        event.verb,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +203,9 @@ def draw(counts: Sequence[float], people: Sequence[bool]) -> Chart:
 
 
 def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Chart:
-    """How much happened when. Where the log is long it is probed at even ids: their times are its density."""
+    """How much happened when. Where the log is long it is probed at even ids: their times are
+    its density.
+    """
     first, last = first_id_at(since), first_id_at(until)
     step = (until - since).total_seconds() / buckets
     counts, people = [0.0] * buckets, [False] * buckets
@@ -184,7 +215,13 @@ def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -
 
     if last - first <= MOST_EVENTS:
         tests, values = where_of(wanted)
-        values |= {"since": since, "step": step, "first": first, "last": last, "controllers": sorted(CONTROLLERS)}
+        values |= {
+            "since": since,
+            "step": step,
+            "first": first,
+            "last": last,
+            "controllers": sorted(CONTROLLERS),
+        }
         with reporting():
             for row in run(COUNT_EVENTS.format(tests=tests), values, prepare=False):
                 if 0 <= row.b < buckets:

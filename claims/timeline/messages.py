@@ -8,9 +8,13 @@ from typing import Any
 from claims.display import claim_class
 from project.kernel.events.log import EventRow
 
-CONTROLLERS = frozenset({"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"})
+CONTROLLERS = frozenset(
+    {"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"}
+)
 AGENT = "agent:"  # what the actor of an agent begins with
-PROBLEMS = frozenset({"lost", "failed", "offline", "unacknowledged", "silent", "expired", "error", "retired"})
+PROBLEMS = frozenset(
+    {"lost", "failed", "offline", "unacknowledged", "silent", "expired", "error", "retired"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,9 @@ class EventLine:
     def by(self) -> str:
         """Who, where that says something: the one who asked for a claim also releases it."""
         is_told = (
-            self.is_person and self.row.verb not in ("sign_in", "sign_out") and (self.row.claim_id is None or self.row.verb in OVERRIDES)
+            self.is_person
+            and self.row.verb not in ("sign_in", "sign_out")
+            and (self.row.claim_id is None or self.row.verb in OVERRIDES)
         )
         return self.row.actor if is_told else ""
 
@@ -318,11 +324,18 @@ def is_person(actor: str) -> bool:
 
 
 def group(rows: Sequence[EventRow]) -> list[tuple[EventRow, int]]:
-    """The slots of one hand-over: one line, the first of them and how many. Newest first, as they come."""
+    """The slots of one hand-over: one line, the first of them and how many. Newest first, as
+    they come.
+    """
     found: list[tuple[EventRow, int]] = []
     for row in rows:
         last = found[-1][0] if found else None
-        if last and row.claim_id and row.slot_id and (last.tx, last.verb, last.claim_id) == (row.tx, row.verb, row.claim_id):
+        if (
+            last
+            and row.claim_id
+            and row.slot_id
+            and (last.tx, last.verb, last.claim_id) == (row.tx, row.verb, row.claim_id)
+        ):
             found[-1] = (replace(row), found[-1][1] + 1)
         else:
             found.append((row, 1))
@@ -350,10 +363,20 @@ def _claim(row: EventRow, names: DisplayNames, count: int) -> list[TextPart]:
         parts.append(TextPart(f" {owner}"))
     place = where(row.slot_id, row.member_id, names)
     if row.verb == "create":
-        verb = "bound to" if row.after == "bound" else "waits" if row.after == "waiting" else "is blocked"
+        verb = (
+            "bound to"
+            if row.after == "bound"
+            else "waits"
+            if row.after == "waiting"
+            else "is blocked"
+        )
     elif row.slot_id and row.verb in SLOT_WORDS:
         return [*([place] if place else []), TextPart(f" {SLOT_WORDS[row.verb]}, after "), *parts]
-    elif row.verb in ("release", "requeue") and row.after not in ("idle", "draining", "retired") and row.after:
+    elif (
+        row.verb in ("release", "requeue")
+        and row.after not in ("idle", "draining", "retired")
+        and row.after
+    ):
         verb = row.after if row.after != "ended" else "ended"
     else:
         verb = CLAIM_WORDS.get(row.verb, row.verb.replace("_", " "))
@@ -366,7 +389,15 @@ def _claim(row: EventRow, names: DisplayNames, count: int) -> list[TextPart]:
         return [*parts, TextPart(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
     if place is None:
         pool = names.pools.get(row.pool_id or 0)
-        return [*parts, TextPart(f" {verb}"), *([TextPart(" in "), TextPart(pool, f"/pools/{pool}/")] if pool and verb == "waits" else [])]
+        return [
+            *parts,
+            TextPart(f" {verb}"),
+            *(
+                [TextPart(" in "), TextPart(pool, f"/pools/{pool}/")]
+                if pool and verb == "waits"
+                else []
+            ),
+        ]
     joint = " " if verb.endswith((" to", " in", " on", " of", "left", "took")) else ", "
     more = [TextPart(f" and {count - 1} more")] if count > 1 else []
     tail = [TextPart(" drains")] if row.after == "draining" else []
@@ -375,19 +406,35 @@ def _claim(row: EventRow, names: DisplayNames, count: int) -> list[TextPart]:
 
 def summary_words(told: Mapping[str, Any]) -> str:
     """+2 ~3 -0, a replacement as one."""
-    n = {name: value if isinstance(value := told.get(name), int) else 0 for name in ("add", "change", "destroy", "replace")}
-    return f"+{n['add']} ~{n['change']} -{n['destroy']}" + (f" -/+{n['replace']}" if n["replace"] else "")
+    n = {
+        name: value if isinstance(value := told.get(name), int) else 0
+        for name in ("add", "change", "destroy", "replace")
+    }
+    return f"+{n['add']} ~{n['change']} -{n['destroy']}" + (
+        f" -/+{n['replace']}" if n["replace"] else ""
+    )
 
 
 def _other(row: EventRow, names: DisplayNames) -> list[TextPart]:
     if row.member_id:
         member = names.members.get(row.member_id)
-        name, href = (member[0], member_href(member, names)) if member else (f"member {row.member_id}", "")
+        name, href = (
+            (member[0], member_href(member, names)) if member else (f"member {row.member_id}", "")
+        )
         place = where(row.slot_id, row.member_id, names) if row.slot_id else None
-        verb = (SLOT_WORDS if row.slot_id else MEMBER_WORDS).get(row.verb, row.verb.replace("_", " "))
+        verb = (SLOT_WORDS if row.slot_id else MEMBER_WORDS).get(
+            row.verb, row.verb.replace("_", " ")
+        )
         return [place or TextPart(name, href, is_strong=True), TextPart(f" {verb}")]
     data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
-    subject = data.get("user") or data.get("group") or data.get("workspace") or data.get("secret") or data.get("peer") or ""
+    subject = (
+        data.get("user")
+        or data.get("group")
+        or data.get("workspace")
+        or data.get("secret")
+        or data.get("peer")
+        or ""
+    )
     if row.verb in ("sign_in", "sign_out"):
         return [TextPart(row.actor, is_strong=True), TextPart(f" {OTHER_WORDS[row.verb]}")]
     if row.verb in OTHER_WORDS:
@@ -401,14 +448,21 @@ def _other(row: EventRow, names: DisplayNames) -> list[TextPart]:
     pool = names.pools.get(row.pool_id or 0)
     if row.verb in OTHER_WORDS:
         return [*parts, *([TextPart(" in "), TextPart(pool, f"/pools/{pool}/")] if pool else [])]
-    return [*([TextPart(pool, f"/pools/{pool}/", is_strong=True), TextPart(" ")] if pool else []), *parts]
+    return [
+        *([TextPart(pool, f"/pools/{pool}/", is_strong=True), TextPart(" ")] if pool else []),
+        *parts,
+    ]
 
 
 def _glyph(row: EventRow) -> str:
     if row.verb == "create" and row.claim_id:
         return "bound" if row.after == "bound" else "waiting"
     if row.claim_id and row.verb not in GLYPHS:
-        return claim_class("ended", outcome=row.verb) if row.verb in PROBLEMS else STATE_CLASS.get(row.after, row.after or "ready")
+        return (
+            claim_class("ended", outcome=row.verb)
+            if row.verb in PROBLEMS
+            else STATE_CLASS.get(row.after, row.after or "ready")
+        )
     return GLYPHS.get(row.verb) or STATE_CLASS.get(row.after, row.after or "ready")
 
 

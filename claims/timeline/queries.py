@@ -1,18 +1,27 @@
-"""Reads of the event log for people: what happened, who held a slot then, how busy it was. Events name things by number; here they get
-their names."""
+"""Reads of the event log for people: what happened, who held a slot then, how busy it was. Events
+name things by number; here they get their names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from claims.timeline.messages import AGENT, CONTROLLERS, DisplayNames, EventLine, SlotPlace, group, phrase
+from claims.timeline.messages import (
+    AGENT,
+    CONTROLLERS,
+    DisplayNames,
+    EventLine,
+    SlotPlace,
+    group,
+    phrase,
+)
 from project.kernel.db.sql import run
 from project.kernel.events.log import EventRow, first_id_at, row_of
 
 # The tests are written below, every value is a parameter.
 LIST = """
-SELECT tx::text::bigint AS tx, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason,
+SELECT tx::text::bigint AS tx, id, at, verb, pool_id, member_id, slot_id, claim_id, generation,
+  before, after, actor, reason,
   data::text AS data
 FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}"""
 ACCESS = (
@@ -75,9 +84,17 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
         values.update(named)
 
     if wanted.pools is not None:
-        test("(pool_id = ANY (%(pools)s::bigint[]) OR actor = %(reader)s)", pools=sorted(wanted.pools), reader=wanted.reader)
+        test(
+            "(pool_id = ANY (%(pools)s::bigint[]) OR actor = %(reader)s)",
+            pools=sorted(wanted.pools),
+            reader=wanted.reader,
+        )
     if not wanted.is_admin:
-        test("(verb <> ALL (%(access)s::text[]) OR actor = %(reader)s)", access=list(ACCESS), reader=wanted.reader)
+        test(
+            "(verb <> ALL (%(access)s::text[]) OR actor = %(reader)s)",
+            access=list(ACCESS),
+            reader=wanted.reader,
+        )
     for name in ("pool_id", "member_id", "slot_id", "claim_id"):
         if (number := getattr(wanted, name)) is not None:
             test(f"{name} = %({name})s", **{name: number})
@@ -88,10 +105,20 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     if wanted.without:
         test("verb <> ALL (%(without)s::text[])", without=list(wanted.without))
     if wanted.by == "errors":
-        test("(verb = ANY (%(problems)s::text[]) OR after IN ('lost', 'retired', 'failed'))", problems=list(PROBLEM_VERBS))
+        test(
+            "(verb = ANY (%(problems)s::text[]) OR after IN ('lost', 'retired', 'failed'))",
+            problems=list(PROBLEM_VERBS),
+        )
     elif wanted.by:
-        machine = "(split_part(actor, '/', 1) = ANY (%(controllers)s::text[]) OR starts_with(actor, %(agent)s))"
-        test(f"NOT {machine}" if wanted.by == "people" else machine, controllers=sorted(CONTROLLERS), agent=AGENT)
+        machine = (
+            "(split_part(actor, '/', 1) = ANY (%(controllers)s::text[]) OR "
+            "starts_with(actor, %(agent)s))"
+        )
+        test(
+            f"NOT {machine}" if wanted.by == "people" else machine,
+            controllers=sorted(CONTROLLERS),
+            agent=AGENT,
+        )
     if wanted.since:
         test("id >= %(first)s", first=first_id_at(wanted.since))
     if wanted.until:
@@ -99,7 +126,9 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     return " AND ".join(tests), values
 
 
-def list_lines(wanted: Filter, *, limit: int = 50, before_id: int | None = None) -> tuple[list[EventLine], int | None]:
+def list_lines(
+    wanted: Filter, *, limit: int = 50, before_id: int | None = None
+) -> tuple[list[EventLine], int | None]:
     """The newest first, and the id to go on from: None at the end."""
     tests, values = where_of(wanted)
     if before_id is not None:
@@ -118,33 +147,53 @@ def names_for(rows: Iterable[EventRow]) -> DisplayNames:
     slots: set[int] = set()
     claims: set[int] = set()
     for row in rows:
-        for into, number in ((pools, row.pool_id), (members, row.member_id), (slots, row.slot_id), (claims, row.claim_id)):
+        for into, number in (
+            (pools, row.pool_id),
+            (members, row.member_id),
+            (slots, row.slot_id),
+            (claims, row.claim_id),
+        ):
             if number is not None:
                 into.add(number)
     return find_names(pools, members, slots, claims)
 
 
-def find_names(pools: set[int], members: set[int], slots: set[int], claims: set[int]) -> DisplayNames:
+def find_names(
+    pools: set[int], members: set[int], slots: set[int], claims: set[int]
+) -> DisplayNames:
     places = {
         row.id: SlotPlace(row.member_id, row.lane, row.number)
-        for row in _by_ids("SELECT id, member_id, lane, number FROM slots_slot WHERE id = ANY (%(ids)s::bigint[])", slots)
+        for row in _by_ids(
+            "SELECT id, member_id, lane, number FROM slots_slot WHERE id = ANY (%(ids)s::bigint[])",
+            slots,
+        )
     }
     members = members | {place.member_id for place in places.values()}
     of_member = {
         row.id: (row.name, row.pool_id)
-        for row in _by_ids("SELECT id, name, pool_id FROM pools_member WHERE id = ANY (%(ids)s::bigint[])", members)
+        for row in _by_ids(
+            "SELECT id, name, pool_id FROM pools_member WHERE id = ANY (%(ids)s::bigint[])", members
+        )
     }
     pools = pools | {pool for _, pool in of_member.values()}
-    of_pool = {row.id: row.name for row in _by_ids("SELECT id, name FROM pools_pool WHERE id = ANY (%(ids)s::bigint[])", pools)}
+    of_pool = {
+        row.id: row.name
+        for row in _by_ids(
+            "SELECT id, name FROM pools_pool WHERE id = ANY (%(ids)s::bigint[])", pools
+        )
+    }
     return DisplayNames(of_pool, of_member, places, owners_of(claims))
 
 
 def owners_of(claims: Iterable[int]) -> dict[int, str]:
     """What a claim is called beside its number: its workspace or owner, or who asked."""
     text = """
-    SELECT c.id, c.owner, c.requested_by, w.name AS workspace FROM claims_claim c LEFT JOIN claims_workspace w ON w.id = c.workspace_id
+    SELECT c.id, c.owner, c.requested_by, w.name AS workspace FROM claims_claim c
+      LEFT JOIN claims_workspace w ON w.id = c.workspace_id
     WHERE c.id = ANY (%(ids)s::bigint[])"""
-    return {row.id: row.workspace or row.owner or row.requested_by for row in _by_ids(text, set(claims))}
+    return {
+        row.id: row.workspace or row.owner or row.requested_by for row in _by_ids(text, set(claims))
+    }
 
 
 def _by_ids(text: str, ids: set[int]) -> list[Any]:

@@ -1,7 +1,9 @@
-"""Workspaces: each belongs to a pool; one serial claim at a time, and a lock that stops everything of it.
+"""Workspaces: each belongs to a pool; one serial claim at a time, and a lock that stops
+everything of it.
 
-A workspace is locked before any claim of it is touched. Whoever adds a claim looks at the lock under the row's own lock, so that it can't
-be set in between; the partial unique index claim_serial is the last word.
+A workspace is locked before any claim of it is touched. Whoever adds a claim looks at the lock
+under the row's own lock, so that it can't be set in between; the partial unique index claim_serial
+is the last word.
 """
 
 from typing import Any, NamedTuple
@@ -30,39 +32,77 @@ class WorkspaceEntry(NamedTuple):
 
 
 def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
-    """In the transaction that adds the claim, before it does, with its pools locked. The name means a workspace of the claim's first pool;
-    every other pool of the claim must be allowed to use that workspace."""
+    """In the transaction that adds the claim, before it does, with its pools locked. The name
+    means a workspace of the claim's first pool; every other pool of the claim must be allowed to
+    use that workspace."""
     if not request.workspace:
         return WorkspaceEntry(None, "waiting", "")
     first = route.pools[0]
     if first is None or None in route.pools:
-        missing = next(name for name, pool in zip(route.names, route.pools, strict=True) if pool is None)
+        missing = next(
+            name for name, pool in zip(route.names, route.pools, strict=True) if pool is None
+        )
         text = f"Pool {missing} does not exist yet, and a workspace belongs to a pool."
-        raise Invalid(fields=[FieldError("workspace", text, "Create the pool first, or leave the workspace out.")])
+        raise Invalid(
+            fields=[
+                FieldError("workspace", text, "Create the pool first, or leave the workspace out.")
+            ]
+        )
     found = _find_or_add(first.id, first.name, request.workspace)
     for pool in route.found:
-        if pool.id != found.pool_id and CLAIMS.one("hold_share", workspace=found.id, pool=pool.id) is None:
-            text = f"Pool {pool.name} may not use workspace {request.workspace} of the claim’s first pool."
-            raise Conflict(text, code="workspace_not_shared", way_out="An operator of both pools can allow it on the workspace’s page.")
+        if (
+            pool.id != found.pool_id
+            and CLAIMS.one("hold_share", workspace=found.id, pool=pool.id) is None
+        ):
+            text = (
+                f"Pool {pool.name} may not use workspace {request.workspace} of the "
+                "claim’s first pool."
+            )
+            raise Conflict(
+                text,
+                code="workspace_not_shared",
+                way_out="An operator of both pools can allow it on the workspace’s page.",
+            )
     owner = CLAIMS.value("pool_name", pool=found.pool_id) or ""
-    row = CLAIMS.one("hold_workspace" if request.is_serial else "share_workspace", workspace=found.id)
+    row = CLAIMS.one(
+        "hold_workspace" if request.is_serial else "share_workspace", workspace=found.id
+    )
     assert row is not None
     if row.is_locked:
-        return WorkspaceEntry(row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner)
+        return WorkspaceEntry(
+            row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner
+        )
     holder = CLAIMS.value("serial_holder", workspace=row.id) if request.is_serial else None
     if holder is not None:
-        return WorkspaceEntry(row.id, "blocked", f"claim {holder} is under way in the workspace", owner)
+        return WorkspaceEntry(
+            row.id, "blocked", f"claim {holder} is under way in the workspace", owner
+        )
     return WorkspaceEntry(row.id, "waiting", "", owner)
 
 
 def add_workspace(*, pool_id: int, name: str) -> int:
-    """The workspace that the name means in this pool; made if there is none. So that it can be locked before its first claim."""
+    """The workspace that the name means in this pool; made if there is none. So that it can be
+    locked before its first claim.
+    """
     if not WORKSPACE.fullmatch(name):
-        raise Invalid(fields=[FieldError("workspace", f"{name[:40]} is not the name of a workspace.", WORKSPACE_RULE)])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "workspace", f"{name[:40]} is not the name of a workspace.", WORKSPACE_RULE
+                )
+            ]
+        )
 
     def add() -> int:
         with transaction.atomic():
-            pool = next((row for row in CLAIMS.rows("lock_pools", pools=[pool_id]) if row.state in ("pending", "active")), None)
+            pool = next(
+                (
+                    row
+                    for row in CLAIMS.rows("lock_pools", pools=[pool_id])
+                    if row.state in ("pending", "active")
+                ),
+                None,
+            )
             if pool is None:
                 raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
             return int(_find_or_add(pool_id, CLAIMS.value("pool_name", pool=pool_id), name).id)
@@ -80,7 +120,8 @@ def _find_or_add(pool_id: int, pool_name: str, name: str) -> Any:
         if shared.is_allowed:
             return shared
         raise Conflict(
-            f"Another pool owns workspace {name} since workspaces belong to pools, and whether pool {pool_name} may use it is undecided.",
+            f"Another pool owns workspace {name} since workspaces belong to pools, and whether "
+            f"pool {pool_name} may use it is undecided.",
             code="workspace_undecided",
             way_out="An operator of both pools decides on the workspace’s page.",
         )
@@ -99,7 +140,9 @@ def lock_workspace_row(workspace_id: int) -> Any:
 
 
 def lock_workspace(*, workspace_id: int, reason: str) -> None:
-    """Nothing of it starts until it is unlocked; what holds slots goes on. What waits for it leaves its line and adds no demand."""
+    """Nothing of it starts until it is unlocked; what holds slots goes on. What waits for it
+    leaves its line and adds no demand.
+    """
     note = require_reason(reason)
 
     def lock() -> None:
@@ -107,10 +150,21 @@ def lock_workspace(*, workspace_id: int, reason: str) -> None:
             row = lock_workspace_row(workspace_id)
             if row.is_locked:
                 way_out = "It stays as it is; unlock it first to lock it for another reason."
-                raise Conflict(f"Workspace {row.name} is locked already, by {row.locked_by}: {row.lock_reason}", way_out=way_out)
+                raise Conflict(
+                    f"Workspace {row.name} is locked already, by "
+                    f"{row.locked_by}: {row.lock_reason}",
+                    way_out=way_out,
+                )
             CLAIMS.rows("set_workspace_lock", workspace=row.id, by=current_actor(), reason=note)
             why = f"workspace {row.name} is locked: {note}"
-            while len(CLAIMS.rows("block_waiting", CHUNK, workspace=row.id, actor=current_actor(), reason=why)) == CHUNK:
+            while (
+                len(
+                    CLAIMS.rows(
+                        "block_waiting", CHUNK, workspace=row.id, actor=current_actor(), reason=why
+                    )
+                )
+                == CHUNK
+            ):
                 pass
             record("lock", pool_id=row.pool_id, reason=note, data={"workspace": row.name})
             hint("claims")
@@ -123,16 +177,21 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
         with transaction.atomic():
             row = lock_workspace_row(workspace_id)
             if not row.is_locked:
-                raise Conflict(f"Workspace {row.name} is not locked.", way_out="Nothing is to be done.")
+                raise Conflict(
+                    f"Workspace {row.name} is not locked.", way_out="Nothing is to be done."
+                )
             if row.lost_claim_id is not None:
                 raise Conflict(
-                    f"The apply of claim {row.lost_claim_id} was lost, and nobody has said what became of it.",
+                    f"The apply of claim {row.lost_claim_id} was lost, and nobody has said "
+                    "what became of it.",
                     code="lost_apply",
                     way_out="Look at what it did, then settle it: that opens the workspace.",
                     claim=row.lost_claim_id,
                 )
             CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
-            record("unlock", pool_id=row.pool_id, reason=reason.strip(), data={"workspace": row.name})
+            record(
+                "unlock", pool_id=row.pool_id, reason=reason.strip(), data={"workspace": row.name}
+            )
             hint("claims")
             return int(row.id)
 
@@ -140,8 +199,9 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
 
 
 def free_workspace(workspace: int) -> bool:
-    """What nothing blocks any more stands in line again: plans all together, of the serial ones the next. Transactions of their own, after
-    the one that made room: whoever holds a claim never goes back to lock a workspace. The finalizer repeats it."""
+    """What nothing blocks any more stands in line again: plans all together, of the serial ones the
+    next. Transactions of their own, after the one that made room: whoever holds a claim never goes
+    back to lock a workspace. The finalizer repeats it."""
 
     def free() -> bool:
         with transaction.atomic():

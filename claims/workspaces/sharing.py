@@ -1,4 +1,6 @@
-"""Another pool uses a workspace: allowed by an operator of both pools, and withdrawn by an operator of either."""
+"""Another pool uses a workspace: allowed by an operator of both pools, and withdrawn by an
+operator of either.
+"""
 
 from typing import Any
 
@@ -14,17 +16,29 @@ from project.kernel.validation import require_reason
 
 
 def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
-    """From now on the workspace's name means this workspace in that pool, too: one apply at a time in both together."""
+    """From now on the workspace's name means this workspace in that pool, too: one apply at a
+    time in both together.
+    """
     note = require_reason(reason)
 
     def share() -> None:
         with transaction.atomic():
-            pool = _hold_pool(pool_id)  # whoever makes a claim there waits, and then finds this workspace
+            # Whoever makes a claim there waits, and then finds this workspace.
+            pool = _hold_pool(pool_id)
             row = lock_workspace_row(workspace_id)
             if row.pool_id == pool_id:
-                raise Conflict(f"Workspace {row.name} belongs to pool {pool}.", code="own_workspace", way_out="Nothing is to be done.")
+                raise Conflict(
+                    f"Workspace {row.name} belongs to pool {pool}.",
+                    code="own_workspace",
+                    way_out="Nothing is to be done.",
+                )
             _refuse_if_named(row, pool_id, pool)
-            values: dict[str, Any] = {"workspace": row.id, "pool": pool_id, "by": current_actor(), "reason": note}
+            values: dict[str, Any] = {
+                "workspace": row.id,
+                "pool": pool_id,
+                "by": current_actor(),
+                "reason": note,
+            }
             if not CLAIMS.rows("add_share", **values):
                 text = f"Pool {pool} may use workspace {row.name} already."
                 raise Conflict(text, code="shared_already", way_out="Nothing is to be done.")
@@ -34,7 +48,9 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
 
 
 def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
-    """Claims that the pool has there go on to their end. For new ones the name means a workspace of the pool's own."""
+    """Claims that the pool has there go on to their end. For new ones the name means a workspace
+    of the pool's own.
+    """
     note = require_reason(reason)
 
     def unshare() -> None:
@@ -42,7 +58,10 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
             pool = _hold_pool(pool_id)
             row = lock_workspace_row(workspace_id)
             if not CLAIMS.rows("drop_share", workspace=row.id, pool=pool_id):
-                raise NotFound(f"Pool {pool} does not use workspace {row.name}.", way_out="Look at the workspace.")
+                raise NotFound(
+                    f"Pool {pool} does not use workspace {row.name}.",
+                    way_out="Look at the workspace.",
+                )
             _tell("unshare", row, pool_id, pool, note)
 
     repeat(unshare)
@@ -55,7 +74,9 @@ def _hold_pool(pool_id: int) -> str:
 
 
 def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
-    """Within a pool a name means one workspace. One of its own that was never used and is not locked gives way."""
+    """Within a pool a name means one workspace. One of its own that was never used and is not
+    locked gives way.
+    """
     CLAIMS.rows("drop_unused_workspace", pool=pool_id, name=row.name)
     other = CLAIMS.one("find_workspace", pool=pool_id, name=row.name)
     if other is None:

@@ -1,4 +1,6 @@
-"""Who calls the API: a program with a token, or a person with a session (whose changes carry the CSRF token)."""
+"""Who calls the API: a program with a token, or a person with a session (whose changes carry the
+CSRF token).
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,7 +43,8 @@ def identify_bearer(request: HttpRequest) -> Identity | None:
 
 
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> Identity:
-    """The caller of a header Authorization. A caller beyond its share is refused before the database is asked.
+    """The caller of a header Authorization. A caller beyond its share is refused before the
+    database is asked.
     `take`: counts a call of a known caller."""
     if header[: len(SCHEME)].lower() != SCHEME:
         raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
@@ -65,7 +68,9 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> I
 
 
 def recall_bearer(request: HttpRequest) -> tuple[Identity, Proof] | None:
-    """The caller as it was a moment ago, for what is done in one statement that looks again. The request is counted."""
+    """The caller as it was a moment ago, for what is done in one statement that looks again. The
+    request is counted.
+    """
     header: str = request.META.get("HTTP_AUTHORIZATION", "")
     if header[: len(SCHEME)].lower() != SCHEME:
         return None
@@ -87,7 +92,9 @@ def identify_session(request: HttpRequest) -> Identity | None:
 
 
 def guard_caller(request: HttpRequest) -> BodyCaller:
-    """Before a large body is read: the name of a known caller. What it may do is checked with the body."""
+    """Before a large body is read: the name of a known caller. What it may do is checked
+    with the body.
+    """
     if (known := recall_bearer(request)) is not None:
         return _as_body_caller(known[0].user_id)
     if (identity := identify_bearer(request)) is not None:
@@ -147,7 +154,11 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": "A token: from the page Tokens, or `manage.py token create`."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token: from the page Tokens, or `manage.py token create`.",
+        }
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -155,4 +166,9 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": "As in the browser; changes need X-CSRFToken, too."}
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": "sessionid",
+            "description": "As in the browser; changes need X-CSRFToken, too.",
+        }

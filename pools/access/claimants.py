@@ -8,10 +8,17 @@ CLAIMING = [role for role, included in INCLUDES.items() if CLAIMANT in included]
 
 
 def is_program(username: str) -> bool:
-    """Whether this is a user of Berth's own programs. It counts as a person once a person can sign in as it."""
+    """Whether this is a user of Berth's own programs. It counts as a person once a person can
+    sign in as it.
+    """
     return username in settings.BERTH_PROGRAM_USERS
 
 
 def list_claimants(pool_id: int | None) -> list[str]:
     """Names of active people with a role that lets them claim in this pool; None: in all pools."""
-    return [row.username for row in SQL.rows("claimants", pool=pool_id, roles=CLAIMING, programs=list(settings.BERTH_PROGRAM_USERS))]
+    return [
+        row.username
+        for row in SQL.rows(
+            "claimants", pool=pool_id, roles=CLAIMING, programs=list(settings.BERTH_PROGRAM_USERS)
+        )
+    ]

@@ -1,7 +1,9 @@
-"""Who may do what. The one place for it: API, pages, sockets and admin ask here; of services only those that count approvals.
+"""Who may do what. The one place for it: API, pages, sockets and admin ask here; of services only
+those that count approvals.
 
-A role holds in one pool or in all of them, for a user or for a group. What has no pool yet (a claim on a pool that is not there, a
-new pool) needs the role in all pools. A token may do less than its user, never more: its scopes are held against the
+A role holds in one pool or in all of them, for a user or for a group. What has no pool yet (a claim
+on a pool that is not there, a new pool) needs the role in all pools. A token may do less than its
+user, never more: its scopes are held against the
 user's roles of the moment, at each use.
 """
 
@@ -35,7 +37,8 @@ INCLUDES: dict[str, frozenset[str]] = {
 # What a person or program wants to do, and the role it takes.
 ACTIONS = {
     "read": VIEWER,
-    "claim": CLAIMANT,  # create; and of its own claims: cancel, release, resize, prioritise, acknowledge, keep
+    # Create; and of its own claims: cancel, release, resize, prioritise, acknowledge, keep.
+    "claim": CLAIMANT,
     "claim_slot": OPERATOR,  # this very slot, past the line
     "claim_any": OPERATOR,  # all of that with the claims of others
     "force_release": OPERATOR,
@@ -59,7 +62,8 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
 # Events after which what somebody may do can have changed: whoever keeps a socket open asks again.
 ACCESS_EVENTS = frozenset({"grant", "ungrant", "revoke_token", "change_user", "sign_out"})
 
-Grants = tuple[tuple[int | None, str | None, str], ...]  # pool or all, its name while it is there, role
+# Pool or all, its name while it is there, role.
+Grants = tuple[tuple[int | None, str | None, str], ...]
 
 
 class PoolRef(Protocol):
@@ -79,7 +83,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who calls, and what they may at this moment. Made for one request, or until an ACCESS_EVENT for a socket."""
+    """Who calls, and what they may at this moment. Made for one request, or until an
+    ACCESS_EVENT for a socket.
+    """
 
     user_id: int
     username: str
@@ -108,7 +114,9 @@ class Identity:
 
     @property
     def requester(self) -> str:
-        """What `claim.requested_by` says of their claims. A name too long for the column must not become another's by being cut."""
+        """What `claim.requested_by` says of their claims. A name too long for the column must
+        not become another's by being cut.
+        """
         return self.username if len(self.username) <= LONGEST else f"user:{self.user_id}"
 
     @property
@@ -117,7 +125,11 @@ class Identity:
 
     def roles_in(self, pool_id: int | None) -> frozenset[str]:
         """In a pool; None: in all pools, those to come included."""
-        return self.everywhere if pool_id is None else self.everywhere | self.by_pool.get(pool_id, frozenset())
+        return (
+            self.everywhere
+            if pool_id is None
+            else self.everywhere | self.by_pool.get(pool_id, frozenset())
+        )
 
     def roles_in_named(self, name: str) -> frozenset[str]:
         """By the name of a pool, which need not exist."""
@@ -140,8 +152,12 @@ class Identity:
         return self.pools_with(VIEWER)
 
 
-def expand(grants: Iterable[tuple[int | None, str | None, str]], is_superuser: bool) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
-    """Roles in all pools, and in each one by itself. Roles that this version does not know give nothing."""
+def expand(
+    grants: Iterable[tuple[int | None, str | None, str]], is_superuser: bool
+) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
+    """Roles in all pools, and in each one by itself. Roles that this version does not know
+    give nothing.
+    """
     everywhere = INCLUDES[ADMIN] if is_superuser else frozenset()
     by_pool: dict[int, frozenset[str]] = {}
     for pool, _, role in grants:
@@ -170,7 +186,9 @@ def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
 
 
 def hold_rights(user_ids: Iterable[int]) -> None:
-    """In a transaction: whoever takes a role from these users or deactivates them waits until it ends. Read their identities after this."""
+    """In a transaction: whoever takes a role from these users or deactivates them waits until it
+    ends. Read their identities after this.
+    """
     if ids := sorted(set(user_ids)):
         SQL.rows("hold_rights", users=ids)
 
@@ -181,13 +199,23 @@ def read_identity(told: dict[str, Any]) -> Identity:
     if "token" not in told:
         return Identity(told["user"], told["username"], told["is_superuser"], grants=grants)
     scope = read_scope(told["roles"], told["pools"], told["names"] or {})
-    return Identity(told["user"], told["username"], told["is_superuser"], told["token"], told["token_name"], grants, scope)
+    return Identity(
+        told["user"],
+        told["username"],
+        told["is_superuser"],
+        told["token"],
+        told["token_name"],
+        grants,
+        scope,
+    )
 
 
 def read_scope(roles: list[str] | None, pools: list[int] | None, names: dict[str, int]) -> Scope:
     by_id = {pool: name for name, pool in names.items()}
     return Scope(
-        None if roles is None else frozenset().union(*(INCLUDES.get(role, frozenset()) for role in roles)),
+        None
+        if roles is None
+        else frozenset().union(*(INCLUDES.get(role, frozenset()) for role in roles)),
         None if pools is None else {pool: by_id.get(pool, "") for pool in pools},
     )
 
@@ -196,14 +224,19 @@ def no_such_pool(name: str) -> NotFound:
     return NotFound(f"There is no pool {name}.", way_out="Look at the list of pools.")
 
 
-def require(identity: Identity, action: str, pool: PoolRef | None, *, hidden: NotFound | None = None) -> None:
-    """In this pool; None: in all pools. Raises Forbidden, which names the role. Without the role viewer the pool and what is in it are not
-    there: then it raises `hidden`, which must say what the caller would read if it did not exist; left out: that there is no such pool."""
+def require(
+    identity: Identity, action: str, pool: PoolRef | None, *, hidden: NotFound | None = None
+) -> None:
+    """In this pool; None: in all pools. Raises Forbidden, which names the role. Without the role
+    viewer the pool and what is in it are not there: then it raises `hidden`, which must say what
+    the caller would read if it did not exist; left out: that there is no such pool."""
     role = ACTIONS[action]
     if role not in identity.roles_in(None if pool is None else pool.id):
         if pool is not None and not identity.may("read", pool.id):
             raise hidden or no_such_pool(pool.name)
-        raise refusal(identity, role, None if pool is None else pool.id, "" if pool is None else pool.name)
+        raise refusal(
+            identity, role, None if pool is None else pool.id, "" if pool is None else pool.name
+        )
 
 
 def require_named(identity: Identity, action: str, names: Iterable[str]) -> None:
@@ -224,8 +257,18 @@ def require_anywhere(identity: Identity, action: str) -> None:
 def refusal(identity: Identity, role: str, pool_id: int | None, name: str) -> Forbidden:
     where = f"in the pool {name}" if name else "in all pools"
     everywhere, by_pool = expand(identity.grants, identity.is_superuser)
-    if identity.token_id is not None and role in everywhere | by_pool.get(pool_id or 0, frozenset()):
+    if identity.token_id is not None and role in everywhere | by_pool.get(
+        pool_id or 0, frozenset()
+    ):
         detail = f"The token {identity.token_name} is limited: this needs the role {role} {where}."
-        return Forbidden(detail, role=role, pool=name or None, way_out="Use a token with wider scopes.")
-    way_out = "An admin of the pool can grant it." if name else "A superuser, or an admin of all pools, can grant it."
-    return Forbidden(f"This needs the role {role} {where}.", role=role, pool=name or None, way_out=way_out)
+        return Forbidden(
+            detail, role=role, pool=name or None, way_out="Use a token with wider scopes."
+        )
+    way_out = (
+        "An admin of the pool can grant it."
+        if name
+        else "A superuser, or an admin of all pools, can grant it."
+    )
+    return Forbidden(
+        f"This needs the role {role} {where}.", role=role, pool=name or None, way_out=way_out
+    )

@@ -1,6 +1,8 @@
-"""A share of requests for each caller: a token bucket in the memory of the web process, without a word to the database.
+"""A share of requests for each caller: a token bucket in the memory of the web process, without a
+word to the database.
 
-Where there are several web processes they tell each other what was taken (`pools/access/shared_rate_limit.py`): a caller has one share in all of them.
+Where there are several web processes they tell each other what was taken
+(`pools/access/shared_rate_limit.py`): a caller has one share in all of them.
 """
 
 import threading
@@ -15,8 +17,10 @@ from project.kernel.security.client_address import counted_address
 
 DEFAULT_PER_MINUTE = 6000
 STRANGERS_PER_MINUTE = 300  # tokens that nobody knows, from one address
-UNKNOWN_SECONDS = 10.0  # in which a token that was unknown is not looked up again, where its address sends too many
-MOST_BUCKETS = 10_000  # the one not used for longest is forgotten first: most likely it is full again
+# In which a token that was unknown is not looked up again, where its address sends too many.
+UNKNOWN_SECONDS = 10.0
+# The one not used for longest is forgotten first: most likely it is full again.
+MOST_BUCKETS = 10_000
 
 
 class Buckets:
@@ -26,10 +30,13 @@ class Buckets:
         self._clock = clock
         self._lock = threading.Lock()
         self._taken: dict[str, int] = {}  # since the other processes were told
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> what was left, and when
+        # Caller -> what was left, and when.
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> float:
-        """One request. 0: go on. Else the seconds until there is one left; a refused request takes nothing."""
+        """One request. 0: go on. Else the seconds until there is one left; a refused request
+        takes nothing.
+        """
         now = self._clock()
         with self._lock:
             left, then = self._levels.pop(caller, (self.size, now))
@@ -49,7 +56,9 @@ class Buckets:
         return taken
 
     def note_elsewhere(self, taken: Mapping[str, int]) -> None:
-        """What other processes have given out. More than is left becomes a debt, a whole share at most."""
+        """What other processes have given out. More than is left becomes a debt, a whole
+        share at most.
+        """
         now = self._clock()
         with self._lock:
             for caller, count in taken.items():
@@ -87,12 +96,17 @@ def buckets() -> Buckets:
 
 
 def count_request(caller: str) -> None:
-    """Raises TooMany once the share is used up. The others have buckets of their own and notice nothing."""
+    """Raises TooMany once the share is used up. The others have buckets of their own and
+    notice nothing.
+    """
     if wait := buckets().take(caller):
         raise TooMany(
             f"More than {per_minute():.0f} requests a minute.",
             retry_after=wait,
-            way_out="Wait as long as Retry-After says, or put many claims into one bulk call, which counts as one.",
+            way_out=(
+                "Wait as long as Retry-After says, or put many claims into one bulk call, which "
+                "counts as one."
+            ),
         )
 
 
@@ -105,15 +119,18 @@ def strangers() -> Buckets:
 
 
 def refuse_repeated(address: str, token: str) -> None:
-    """Before the database is asked. Refuses a token (its hash) that the database did not know a moment ago, if its address has sent too
-    many of those. A valid token is never refused for what others of its address send: it was never unknown."""
+    """Before the database is asked. Refuses a token (its hash) that the database did not know a
+    moment ago, if its address has sent too many of those. A valid token is never refused for what
+    others of its address send: it was never unknown."""
     counted = counted_address(address)
     if counted and (wait := strangers().wait_of(counted)) and _unknown.has(token):
         raise too_many_unknown(wait)
 
 
 def count_unknown(address: str, token: str) -> None:
-    """The database does not know this token (its hash). Raises TooMany once the address has sent too many of those."""
+    """The database does not know this token (its hash). Raises TooMany once the address has sent
+    too many of those.
+    """
     _unknown.add(token)
     if (counted := counted_address(address)) and (wait := strangers().take(counted)):
         raise too_many_unknown(wait)

@@ -1,8 +1,10 @@
-"""What callers have taken in the other web processes, so that a share is one share however many processes there are.
+"""What callers have taken in the other web processes, so that a share is one share however many
+processes there are.
 
-Each process counts by itself, at once and without asking anybody, and tells the others through Valkey a few times a second; what it is told
-it takes out of its own buckets, into debt if need be. So a caller that spreads its calls may be ahead by a quarter of a second, and pays it
-back. Nothing is kept in Valkey; while it is away each process counts for itself alone.
+Each process counts by itself, at once and without asking anybody, and tells the others through
+Valkey a few times a second; what it is told it takes out of its own buckets, into debt if need be.
+So a caller that spreads its calls may be ahead by a quarter of a second, and pays it back. Nothing
+is kept in Valkey; while it is away each process counts for itself alone.
 """
 
 import json
@@ -31,7 +33,9 @@ logger = logging.getLogger(__name__)
 class Shares(threading.Thread):
     """Of this process; `kinds` gives its buckets by the name under which the others have theirs."""
 
-    def __init__(self, url: str, kinds: Mapping[str, Callable[[], Buckets]], every: float = EVERY) -> None:
+    def __init__(
+        self, url: str, kinds: Mapping[str, Callable[[], Buckets]], every: float = EVERY
+    ) -> None:
         super().__init__(name="shares", daemon=True)
         self._url = url
         self._kinds = kinds
@@ -59,7 +63,9 @@ class Shares(threading.Thread):
 
     def _exchange(self) -> None:
         """Until Valkey is away."""
-        with Redis.from_url(self._url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT) as valkey:
+        with Redis.from_url(
+            self._url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT
+        ) as valkey:
             heard = valkey.pubsub(ignore_subscribe_messages=True)
             heard.subscribe(CHANNEL)
             told_at = time.monotonic()
@@ -73,18 +79,37 @@ class Shares(threading.Thread):
             heard.close()
 
     def _tell(self, valkey: Any) -> None:
-        taken = {kind: found for kind, buckets in self._kinds.items() if (found := buckets().forget_taken())}
+        taken = {
+            kind: found
+            for kind, buckets in self._kinds.items()
+            if (found := buckets().forget_taken())
+        }
         if taken:
             valkey.publish(CHANNEL, json.dumps({"from": self._me, "taken": taken}))
         self._quiet.worked()
 
     def hear(self, data: bytes) -> None:
-        """What is no message of ours is passed over: one process that says something else must not end the counting of all."""
+        """What is no message of ours is passed over: one process that says something else must
+        not end the counting of all.
+        """
         try:
             said = json.loads(data)
-            told = {} if said["from"] == self._me else {kind: read_taken(taken) for kind, taken in said["taken"].items()}
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            logger.warning("a message about shares of callers is none: %s: %s", type(error).__name__, error)
+            told = (
+                {}
+                if said["from"] == self._me
+                else {kind: read_taken(taken) for kind, taken in said["taken"].items()}
+            )
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            logger.warning(
+                "a message about shares of callers is none: %s: %s", type(error).__name__, error
+            )
             return
         for kind, taken in told.items():
             if kind in self._kinds:

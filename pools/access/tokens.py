@@ -21,7 +21,8 @@ from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, Not
 from project.kernel.events.log import record
 
 PREFIX = "berth_"
-SHOWN = len(PREFIX) + 8  # of the secret, so that people can tell tokens apart; the rest has 208 bits
+# Of the secret, so that people can tell tokens apart; the rest has 208 bits.
+SHOWN = len(PREFIX) + 8
 LONGEST_SECRET = 200
 LONGEST_NAME = 40  # it stands in the actor of events, behind its user's name
 
@@ -40,34 +41,46 @@ class UnknownToken(BadToken):
 
 
 def hash_secret(secret: str) -> str:
-    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow hash would protect."""
+    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow
+    hash would protect.
+    """
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the database told of a token: whoever acts on it without asking again lets the statement that acts compare (token_told)."""
+    """What the database told of a token: whoever acts on it without asking again lets the
+    statement that acts compare (token_told).
+    """
 
     hash: str
     told: str
 
 
-_seen: OrderedDict[str, tuple[str, Identity, float]] = OrderedDict()  # by hash: what the database told, what it meant, and when
+# By hash: what the database told, what it meant, and when.
+_seen: OrderedDict[str, tuple[str, Identity, float]] = OrderedDict()
 MOST_SEEN = 1000
 REMEMBERED = 30.0  # seconds; then it is asked again in any case, which notes that the token is used
 
 
 def identify_token(secret: str) -> Identity:
-    """Who calls with this secret and what they may. One prepared statement each time, and one write a minute. Raises BadToken."""
+    """Who calls with this secret and what they may. One prepared statement each time, and one
+    write a minute. Raises BadToken.
+    """
     if not secret.startswith(PREFIX) or len(secret) > LONGEST_SECRET:
-        raise BadToken("There is no such token.", way_out=f"Tokens begin with {PREFIX}. Make one on the page Tokens.")
+        raise BadToken(
+            "There is no such token.",
+            way_out=f"Tokens begin with {PREFIX}. Make one on the page Tokens.",
+        )
     hashed = hash_secret(secret)
     row = _ask(hashed)
     if row is None:
         raise UnknownToken("There is no such token.", way_out="Make one on the page Tokens.")
     seen = _seen.get(hashed)
     # Nothing of it has changed: the same conclusion.
-    identity = seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
+    identity = (
+        seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
+    )
     _seen[hashed] = (row.told, identity, time.monotonic())
     if len(_seen) > MOST_SEEN:
         _seen.popitem(last=False)
@@ -77,7 +90,9 @@ def identify_token(secret: str) -> Identity:
 
 
 def recall_token(secret: str) -> tuple[Identity, Proof] | None:
-    """Who it was a moment ago. It may have been revoked since: good only for a statement that holds the proof against the present."""
+    """Who it was a moment ago. It may have been revoked since: good only for a statement that
+    holds the proof against the present.
+    """
     hashed = hash_secret(secret)
     seen = _seen.get(hashed)
     if seen is None or time.monotonic() - seen[2] > REMEMBERED:
@@ -86,7 +101,9 @@ def recall_token(secret: str) -> tuple[Identity, Proof] | None:
 
 
 def _ask(hashed: str) -> Any:
-    """The first statement of a request, so the one that meets a connection which died while it was idle."""
+    """The first statement of a request, so the one that meets a connection which died while
+    it was idle.
+    """
     try:
         return SQL.one("token_identity", hash=hashed)
     except (OperationalError, InterfaceError):
@@ -118,7 +135,9 @@ def create_token(
     expires_at: datetime | None = None,
     within: Identity | None = None,
 ) -> tuple[Token, str]:
-    """The row and its secret, which cannot be read again. `within`: the token that asks, which cannot make one that may more."""
+    """The row and its secret, which cannot be read again. `within`: the token that asks, which
+    cannot make one that may more.
+    """
     scopes: dict[str, Any] = {
         "roles": None if roles is None else sorted(set(roles)),
         "pools": None if pools is None else sorted({pool.pk for pool in pools}),
@@ -131,19 +150,34 @@ def create_token(
     try:
         with transaction.atomic():
             token = Token.objects.create(
-                user=user, name=name, prefix=secret[:SHOWN], hash=hash_secret(secret), scopes=scopes, expires_at=expires_at
+                user=user,
+                name=name,
+                prefix=secret[:SHOWN],
+                hash=hash_secret(secret),
+                scopes=scopes,
+                expires_at=expires_at,
             )
             record("create_token", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
     except IntegrityError:
-        raise Conflict(f"There is a token named {name} already.", way_out="Choose another name, or revoke that one first.")
+        raise Conflict(
+            f"There is a token named {name} already.",
+            way_out="Choose another name, or revoke that one first.",
+        )
     token.refresh_from_db()
     return token, secret
 
 
 def revoke_token(token_id: int, *, reason: str = "") -> Token:
-    """From now on it opens nothing; revoking it again changes nothing. Sockets that it opened hear of it by the event."""
+    """From now on it opens nothing; revoking it again changes nothing. Sockets that it opened
+    hear of it by the event.
+    """
     with transaction.atomic():
-        token = Token.objects.select_for_update(no_key=True).select_related("user").filter(pk=token_id).first()
+        token = (
+            Token.objects.select_for_update(no_key=True)
+            .select_related("user")
+            .filter(pk=token_id)
+            .first()
+        )
         if token is None:
             raise NotFound("There is no such token.")
         if token.revoked_at is None:
@@ -167,16 +201,44 @@ def list_tokens(user_id: int | None = None, *, is_live: bool | None = None) -> l
 def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) -> list[FieldError]:
     faults = []
     if not name.strip() or not name.isprintable() or "/" in name or name != name.strip():
-        faults.append(FieldError("name", "A name is printable, not empty, and has no slash or space at its ends.", "For example: ci"))
+        faults.append(
+            FieldError(
+                "name",
+                "A name is printable, not empty, and has no slash or space at its ends.",
+                "For example: ci",
+            )
+        )
     if len(name) > LONGEST_NAME:
-        faults.append(FieldError("name", f"{len(name)} characters are too many.", f"Use {LONGEST_NAME} at most."))
+        faults.append(
+            FieldError(
+                "name", f"{len(name)} characters are too many.", f"Use {LONGEST_NAME} at most."
+            )
+        )
     if unknown := [role for role in scopes["roles"] or [] if role not in ROLES]:
-        faults.append(FieldError("roles", f"There is no role {', '.join(unknown)}.", f"Choose from {', '.join(ROLES)}."))
+        faults.append(
+            FieldError(
+                "roles",
+                f"There is no role {', '.join(unknown)}.",
+                f"Choose from {', '.join(ROLES)}.",
+            )
+        )
     for field in ("roles", "pools"):
         if scopes[field] == []:
-            faults.append(FieldError(field, f"A token without any {field[:-1]} may do nothing.", "Name one, or leave the field out."))
+            faults.append(
+                FieldError(
+                    field,
+                    f"A token without any {field[:-1]} may do nothing.",
+                    "Name one, or leave the field out.",
+                )
+            )
     if expires_at is not None and expires_at <= timezone.now():
-        faults.append(FieldError("expires_at", "This moment has passed.", "Choose one in the future, or leave it out."))
+        faults.append(
+            FieldError(
+                "expires_at",
+                "This moment has passed.",
+                "Choose one in the future, or leave it out.",
+            )
+        )
     return faults
 
 
@@ -186,17 +248,46 @@ def refuse_wider(within: Identity, scopes: dict[str, Any], expires_at: datetime 
         return
     maker: Scope = within.scope
     faults = []
-    asked = frozenset().union(*(INCLUDES[role] for role in scopes["roles"])) if scopes["roles"] is not None else None
+    asked = (
+        frozenset().union(*(INCLUDES[role] for role in scopes["roles"]))
+        if scopes["roles"] is not None
+        else None
+    )
     if maker.roles is not None and (asked is None or asked - maker.roles):
-        faults.append(FieldError("roles", "The new token would have roles that the asking token does not have.", "Ask for fewer roles."))
-    if maker.pools is not None and (scopes["pools"] is None or set(scopes["pools"]) - set(maker.pools)):
-        faults.append(FieldError("pools", "The new token would reach pools that the asking token does not reach.", "Name fewer pools."))
+        faults.append(
+            FieldError(
+                "roles",
+                "The new token would have roles that the asking token does not have.",
+                "Ask for fewer roles.",
+            )
+        )
+    if maker.pools is not None and (
+        scopes["pools"] is None or set(scopes["pools"]) - set(maker.pools)
+    ):
+        faults.append(
+            FieldError(
+                "pools",
+                "The new token would reach pools that the asking token does not reach.",
+                "Name fewer pools.",
+            )
+        )
     end = Token.objects.filter(pk=within.token_id).values_list("expires_at", flat=True).first()
     if end is not None and (expires_at is None or expires_at > end):
-        faults.append(FieldError("expires_at", "The new token would outlive the asking one.", f"Choose {end.isoformat()} at the latest."))
+        faults.append(
+            FieldError(
+                "expires_at",
+                "The new token would outlive the asking one.",
+                f"Choose {end.isoformat()} at the latest.",
+            )
+        )
     if faults:
         raise Invalid(fields=faults)
 
 
 def about(token: Token) -> dict[str, Any]:
-    return {"token_id": token.pk, "token": token.name, "user_id": token.user_id, "user": token.user.get_username()}
+    return {
+        "token_id": token.pk,
+        "token": token.name,
+        "user_id": token.user_id,
+        "user": token.user.get_username(),
+    }

@@ -1,11 +1,21 @@
-"""`approval:` of a pool's configuration: how many must say yes, by when, and whether the slot waits with them. Pure."""
+"""`approval:` of a pool's configuration: how many must say yes, by when, and whether the slot
+waits with them. Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pools.config.durations import format_duration
-from pools.config.parsing import Faults, at, read_duration, read_flag, read_integer, read_mapping, shown
+from pools.config.parsing import (
+    Faults,
+    at,
+    read_duration,
+    read_flag,
+    read_integer,
+    read_mapping,
+    shown,
+)
 
 FIELDS = ("needed", "own", "expires", "notice", "hold")
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -21,7 +31,8 @@ class ApprovalSpec:
     own: bool = True  # whether the yes of whoever asked for the claim counts
     expires: float = DEFAULT_EXPIRES  # seconds a plan may wait for its decision
     notice: float = DEFAULT_NOTICE  # seconds before that at which people are told; 0: never
-    hold: float | None = None  # seconds its slot waits with it; None: as long as it does, 0: not at all
+    # Seconds its slot waits with it; None: as long as it does, 0: not at all.
+    hold: float | None = None
 
     def as_config(self) -> dict[str, Any]:
         return {
@@ -45,7 +56,10 @@ def read_approval(value: Any, where: str, faults: Faults) -> ApprovalSpec:
         return DEFAULT
     given = read_mapping(value, where, FIELDS, faults)
     needed = read_integer(given, where, "needed", faults, 1, MOST_NEEDED, 1)
-    expires = read_duration(given, where, "expires", faults, MINUTE, 30 * DAY, DEFAULT_EXPIRES) or DEFAULT_EXPIRES
+    expires = (
+        read_duration(given, where, "expires", faults, MINUTE, 30 * DAY, DEFAULT_EXPIRES)
+        or DEFAULT_EXPIRES
+    )
     return ApprovalSpec(
         needed=needed,
         own=needed == 1 if given.get("own") is None else read_flag(given, where, "own", faults),
@@ -69,6 +83,10 @@ def _read_hold(value: Any, where: str, faults: Faults) -> float | None:
     if value is None or value == ALWAYS:
         return None
     if not isinstance(value, str):
-        faults.add(where, f"{shown(value)} is not a length of time.", f"Write {ALWAYS}, 0s, or how long, like 30m.")
+        faults.add(
+            where,
+            f"{shown(value)} is not a length of time.",
+            f"Write {ALWAYS}, 0s, or how long, like 30m.",
+        )
         return None
     return read_duration({"hold": value}, where.rpartition(".")[0], "hold", faults, 0.0, 30 * DAY)

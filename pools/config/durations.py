@@ -9,7 +9,9 @@ LONGEST_TEXT = 40
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds; None: not a length of time. A number without a unit is none: nobody knows whether it means seconds or minutes."""
+    """Seconds; None: not a length of time. A number without a unit is none: nobody knows whether
+    it means seconds or minutes.
+    """
     text = text.strip().replace(" ", "")
     if len(text) > LONGEST_TEXT or not WHOLE.fullmatch(text):
         return None

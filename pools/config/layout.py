@@ -1,15 +1,18 @@
-"""What slots a member offers, and which of them serve which kind of claim. Pure: nothing here asks a clock, chance or the database.
+"""What slots a member offers, and which of them serve which kind of claim. Pure: nothing here asks
+a clock, chance or the database.
 
 A layout is written in one of five forms; inside there is one:
 
     3                                       three slots of one class
     [any, plan, plan]                       task slots; `any` also takes plan_and_apply
-    {ports: "30000-30049", shared: true}    one listener a number; `protocols: [tcp, udp]` instead: one for each
+    {ports: "30000-30049", shared: true}    one listener a number; `protocols: [tcp, udp]` instead:
+                                            one for each
     node                                    the member as a whole
     [{class: gpu, count: 2, accepts: [train]}]
 
-A lane is what a slot accepts: the one idea behind task classes and protocols. Lanes stand pickiest first, so that a claim fills the
-slots that few others could use before it competes for those that anybody could.
+A lane is what a slot accepts: the one idea behind task classes and protocols. Lanes stand pickiest
+first, so that a claim fills the slots that few others could use before it competes for those that
+anybody could.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +25,14 @@ PLAIN = "slot"
 NODE = "node"
 SHARED = "port"
 DRIFT_CHECK = "drift_check"  # a plan that only looks: wherever a plan may run
-TASKS: Mapping[str, tuple[str, ...]] = {"plan": ("plan", DRIFT_CHECK), "any": ("plan", DRIFT_CHECK, "plan_and_apply")}
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "plan": ("plan", DRIFT_CHECK),
+    "any": ("plan", DRIFT_CHECK, "plan_and_apply"),
+}
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("udp", "quic")}
 PAIR = ("tcp", "udp")  # lanes, where they are separate listeners
-PAIRED = ("tcp_udp", "tcpudp")  # kinds that take the same number in both: the way it is written, and an older one
+# Kinds that take the same number in both: the way it is written, and an older one.
+PAIRED = ("tcp_udp", "tcpudp")
 ANY_PROTOCOL = ("port", "tcp", "udp", *PAIRED, "tcp_ssl", "quic")
 
 DEFAULT_QUOTA = 50  # listeners a load balancer takes, unless the pool says otherwise
@@ -51,7 +58,8 @@ class Ports:
 class Layout:
     form: Form
     classes: tuple[SlotClass, ...]  # as declared, a lane once
-    runs: tuple[tuple[str, int], ...] = ()  # lane and count, in the order of the numbers; empty for ports
+    # Lane and count, in the order of the numbers; empty for ports.
+    runs: tuple[tuple[str, int], ...] = ()
     ports: Ports | None = None
 
 
@@ -79,24 +87,33 @@ def kinds(layout: Layout) -> list[str]:
 
 
 def lanes_for(layout: Layout, kind: str) -> list[str]:
-    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could. Any of them, or (`pair_for`) both at once."""
+    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could.
+    Any of them, or (`pair_for`) both at once.
+    """
     accepting = [c for c in layout.classes if kind in c.accepts]
-    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))] or list(pair_for(layout, kind) or ())
+    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))] or list(
+        pair_for(layout, kind) or ()
+    )
 
 
 def pair_for(layout: Layout, kind: str) -> tuple[str, str] | None:
-    """Both lanes in which such a claim takes the same number. None: one slot a number serves it, or nothing does."""
+    """Both lanes in which such a claim takes the same number. None: one slot a number serves it,
+    or nothing does.
+    """
     is_apart = layout.form == "ports" and set(PAIR) <= {c.lane for c in layout.classes}
     return PAIR if is_apart and kind in PAIRED else None
 
 
 def default_kind(layout: Layout) -> str | None:
-    """The kind of a claim that names none. None: there are several, and the claim must say which."""
+    """The kind of a claim that names none. None: there are several, and the claim must
+    say which.
+    """
     if layout.form == "ports" and layout.classes[0].lane == SHARED:
         return SHARED
     if len(layout.classes) == 1 and layout.form != "tasks":
         return layout.classes[0].accepts[0]
-    found = [kind for kind in kinds(layout) if kind != DRIFT_CHECK]  # it has to be asked for by name
+    # It has to be asked for by name.
+    found = [kind for kind in kinds(layout) if kind != DRIFT_CHECK]
     return found[0] if len(found) == 1 else None
 
 
@@ -109,11 +126,16 @@ def ports_of(layout: Layout, own: Own = NOTHING_OWN) -> tuple[int, int] | None:
     """First and last port a member may use; None where slots are no ports."""
     if layout.ports is None:
         return None
-    return (layout.ports.first if own.first is None else own.first, layout.ports.last if own.last is None else own.last)
+    return (
+        layout.ports.first if own.first is None else own.first,
+        layout.ports.last if own.last is None else own.last,
+    )
 
 
 def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
-    """Lane and number of every slot the member offers. Numbers of ports are the first of their segment, others count from 0."""
+    """Lane and number of every slot the member offers. Numbers of ports are the first of their
+    segment, others count from 0.
+    """
     if layout.ports is not None:
         return list(_offered_ports(layout, layout.ports, own))
     expanded = [lane for lane, count in (own.runs or layout.runs) for _ in range(count)]
@@ -121,7 +143,9 @@ def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
 
 
 def numbers_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> dict[str, list[int]]:
-    """The numbers on which a member serves this kind, by lane. Where it takes two lanes at once, those that are offered in both."""
+    """The numbers on which a member serves this kind, by lane. Where it takes two lanes at once,
+    those that are offered in both.
+    """
     found: dict[str, list[int]] = {lane: [] for lane in lanes_for(layout, kind)}
     for lane, number in slots_of(layout, own):
         if lane in found:
@@ -144,7 +168,9 @@ def segments_of(first: int, last: int, segment: int) -> range:
 
 
 def _offered_ports(layout: Layout, ports: Ports, own: Own) -> Iterator[tuple[str, int]]:
-    """The lowest numbers that are not foreign, as many as the quota leaves. A foreign listener counts, wherever it is."""
+    """The lowest numbers that are not foreign, as many as the quota leaves. A foreign listener
+    counts, wherever it is.
+    """
     first, last = ports_of(layout, own) or (0, -1)
     foreign = ports.foreign | own.foreign
     left = ports.quota - len(foreign)
@@ -159,11 +185,14 @@ def _offered_ports(layout: Layout, ports: Ports, own: Own) -> Iterator[tuple[str
             yield lane, number
 
 
-def ranks_of(placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]) -> list[int]:
-    """The order in which slots are handed out, fixed when they are made, so that nothing is counted at bind.
+def ranks_of(
+    placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]
+) -> list[int]:
+    """The order in which slots are handed out, fixed when they are made, so that nothing is
+    counted at bind.
 
-    pack: members in their order, so that the last one empties first. spread: every member gives its n-th slot of a lane before any
-    gives one more. random: drawn once.
+    pack: members in their order, so that the last one empties first. spread: every member gives its
+    n-th slot of a lane before any gives one more. random: drawn once.
     """
     if placement == "random":
         return [draw() for _ in slots]
@@ -182,7 +211,11 @@ def plain(count: int) -> Layout:
 
 
 def tasks(names: Sequence[str]) -> Layout:
-    return Layout("tasks", tuple(SlotClass(name, TASKS[name]) for name in dict.fromkeys(names)), runs_of(names))
+    return Layout(
+        "tasks",
+        tuple(SlotClass(name, TASKS[name]) for name in dict.fromkeys(names)),
+        runs_of(names),
+    )
 
 
 def node() -> Layout:
@@ -193,11 +226,17 @@ def port_lanes(ports: Ports, protocols: Sequence[str] | None) -> Layout:
     """No protocols: one listener a number serves them all."""
     if protocols is None:
         return Layout("ports", (SlotClass(SHARED, ANY_PROTOCOL),), ports=ports)
-    return Layout("ports", tuple(SlotClass(p, PROTOCOLS[p]) for p in dict.fromkeys(protocols)), ports=ports)
+    return Layout(
+        "ports", tuple(SlotClass(p, PROTOCOLS[p]) for p in dict.fromkeys(protocols)), ports=ports
+    )
 
 
 def slot_classes(classes: Sequence[tuple[str, int, tuple[str, ...]]]) -> Layout:
-    return Layout("classes", tuple(SlotClass(lane, accepts) for lane, _, accepts in classes), tuple((lane, n) for lane, n, _ in classes))
+    return Layout(
+        "classes",
+        tuple(SlotClass(lane, accepts) for lane, _, accepts in classes),
+        tuple((lane, n) for lane, n, _ in classes),
+    )
 
 
 def runs_of(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -220,7 +259,10 @@ def as_config(layout: Layout) -> Any:
     if layout.form == "tasks":
         return [lane for lane, count in layout.runs for _ in range(count)]
     if layout.form == "classes":
-        return [{"class": c.lane, "count": n, "accepts": list(c.accepts)} for c, (_, n) in zip(layout.classes, layout.runs, strict=True)]
+        return [
+            {"class": c.lane, "count": n, "accepts": list(c.accepts)}
+            for c, (_, n) in zip(layout.classes, layout.runs, strict=True)
+        ]
     assert layout.ports is not None
     written: dict[str, Any] = {"ports": f"{layout.ports.first}-{layout.ports.last}"}
     if layout.classes[0].lane == SHARED:

@@ -1,6 +1,8 @@
-"""Reading what a person or program wrote, field by field, keeping every fault. Pure: it knows mappings, not pools.
+"""Reading what a person or program wrote, field by field, keeping every fault. Pure: it knows
+mappings, not pools.
 
-A reader answers the value, or None (or the default) after it has noted a fault; so the caller reads on and all faults come at once.
+A reader answers the value, or None (or the default) after it has noted a fault; so the caller reads
+on and all faults come at once.
 """
 
 import re
@@ -29,7 +31,9 @@ class Faults:
         if len(self.found) < MOST_KEPT:
             self.found.append(FieldError(where, message, way_out))
         else:
-            self.found[-1] = FieldError("", "Many more fields are wrong and not listed here.", "Mend these first.")
+            self.found[-1] = FieldError(
+                "", "Many more fields are wrong and not listed here.", "Mend these first."
+            )
 
     def raise_if_any(self) -> None:
         if self.found:
@@ -46,21 +50,39 @@ def shown(value: Any) -> str:
 
 
 def near(name: object, known: Collection[str], what: str = "Known") -> str:
-    """The way out of a name that is not known: the one that was probably meant, else all of them."""
+    """The way out of a name that is not known: the one that was probably meant, else
+    all of them.
+    """
     close = get_close_matches(str(name), sorted(known), n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"{what}: {', '.join(sorted(known))}."
 
 
-def read_mapping(value: Any, where: str, known: Collection[str], faults: Faults, required: Iterable[str] = ()) -> Mapping[str, Any]:
-    """A mapping with none but these fields. What is unknown is named, and left out of the answer."""
+def read_mapping(
+    value: Any, where: str, known: Collection[str], faults: Faults, required: Iterable[str] = ()
+) -> Mapping[str, Any]:
+    """A mapping with none but these fields. What is unknown is named, and left out of
+    the answer.
+    """
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}, not an object with fields.", f"Known fields: {', '.join(sorted(known))}.")
+        faults.add(
+            where,
+            f"This is {kind_of(value)}, not an object with fields.",
+            f"Known fields: {', '.join(sorted(known))}.",
+        )
         return {}
     unknown = [name for name in value if name not in known]
     for name in unknown[:MOST_UNKNOWN]:
-        faults.add(at(where, str(name)[:LONGEST_NAME]), "No such field.", near(str(name)[:LONGEST_NAME], known, "Known fields"))
+        faults.add(
+            at(where, str(name)[:LONGEST_NAME]),
+            "No such field.",
+            near(str(name)[:LONGEST_NAME], known, "Known fields"),
+        )
     if len(unknown) > MOST_UNKNOWN:
-        faults.add(where, f"{len(unknown) - MOST_UNKNOWN} more fields are not known.", f"Known fields: {', '.join(sorted(known))}.")
+        faults.add(
+            where,
+            f"{len(unknown) - MOST_UNKNOWN} more fields are not known.",
+            f"Known fields: {', '.join(sorted(known))}.",
+        )
     for name in required:
         if value.get(name) is None:
             faults.add(at(where, name), "This field is missing.")
@@ -81,16 +103,28 @@ def kind_of(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else type(value).__name__
 
 
-def read_integer(values: Mapping[str, Any], where: str, name: str, faults: Faults, low: int, high: int, default: Any = None) -> Any:
+def read_integer(
+    values: Mapping[str, Any],
+    where: str,
+    name: str,
+    faults: Faults,
+    low: int,
+    high: int,
+    default: Any = None,
+) -> Any:
     value = values.get(name)
     if value is None:
         return default
     return read_number(value, at(where, name), faults, low, high, default)
 
 
-def read_number(value: Any, where: str, faults: Faults, low: int, high: int, default: Any = None) -> Any:
+def read_number(
+    value: Any, where: str, faults: Faults, low: int, high: int, default: Any = None
+) -> Any:
     if isinstance(value, bool) or not isinstance(value, int):
-        faults.add(where, f"{shown(value)} is not a whole number.", f"Use one from {low} to {high}.")
+        faults.add(
+            where, f"{shown(value)} is not a whole number.", f"Use one from {low} to {high}."
+        )
     elif not low <= value <= high:
         faults.add(where, f"{shown(value)} is out of range.", f"Use one from {low} to {high}.")
     else:
@@ -98,7 +132,14 @@ def read_number(value: Any, where: str, faults: Faults, low: int, high: int, def
     return default
 
 
-def read_text(values: Mapping[str, Any], where: str, name: str, faults: Faults, longest: int, default: str = "") -> str:
+def read_text(
+    values: Mapping[str, Any],
+    where: str,
+    name: str,
+    faults: Faults,
+    longest: int,
+    default: str = "",
+) -> str:
     value = values.get(name)
     if value is None:
         return default
@@ -107,7 +148,9 @@ def read_text(values: Mapping[str, Any], where: str, name: str, faults: Faults, 
         return default
     value = value.strip()
     if len(value) > longest:
-        faults.add(at(where, name), f"{len(value)} characters are too many.", f"Use {longest} at most.")
+        faults.add(
+            at(where, name), f"{len(value)} characters are too many.", f"Use {longest} at most."
+        )
         return default
     if "\x00" in value:
         faults.add(at(where, name), "It contains a NUL character.", "Take it out.")
@@ -115,7 +158,14 @@ def read_text(values: Mapping[str, Any], where: str, name: str, faults: Faults, 
     return value
 
 
-def read_choice(values: Mapping[str, Any], where: str, name: str, faults: Faults, known: Collection[str], default: str) -> str:
+def read_choice(
+    values: Mapping[str, Any],
+    where: str,
+    name: str,
+    faults: Faults,
+    known: Collection[str],
+    default: str,
+) -> str:
     value = values.get(name)
     if value is None:
         return default
@@ -134,18 +184,32 @@ def read_flag(values: Mapping[str, Any], where: str, name: str, faults: Faults) 
 
 
 def read_duration(
-    values: Mapping[str, Any], where: str, name: str, faults: Faults, low: float, high: float, default: float | None = None
+    values: Mapping[str, Any],
+    where: str,
+    name: str,
+    faults: Faults,
+    low: float,
+    high: float,
+    default: float | None = None,
 ) -> float | None:
     value = values.get(name)
     if value is None:
         return default
     between = f"from {format_duration(low)} to {format_duration(high)}"
     if not isinstance(value, str):
-        faults.add(at(where, name), f"{shown(value)} has no unit.", f"Write a length of time {between}, like 30s, 2m or 8h.")
+        faults.add(
+            at(where, name),
+            f"{shown(value)} has no unit.",
+            f"Write a length of time {between}, like 30s, 2m or 8h.",
+        )
         return default
     seconds = parse_duration(value)
     if seconds is None:
-        faults.add(at(where, name), f"{shown(value)} is not a length of time.", f"Write one {between}, like 30s, 2m or 8h.")
+        faults.add(
+            at(where, name),
+            f"{shown(value)} is not a length of time.",
+            f"Write one {between}, like 30s, 2m or 8h.",
+        )
     elif not low <= seconds <= high:
         faults.add(at(where, name), f"{shown(value)} is out of range.", f"Use one {between}.")
     else:
@@ -180,7 +244,11 @@ def read_texts(value: Any, where: str, faults: Faults, texts: Texts) -> dict[str
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        faults.add(where, f"This is {kind_of(value)}; {texts.are} names with values.", f"Write it like {texts.example}.")
+        faults.add(
+            where,
+            f"This is {kind_of(value)}; {texts.are} names with values.",
+            f"Write it like {texts.example}.",
+        )
         return {}
     if len(value) > texts.most:
         faults.add(where, f"{len(value)} {texts.many} are too many.", f"Use {texts.most} at most.")
@@ -192,19 +260,35 @@ def read_texts(value: Any, where: str, faults: Faults, texts: Texts) -> dict[str
         elif not isinstance(text, str):
             faults.add(at(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
         elif len(text) > texts.longest or "\x00" in text:
-            faults.add(at(where, name), "This value is too long or holds a NUL character.", f"Use {texts.longest} characters at most.")
+            faults.add(
+                at(where, name),
+                "This value is too long or holds a NUL character.",
+                f"Use {texts.longest} characters at most.",
+            )
         else:
             found[name] = text
     return found
 
 
 def read_labels(value: Any, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
-    return read_texts(value, where, faults, Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label))
+    return read_texts(
+        value,
+        where,
+        faults,
+        Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label),
+    )
 
 
 def _fault_of_label(name: Any) -> tuple[str, str] | None:
-    return None if isinstance(name, str) and LABEL.fullmatch(name) else ("This is not a label's name.", LABEL_RULE)
+    return (
+        None
+        if isinstance(name, str) and LABEL.fullmatch(name)
+        else ("This is not a label's name.", LABEL_RULE)
+    )
 
 
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
-LABEL_RULE = "Up to 63 letters, digits, dots, dashes, underscores and slashes; the first and last a letter or digit."
+LABEL_RULE = (
+    "Up to 63 letters, digits, dots, dashes, underscores and slashes; the first and last a "
+    "letter or digit."
+)

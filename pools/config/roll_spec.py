@@ -1,4 +1,6 @@
-"""`roll:` of a pool's configuration: what becomes of members that were made from another configuration than the present one. Pure."""
+"""`roll:` of a pool's configuration: what becomes of members that were made from another
+configuration than the present one. Pure.
+"""
 
 import hashlib
 import json
@@ -28,13 +30,28 @@ DEFAULT = RollSpec()
 def read_roll(value: Any, where: str, faults: Faults) -> RollSpec:
     if value is None:
         return DEFAULT
-    given = read_mapping({"policy": value} if isinstance(value, str) else value, where, ("policy", "ready_within"), faults)
+    given = read_mapping(
+        {"policy": value} if isinstance(value, str) else value,
+        where,
+        ("policy", "ready_within"),
+        faults,
+    )
     policy = read_choice(given, where, "policy", faults, POLICIES, DEFAULT.policy)
     seconds = read_duration(given, where, "ready_within", faults, SECOND, DAY, DEFAULT.ready_within)
     return RollSpec(policy, seconds or DEFAULT.ready_within)
 
 
-def fingerprint(kind: str, options: Mapping[str, Any], rolled: Collection[str], labels: Mapping[str, str]) -> str:
-    """Of what a member is made from: those options of its provider that may change, and the labels it is given."""
-    made_from = {"kind": kind, "options": {name: options[name] for name in rolled if name in options}, "labels": dict(labels)}
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+def fingerprint(
+    kind: str, options: Mapping[str, Any], rolled: Collection[str], labels: Mapping[str, str]
+) -> str:
+    """Of what a member is made from: those options of its provider that may change, and the
+    labels it is given.
+    """
+    made_from = {
+        "kind": kind,
+        "options": {name: options[name] for name in rolled if name in options},
+        "labels": dict(labels),
+    }
+    return hashlib.sha256(
+        json.dumps(made_from, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()

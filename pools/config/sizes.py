@@ -8,7 +8,9 @@ WHOLE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?b)", re.IGNORECASE | re.ASCI
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes; None: not a size. A number without a unit is none: nobody knows whether it means bytes or megabytes."""
+    """Bytes; None: not a size. A number without a unit is none: nobody knows whether it means
+    bytes or megabytes.
+    """
     found = WHOLE.fullmatch(text.strip().replace(" ", ""))
     return None if found is None else round(float(found[1]) * BY_NAME[found[2].lower()])
 

@@ -1,7 +1,9 @@
-"""The configuration of a pool: one form for the body of a call, a file and a page. Read as a whole, every fault at once. Pure.
+"""The configuration of a pool: one form for the body of a call, a file and a page. Read as a whole,
+every fault at once. Pure.
 
-`read_pool` answers what was understood and every fault; `parse_pool` raises them together. What is stored in `pool.spec` is the
-canonical form (`PoolSpec.as_stored`), in which shorthands are written out, so that two ways to say the same are no difference.
+`read_pool` answers what was understood and every fault; `parse_pool` raises them together. What is
+stored in `pool.spec` is the canonical form (`PoolSpec.as_stored`), in which shorthands are written
+out, so that two ways to say the same are no difference.
 """
 
 import re
@@ -36,17 +38,22 @@ from pools.config.task_spec import TaskSpec, read_task
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
-    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain",
-    "approval", "task", "scaling", "roll",
+    "kind", "name", "group", "description", "provider", "slots", "members", "placement", "lease",
+    "liveness", "priority", "drain", "approval", "task", "scaling", "roll",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
 PLACEMENTS = ("pack", "spread", "random")
 RESERVED = ("new",)  # /pools/new/ is a page
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
-NAME_RULE = "Up to 63 small letters, digits, dots, dashes and underscores; the first and last a letter or digit."
+NAME_RULE = (
+    "Up to 63 small letters, digits, dots, dashes and underscores; the first and last a "
+    "letter or digit."
+)
 MEMBER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-MEMBER_NAME_RULE = "Up to 63 letters, digits, dots, dashes and underscores; the first and last a letter or digit."
+MEMBER_NAME_RULE = (
+    "Up to 63 letters, digits, dots, dashes and underscores; the first and last a letter or digit."
+)
 
 SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
 DEFAULT_MAX_MEMBERS = 10
@@ -59,8 +66,8 @@ AGENT_SLOTS = ("any", "plan", "plan")
 TASK_KINDS = {kind for kinds in layouts.TASKS.values() for kind in kinds}
 NEVER = "never"
 
-# Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical form. One whose members are agents
-# says so: its attribute `has_agents` is true.
+# Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical
+# form. One whose members are agents says so: its attribute `has_agents` is true.
 OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 
 
@@ -78,7 +85,9 @@ class MemberSpec:
         kept: dict[str, Any] = {}
         if self.own.runs is not None:
             names = [lane for lane, count in self.own.runs for _ in range(count)]
-            kept["slots"] = names if any(lane in layouts.TASKS for lane, _ in self.own.runs) else len(names)
+            kept["slots"] = (
+                names if any(lane in layouts.TASKS for lane, _ in self.own.runs) else len(names)
+            )
         if self.own.first is not None:
             kept["ports"] = f"{self.own.first}-{self.own.last}"
         if self.own.foreign:
@@ -105,7 +114,9 @@ class LeaseSpec:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a member may stay silent: then it is offline, and `lost` later its claims are lost (None: never by silence alone)."""
+    """How long a member may stay silent: then it is offline, and `lost` later its claims are
+    lost (None: never by silence alone).
+    """
 
     heartbeat: float
     lost: float | None = DEFAULT_LOST
@@ -126,16 +137,25 @@ class PoolSpec:
     liveness: Liveness | None = None
     top_priority: int = 0  # what a claimant may ask for at most
     drain_limit: float = DEFAULT_DRAIN  # seconds a slot may drain before whoever is left is put out
-    declared: tuple[MemberSpec, ...] | None = None  # None: the configuration says nothing about its members
+    # None: the configuration says nothing about its members.
+    declared: tuple[MemberSpec, ...] | None = None
     scaling: Scaling | None = None  # None: members come and go by hand
-    member_labels: Mapping[str, str] = field(default_factory=dict)  # of members that are made as demand wants them
+    # Of members that are made as demand wants them.
+    member_labels: Mapping[str, str] = field(default_factory=dict)
     roll: RollSpec = DEFAULT_ROLL  # how members that are outdated are renewed
-    approval: ApprovalSpec = DEFAULT_APPROVAL  # how plans are decided on, where tasks plan before they apply
+    # How plans are decided on, where tasks plan before they apply.
+    approval: ApprovalSpec = DEFAULT_APPROVAL
     task: TaskSpec = DEFAULT_TASK  # what a task may take, where members are agents
 
     def as_stored(self) -> dict[str, Any]:
-        """Canonical: all that decides, defaults written out. Name and members have rows of their own."""
-        lease = {k: format_duration(v) for k in ("acknowledge", "heartbeat", "hold") if (v := getattr(self.lease, k)) is not None}
+        """Canonical: all that decides, defaults written out. Name and members have rows of
+        their own.
+        """
+        lease = {
+            k: format_duration(v)
+            for k in ("acknowledge", "heartbeat", "hold")
+            if (v := getattr(self.lease, k)) is not None
+        }
         stored: dict[str, Any] = {
             "provider": {"kind": self.provider, **self.options},
             "slots": layouts.as_config(self.layout),
@@ -144,10 +164,17 @@ class PoolSpec:
             "priority": {"max": self.top_priority},
             "drain": {"limit": format_duration(self.drain_limit)},
         }
-        stored |= {k: v for k, v in (("group", self.group), ("description", self.description), ("lease", lease)) if v}
+        stored |= {
+            k: v
+            for k, v in (("group", self.group), ("description", self.description), ("lease", lease))
+            if v
+        }
         if self.liveness is not None:
             lost = NEVER if self.liveness.lost is None else format_duration(self.liveness.lost)
-            stored["liveness"] = {"heartbeat": format_duration(self.liveness.heartbeat), "lost": lost}
+            stored["liveness"] = {
+                "heartbeat": format_duration(self.liveness.heartbeat),
+                "lost": lost,
+            }
         if self.scaling is not None:
             stored["scaling"] = self.scaling.as_config()
         if self.member_labels:
@@ -182,8 +209,12 @@ def validate(config: Any, providers: Mapping[str, OptionReader]) -> list[FieldEr
     return read_pool(config, providers)[1]
 
 
-def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "") -> tuple[PoolSpec | None, list[FieldError]]:
-    """What the configuration says and every fault in it. There is a spec only where there is no fault."""
+def read_pool(
+    config: Any, providers: Mapping[str, OptionReader], where: str = ""
+) -> tuple[PoolSpec | None, list[FieldError]]:
+    """What the configuration says and every fault in it. There is a spec only where there
+    is no fault.
+    """
     faults = Faults()
     given = read_mapping(config, where, FIELDS, faults)
     if not given and faults.found:
@@ -193,63 +224,125 @@ def read_pool(config: Any, providers: Mapping[str, OptionReader], where: str = "
     name = read_name(given.get("name"), at(where, "name"), faults, NAME, NAME_RULE)
     if name in RESERVED:
         faults.add(at(where, "name"), f"{name} is the address of a page.", "Choose another name.")
-    provider, options = _read_provider(given.get("provider", "static"), at(where, "provider"), providers, faults)
+    provider, options = _read_provider(
+        given.get("provider", "static"), at(where, "provider"), providers, faults
+    )
     has_agents = bool(getattr(providers.get(provider), "has_agents", False))
     layout = _read_layout(given.get("slots"), at(where, "slots"), faults, has_agents=has_agents)
     members = _read_members(given.get("members"), at(where, "members"), layout, faults)
     placement = read_choice(given, where, "placement", faults, PLACEMENTS, "pack")
     lease = _read_lease(given.get("lease"), at(where, "lease"), faults)
     liveness = _read_liveness(given.get("liveness"), at(where, "liveness"), faults)
-    if has_agents and liveness is None:  # an agent that fell silent may still be at work: somebody has to notice
+    # An agent that fell silent may still be at work: somebody has to notice.
+    if has_agents and liveness is None:
         liveness = Liveness(AGENT_HEARTBEAT)
     task = read_task(given.get("task"), at(where, "task"), faults)
-    _check_stop_timeout(task.stop_timeout, options, at(where, "provider"), providers.get(provider), faults)
+    _check_stop_timeout(
+        task.stop_timeout, options, at(where, "provider"), providers.get(provider), faults
+    )
     approval = read_approval(given.get("approval"), at(where, "approval"), faults)
-    scaling = _read_scaling(given.get("scaling"), at(where, "scaling"), members, provider, providers.get(provider), faults)
+    scaling = _read_scaling(
+        given.get("scaling"),
+        at(where, "scaling"),
+        members,
+        provider,
+        providers.get(provider),
+        faults,
+    )
     if members.labels and scaling is None:
-        what = "These labels are for members that are made as demand wants them, and here they come and go by hand."
-        faults.add(at(where, "members.labels"), what, "Give each member its labels, or add scaling.")
-    roll = _read_roll(given.get("roll"), at(where, "roll"), provider, providers.get(provider), faults)
+        what = (
+            "These labels are for members that are made as demand wants them, and here they come "
+            "and go by hand."
+        )
+        faults.add(
+            at(where, "members.labels"), what, "Give each member its labels, or add scaling."
+        )
+    roll = _read_roll(
+        given.get("roll"), at(where, "roll"), provider, providers.get(provider), faults
+    )
     priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
     drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
     description = read_text(given, where, "description", faults, 500)
     top_priority = read_integer(priority, at(where, "priority"), "max", faults, 0, 99, 0)
-    drain_limit = read_duration(drain, at(where, "drain"), "limit", faults, SECOND, DAY, DEFAULT_DRAIN) or DEFAULT_DRAIN
+    drain_limit = (
+        read_duration(drain, at(where, "drain"), "limit", faults, SECOND, DAY, DEFAULT_DRAIN)
+        or DEFAULT_DRAIN
+    )
     if faults.found or layout is None:
         return None, faults.found
     return PoolSpec(
-        name=name, layout=layout, group=group, description=description, provider=provider, options=options,
-        min_members=members.low, max_members=members.high, placement=placement, lease=lease, liveness=liveness,
-        top_priority=top_priority, drain_limit=drain_limit, declared=members.declared, approval=approval, task=task,
-        scaling=scaling, member_labels=members.labels, roll=roll,
+        name=name, layout=layout, group=group, description=description, provider=provider,
+        options=options, min_members=members.low, max_members=members.high, placement=placement,
+        lease=lease, liveness=liveness, top_priority=top_priority, drain_limit=drain_limit,
+        declared=members.declared, approval=approval, task=task, scaling=scaling,
+        member_labels=members.labels, roll=roll,
     ), []  # fmt: skip
 
 
-def _check_stop_timeout(seconds: float, options: Mapping[str, Any], where: str, reader: OptionReader | None, faults: Faults) -> None:
-    """Where the provider kills a member after some time, an apply that is ended needs to be done before. What is stored is not checked."""
+def _check_stop_timeout(
+    seconds: float,
+    options: Mapping[str, Any],
+    where: str,
+    reader: OptionReader | None,
+    faults: Faults,
+) -> None:
+    """Where the provider kills a member after some time, an apply that is ended needs to be done
+    before. What is stored is not checked.
+    """
     field_of, most = getattr(reader, "stop_limit", lambda options: ("", None))(options)
     if most is not None and most < seconds + STOP_MARGIN:
-        what = f"A member has {format_duration(most)} to end, and an apply may need {format_duration(seconds)} (task.stop_timeout)."
-        faults.add(at(where, field_of), what, f"Give {format_duration(seconds + STOP_MARGIN)} at least, or shorten task.stop_timeout.")
+        what = (
+            f"A member has {format_duration(most)} to end, and an apply may need "
+            f"{format_duration(seconds)} (task.stop_timeout)."
+        )
+        faults.add(
+            at(where, field_of),
+            what,
+            f"Give {format_duration(seconds + STOP_MARGIN)} at least, or "
+            "shorten task.stop_timeout.",
+        )
 
 
 def _read_scaling(
-    value: Any, where: str, members: "_Members", provider: str, reader: OptionReader | None, faults: Faults
+    value: Any,
+    where: str,
+    members: "_Members",
+    provider: str,
+    reader: OptionReader | None,
+    faults: Faults,
 ) -> Scaling | None:
-    """Only who makes members may have more of them made. What is stored was found fit before: its reader does not say."""
+    """Only who makes members may have more of them made. What is stored was found fit before:
+    its reader does not say.
+    """
     if value is None:
         return None
     if getattr(reader, "is_owner", True) is False:
-        what = f"The provider {provider} does not make its members, so their number can't follow demand."
-        faults.add(where, what, "Leave scaling out and declare members, or use a provider that makes them, like local.")
+        what = (
+            f"The provider {provider} does not make its members, so their number can't "
+            "follow demand."
+        )
+        faults.add(
+            where,
+            what,
+            "Leave scaling out and declare members, or use a provider that makes them, like local.",
+        )
     if members.declared:
         what = "Members are declared one by one, so their number can't follow demand."
         faults.add(where, what, "Leave members.list out, or scaling.")
-    return read_scaling(value, where, faults, low=members.low, high=members.high, own=getattr(reader, "policies", None))
+    return read_scaling(
+        value,
+        where,
+        faults,
+        low=members.low,
+        high=members.high,
+        own=getattr(reader, "policies", None),
+    )
 
 
-def _read_roll(value: Any, where: str, provider: str, reader: OptionReader | None, faults: Faults) -> RollSpec:
+def _read_roll(
+    value: Any, where: str, provider: str, reader: OptionReader | None, faults: Faults
+) -> RollSpec:
     """Only who makes members can make them anew."""
     if value is not None and getattr(reader, "is_owner", True) is False:
         what = f"The provider {provider} does not make its members, so it can't renew them."
@@ -258,12 +351,18 @@ def _read_roll(value: Any, where: str, provider: str, reader: OptionReader | Non
 
 
 def _read_layout(value: Any, where: str, faults: Faults, *, has_agents: bool) -> Layout | None:
-    """Agents do tasks: without a word they have the shipped layout, and one in which no slot takes a task is none for them."""
+    """Agents do tasks: without a word they have the shipped layout, and one in which no slot
+    takes a task is none for them.
+    """
     if value is None and has_agents:
         return layouts.tasks(AGENT_SLOTS)
     layout = read_layout(value, where, faults)
     if has_agents and layout is not None and not set(layouts.kinds(layout)) & TASK_KINDS:
-        faults.add(where, "Agents do tasks, and no slot here takes one.", f"Write [{', '.join(AGENT_SLOTS)}].")
+        faults.add(
+            where,
+            "Agents do tasks, and no slot here takes one.",
+            f"Write [{', '.join(AGENT_SLOTS)}].",
+        )
     return layout
 
 
@@ -275,7 +374,9 @@ class _Members:
     labels: Mapping[str, str]
 
 
-def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader], faults: Faults) -> tuple[str, Mapping[str, Any]]:
+def _read_provider(
+    value: Any, where: str, providers: Mapping[str, OptionReader], faults: Faults
+) -> tuple[str, Mapping[str, Any]]:
     if isinstance(value, Mapping):
         kind = value.get("kind")
         place = at(where, "kind")
@@ -283,7 +384,9 @@ def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader]
     else:
         kind, place, options = value, where, {}
     if kind is None:
-        faults.add(place, "It is not said which provider.", f"Known: {', '.join(sorted(providers))}.")
+        faults.add(
+            place, "It is not said which provider.", f"Known: {', '.join(sorted(providers))}."
+        )
         return "", {}
     if not isinstance(kind, str) or kind not in providers:
         faults.add(place, f"{shown(kind)} is not a provider here.", near(kind, providers))
@@ -292,17 +395,31 @@ def _read_provider(value: Any, where: str, providers: Mapping[str, OptionReader]
 
 
 def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> _Members:
-    given = read_mapping({} if value is None else value, where, ("min", "max", "list", "labels"), faults)
-    declared = None if given.get("list") is None else tuple(read_members(given["list"], at(where, "list"), layout, faults))
+    given = read_mapping(
+        {} if value is None else value, where, ("min", "max", "list", "labels"), faults
+    )
+    declared = (
+        None
+        if given.get("list") is None
+        else tuple(read_members(given["list"], at(where, "list"), layout, faults))
+    )
     low = read_integer(given, where, "min", faults, 0, MOST_MEMBERS, 0)
     high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS)
     if high is None:  # left out: room for those that are declared
         high = max(DEFAULT_MAX_MEMBERS, low, len(declared or ()))
     if low > high:
-        faults.add(at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max.")
+        faults.add(
+            at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max."
+        )
     if declared is not None and len(declared) > high:
-        faults.add(at(where, "list"), f"{len(declared)} members are declared, at most {high} are allowed.", "Raise members.max.")
-    return _Members(low, high, declared, read_labels(given.get("labels"), at(where, "labels"), faults))
+        faults.add(
+            at(where, "list"),
+            f"{len(declared)} members are declared, at most {high} are allowed.",
+            "Raise members.max.",
+        )
+    return _Members(
+        low, high, declared, read_labels(given.get("labels"), at(where, "labels"), faults)
+    )
 
 
 def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) -> list[MemberSpec]:
@@ -315,7 +432,11 @@ def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) 
     for i, item in enumerate(value):
         member = read_member(item, f"{where}[{i}]", layout, faults)
         if member.name and member.name in names:
-            faults.add(f"{where}[{i}].name", f"{member.name} is there twice, also as {where}[{names[member.name]}].", "Name each once.")
+            faults.add(
+                f"{where}[{i}].name",
+                f"{member.name} is there twice, also as {where}[{names[member.name]}].",
+                "Name each once.",
+            )
         names.setdefault(member.name, i)
         found.append(member)
     if layout is not None and layout.ports is not None:
@@ -324,7 +445,9 @@ def read_members(value: Any, where: str, layout: Layout | None, faults: Faults) 
 
 
 def read_member(value: Any, where: str, layout: Layout | None, faults: Faults) -> MemberSpec:
-    given = read_mapping({"name": value} if isinstance(value, str) else value, where, MEMBER_FIELDS, faults)
+    given = read_mapping(
+        {"name": value} if isinstance(value, str) else value, where, MEMBER_FIELDS, faults
+    )
     if not isinstance(value, str | Mapping):
         return MemberSpec(name="")
     name = read_name(given.get("name"), at(where, "name"), faults, MEMBER_NAME, MEMBER_NAME_RULE)
@@ -332,12 +455,18 @@ def read_member(value: Any, where: str, layout: Layout | None, faults: Faults) -
     external_id = read_text(given, where, "external_id", faults, 255)
     own = NOTHING_OWN if layout is None else read_own(given, where, layout, faults)
     if layout is not None and not layouts.slots_of(layout, own):
-        faults.add(where, "This member would offer no slot.", "Raise slots.quota, or leave out ports and foreign.")
+        faults.add(
+            where,
+            "This member would offer no slot.",
+            "Raise slots.quota, or leave out ports and foreign.",
+        )
     return MemberSpec(name=name, labels=labels, external_id=external_id, own=own)
 
 
 def _check_apart(members: list[MemberSpec], where: str, layout: Layout, faults: Faults) -> None:
-    """Two members on one load balancer never share a port. The database insists; here it gets words."""
+    """Two members on one load balancer never share a port. The database insists; here it
+    gets words.
+    """
     by_outside: dict[str, list[tuple[int, int, int]]] = {}
     for i, member in enumerate(members):
         span = layouts.ports_of(layout, member.own)
@@ -345,14 +474,19 @@ def _check_apart(members: list[MemberSpec], where: str, layout: Layout, faults: 
             continue
         for first, last, other in by_outside.get(member.external_id, []):
             if span[0] <= last and first <= span[1]:
-                what = f"{span[0]}-{span[1]} on {member.external_id} overlaps {first}-{last} of {where}[{other}]."
+                what = (
+                    f"{span[0]}-{span[1]} on {member.external_id} overlaps {first}-{last} of "
+                    f"{where}[{other}]."
+                )
                 faults.add(f"{where}[{i}].ports", what, "Give each ports of its own.")
                 break
         by_outside.setdefault(member.external_id, []).append((*span, i))
 
 
 def _read_lease(value: Any, where: str, faults: Faults) -> LeaseSpec:
-    given = read_mapping({} if value is None else value, where, ("acknowledge", "heartbeat", "hold"), faults)
+    given = read_mapping(
+        {} if value is None else value, where, ("acknowledge", "heartbeat", "hold"), faults
+    )
     lease = LeaseSpec(
         acknowledge=read_duration(given, where, "acknowledge", faults, SECOND, DAY),
         heartbeat=read_duration(given, where, "heartbeat", faults, SECOND, DAY),
@@ -361,7 +495,11 @@ def _read_lease(value: Any, where: str, faults: Faults) -> LeaseSpec:
     for name in ("acknowledge", "heartbeat"):
         seconds = getattr(lease, name)
         if seconds is not None and lease.hold is not None and seconds >= lease.hold:
-            faults.add(at(where, name), f"{given[name]} is not shorter than hold, {given['hold']}.", "It would never count: shorten it.")
+            faults.add(
+                at(where, name),
+                f"{given[name]} is not shorter than hold, {given['hold']}.",
+                "It would never count: shorten it.",
+            )
     return lease
 
 

@@ -1,7 +1,8 @@
 """The socket of live pages: who opens it, and whether they may still be there.
 
-A person comes with a session, and then only from our own pages (Origin); a program comes with a token in the Authorization header,
-which no browser can send, so it needs no Origin. Nothing secret is ever in the address.
+A person comes with a session, and then only from our own pages (Origin); a program comes with a
+token in the Authorization header, which no browser can send, so it needs no Origin. Nothing secret
+is ever in the address.
 """
 
 import time
@@ -45,7 +46,9 @@ class SessionAccess:
 
 
 class TokenAccess:
-    """The first look counts as a call of the API, and as an unknown token where it is one. Later looks count nothing."""
+    """The first look counts as a call of the API, and as an unknown token where it is one. Later
+    looks count nothing.
+    """
 
     def __init__(self, secret: str, first: Callable[[], Identity]) -> None:
         self.secret = secret
@@ -60,10 +63,13 @@ class TokenAccess:
 
 
 def is_from_here(origin: str, host: str) -> bool:
-    """The page that opens the socket is ours: same host and port as it talks to, or named in the settings (behind a proxy). The host
-    is one we answer for: a page whose name was pointed at us for a moment has an origin equal to its host, too."""
+    """The page that opens the socket is ours: same host and port as it talks to, or named in the
+    settings (behind a proxy). The host is one we answer for: a page whose name was pointed at us
+    for a moment has an origin equal to its host, too."""
     at = urlsplit(origin)
-    if at.scheme not in ("http", "https") or not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):
+    if at.scheme not in ("http", "https") or not validate_host(
+        split_domain_port(host)[0], settings.ALLOWED_HOSTS
+    ):
         return False
     return at.netloc == host or origin in settings.CSRF_TRUSTED_ORIGINS
 
@@ -75,12 +81,17 @@ async def live(scope: Any, receive: Any, send: Any) -> None:
     if authorization[: len(SCHEME)].lower() == SCHEME:
         header = authorization.decode("latin-1")
         address = (scope.get("client") or ("",))[0]
-        access = TokenAccess(header[len(SCHEME) :].strip(), partial(identify_header, header, address, count_request))
-    elif is_from_here(headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")):
+        access = TokenAccess(
+            header[len(SCHEME) :].strip(), partial(identify_header, header, address, count_request)
+        )
+    elif is_from_here(
+        headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+    ):
         access = SessionAccess(scope.get("cookies", {}).get(settings.SESSION_COOKIE_NAME))
     else:
         await receive()
-        await send({"type": "websocket.close", "code": 4403})  # before it was accepted: the client sees 403
+        # Before it was accepted: the client sees 403.
+        await send({"type": "websocket.close", "code": 4403})
         return
     await LiveSocket(access, send).run(receive)
 

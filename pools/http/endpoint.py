@@ -1,4 +1,6 @@
-"""What every REST resource shares: who calls, a query that is read whole, pages, and a schema that names each answer it may give."""
+"""What every REST resource shares: who calls, a query that is read whole, pages, and a schema
+that names each answer it may give.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -54,9 +56,17 @@ class EndpointSchema(ProblemSchema):
 
     def describe_problem(self, status: int) -> dict[str, Any]:
         schema = self.resolve_serializer(Problem, "response").ref
-        body: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": {CONTENT_TYPE: {"schema": schema}}}
+        body: dict[str, Any] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {CONTENT_TYPE: {"schema": schema}},
+        }
         if status in (429, 503):
-            body["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string", "pattern": r"^\d+$"}}}
+            body["headers"] = {
+                "Retry-After": {
+                    "description": "Seconds.",
+                    "schema": {"type": "string", "pattern": r"^\d+$"},
+                }
+            }
         return body
 
 
@@ -72,7 +82,8 @@ def list_problems(view: Any, method: str, path: str) -> list[int]:
 
 def describe(
     summary: str,
-    answers: Mapping[int, Any] | Mapping[tuple[int, str], Any],  # by status, or by status and media type
+    # By status, or by status and media type.
+    answers: Mapping[int, Any] | Mapping[tuple[int, str], Any],
     *,
     body: Any = None,
     query: Sequence[OpenApiParameter] = (),
@@ -82,7 +93,9 @@ def describe(
     tag: str = "",
     examples: Sequence[OpenApiExample] = (),
 ) -> Callable[[Handler], Handler]:
-    """One declaration for the schema and for what is read: a query parameter that is not named here is refused."""
+    """One declaration for the schema and for what is read: a query parameter that is not named
+    here is refused.
+    """
 
     def decorate(handler: Handler) -> Handler:
         handler.known_query = frozenset(p.name for p in query)  # type: ignore[attr-defined]
@@ -92,7 +105,10 @@ def describe(
             description=handler.__doc__ or "",
             operation_id=name or None,
             request=body,
-            responses={key: OpenApiResponse(what, description=phrase_of(key)) for key, what in answers.items()},
+            responses={
+                key: OpenApiResponse(what, description=phrase_of(key))
+                for key, what in answers.items()
+            },
             parameters=[*query, *headers],
             tags=[tag] if tag else None,
             examples=list(examples),
@@ -132,13 +148,23 @@ def refuse_unknown_query(request: Request, known: frozenset[str]) -> None:
     """A misspelt filter would show everything, and of two values one would be ignored."""
     names = ", ".join(sorted(known))
     way_out = f"Known: {names}." if names else "Leave it out."
-    faults = [FieldError(name[:80], "This parameter is not known.", way_out) for name in request.query_params if name not in known]
-    faults += [FieldError(name, "This text holds a NUL character.") for name in known if "\x00" in request.query_params.get(name, "")]
+    faults = [
+        FieldError(name[:80], "This parameter is not known.", way_out)
+        for name in request.query_params
+        if name not in known
+    ]
+    faults += [
+        FieldError(name, "This text holds a NUL character.")
+        for name in known
+        if "\x00" in request.query_params.get(name, "")
+    ]
     for name, values in request.query_params.lists():
         if name in known and len(values) > 1:
             faults.append(
                 FieldError(
-                    name, f"This parameter is given {len(values)} times.", "Give it once; most take several values with commas between."
+                    name,
+                    f"This parameter is given {len(values)} times.",
+                    "Give it once; most take several values with commas between.",
                 )
             )
     if faults:
@@ -154,15 +180,34 @@ def read_body(request: DRFRequest, kind: type[serializers.Serializer[Any]]) -> d
     return dict(given.validated_data)
 
 
-# Query parameters ---------------------------------------------------------------------------------------------------------------------
+# Query parameters ---------------------------------------------------------------------------------
 
 
-def in_query(name: str, description: str, kind: Any = str, *, choices: Sequence[str] | None = None, many: bool = False) -> OpenApiParameter:
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description, enum=choices, many=many, explode=False)
+def in_query(
+    name: str,
+    description: str,
+    kind: Any = str,
+    *,
+    choices: Sequence[str] | None = None,
+    many: bool = False,
+) -> OpenApiParameter:
+    return OpenApiParameter(
+        name,
+        kind,
+        OpenApiParameter.QUERY,
+        description=description,
+        enum=choices,
+        many=many,
+        explode=False,
+    )
 
 
 PAGES = (
-    in_query("limit", f"How many at a time, up to {MOST}.", {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}),
+    in_query(
+        "limit",
+        f"How many at a time, up to {MOST}.",
+        {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
+    ),
     in_query("cursor", "Where to go on, as `next` says it.", str),
 )
 NEEDED_REASON = OpenApiParameter(
@@ -175,12 +220,16 @@ NEEDED_REASON = OpenApiParameter(
 REASON = in_query("reason", "Why. It stands in the events.", {"type": "string", "maxLength": 500})
 
 
-def read_integer(request: Request, name: str, *, low: int = 1, high: int = BIGINT - 1) -> int | None:
+def read_integer(
+    request: Request, name: str, *, low: int = 1, high: int = BIGINT - 1
+) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        raise Invalid(fields=[FieldError(name, f"This is not a whole number from {low} to {high}.")])
+        raise Invalid(
+            fields=[FieldError(name, f"This is not a whole number from {low} to {high}.")]
+        )
     return int(text)
 
 
@@ -202,7 +251,13 @@ def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str
     found = tuple(dict.fromkeys(text.split(",")))
     if unknown := [word for word in found if word not in known]:
         raise Invalid(
-            fields=[FieldError(name, f"{', '.join(unknown)[:60] or 'Nothing'} is not known here.", f"Known: {', '.join(known)}.")]
+            fields=[
+                FieldError(
+                    name,
+                    f"{', '.join(unknown)[:60] or 'Nothing'} is not known here.",
+                    f"Known: {', '.join(known)}.",
+                )
+            ]
         )
     return found
 
@@ -210,7 +265,11 @@ def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str
 def read_text(request: Request, name: str, longest: int = 200) -> str:
     text: str = request.query_params.get(name, "")
     if len(text) > longest:
-        raise Invalid(fields=[FieldError(name, f"{len(text)} characters are too many.", f"Use {longest} at most.")])
+        raise Invalid(
+            fields=[
+                FieldError(name, f"{len(text)} characters are too many.", f"Use {longest} at most.")
+            ]
+        )
     return text
 
 
@@ -236,15 +295,25 @@ def read_position(request: Request, name: str) -> Position | None:
     try:
         return Position.parse(text)
     except ValueError:
-        raise Invalid(fields=[FieldError(name, "This position is not one that was given out.", "Take it from an answer, or leave it out.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    name,
+                    "This position is not one that was given out.",
+                    "Take it from an answer, or leave it out.",
+                )
+            ]
+        )
 
 
-# Pages --------------------------------------------------------------------------------------------------------------------------------
+# Pages --------------------------------------------------------------------------------------------
 
 
 def read_page(request: Request) -> tuple[int, int | None]:
     """How many, and the id after (or before) which the page begins."""
-    return read_integer(request, "limit", high=MOST) or LIMIT, read_integer(request, "cursor", low=0)
+    return read_integer(request, "limit", high=MOST) or LIMIT, read_integer(
+        request, "cursor", low=0
+    )
 
 
 def page(request: Request, results: Sequence[Any], cursor: int | str | None) -> Response:
@@ -268,10 +337,14 @@ def cut(rows: Sequence[Any], limit: int) -> tuple[Sequence[Any], int | None]:
     return rows[:limit], rows[limit - 1].pk if len(rows) > limit else None
 
 
-def pages_of(item: type[serializers.Serializer[Any]], name: str = "") -> type[serializers.Serializer[Any]]:
+def pages_of(
+    item: type[serializers.Serializer[Any]], name: str = ""
+) -> type[serializers.Serializer[Any]]:
     """The schema of a page."""
     fields = {
         "results": item(many=True),
-        "next": serializers.CharField(allow_null=True, help_text="The next page; null: this is the last."),
+        "next": serializers.CharField(
+            allow_null=True, help_text="The next page; null: this is the last."
+        ),
     }
     return type(f"{name or item.__name__}Page", (serializers.Serializer,), fields)

@@ -1,5 +1,7 @@
-"""Resources that are called thousands of times a minute: the same declarations and answers as any Endpoint, without DRF's own request,
-negotiation and serializers in between. A claim over HTTP costs little more than its two statements."""
+"""Resources that are called thousands of times a minute: the same declarations and answers as any
+Endpoint, without DRF's own request, negotiation and serializers in between. A claim over HTTP costs
+little more than its two statements.
+"""
 
 import functools
 import json
@@ -76,7 +78,9 @@ class FastRequest:
 
 
 class LeanEndpoint(Endpoint):
-    """Handlers take a Call and answer with `answer(...)`. `as_view` gives a plain view that the schema reads like DRF's."""
+    """Handlers take a Call and answer with `answer(...)`. `as_view` gives a plain view that the
+    schema reads like DRF's.
+    """
 
     methods: ClassVar[tuple[str, ...]] = ("get", "post", "put", "patch", "delete")
 
@@ -88,7 +92,11 @@ class LeanEndpoint(Endpoint):
     def as_view(cls, **initkwargs: Any) -> Any:
         described = super().as_view(**initkwargs)
         handlers = {name.upper(): getattr(cls, name) for name in cls.methods if hasattr(cls, name)}
-        short = {name.upper(): getattr(cls, f"{name}_at_once") for name in cls.methods if hasattr(cls, f"{name}_at_once")}
+        short = {
+            name.upper(): getattr(cls, f"{name}_at_once")
+            for name in cls.methods
+            if hasattr(cls, f"{name}_at_once")
+        }
         view = cls()
 
         @csrf_exempt  # a session's CSRF token is checked once it is known that a session calls
@@ -96,7 +104,10 @@ class LeanEndpoint(Endpoint):
         def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
                 at_once = short.get(request.method or "")
-                if at_once is not None and (done := answer_at_once(view, at_once, request)) is not None:
+                if (
+                    at_once is not None
+                    and (done := answer_at_once(view, at_once, request)) is not None
+                ):
                     return done
                 if threads_of(request) is not None:
                     return Later(None)
@@ -117,16 +128,24 @@ class LeanEndpoint(Endpoint):
         return answer_call
 
 
-def answer_at_once(view: LeanEndpoint, handler: Any, request: HttpRequest) -> HttpResponseBase | None:
-    """A way around asking who calls: the handler (`post_at_once`) acts in one statement that makes sure of it, or does nothing and answers
-    None. Then the call is answered in the usual way, refusals included: nobody is told anything who may not call any more."""
-    if was_tried(request) or request.META.get("QUERY_STRING") or (known := recall_bearer(request)) is None:
+def answer_at_once(
+    view: LeanEndpoint, handler: Any, request: HttpRequest
+) -> HttpResponseBase | None:
+    """A way around asking who calls: the handler (`post_at_once`) acts in one statement that makes
+    sure of it, or does nothing and answers None. Then the call is answered in the usual way,
+    refusals included: nobody is told anything who may not call any more."""
+    if (
+        was_tried(request)
+        or request.META.get("QUERY_STRING")
+        or (known := recall_bearer(request)) is None
+    ):
         return None
     identity, proof = known
     with acting_as(identity.actor):
         try:
             found: HttpResponseBase | None = handler(view, FastRequest(request, identity), proof)
-        except (BerthError, APIException, SynchronousOnlyOperation):  # the last: it would have asked the database on the event loop
+        except (BerthError, APIException, SynchronousOnlyOperation):
+            # The last: it would have asked the database on the event loop.
             return None
     return found
 
@@ -142,7 +161,9 @@ def refuse(error: Exception, handlers: Mapping[str, Any]) -> HttpResponse:
     body, headers = describe(error)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(handlers)
-    return HttpResponse(write_json(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers)
+    return HttpResponse(
+        write_json(body), status=body["status"], content_type=CONTENT_TYPE, headers=headers
+    )
 
 
 def write_json(body: Any) -> str:

@@ -1,4 +1,6 @@
-"""Pools as files: `apply -f`, `diff -f`, `export`. The form is that of the API; members that a file lists belong to it."""
+"""Pools as files: `apply -f`, `diff -f`, `export`. The form is that of the API; members that a
+file lists belong to it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +27,9 @@ def ask_pool(name: str, spec: Spec) -> Sequence[FieldError]:
 
 
 def diff_pool(name: str, spec: Spec) -> Sequence[ManifestChange]:
-    """Both sides in canonical form, so that a shorthand is no difference. Members are compared by name, where the file lists them."""
+    """Both sides in canonical form, so that a shorthand is no difference. Members are compared
+    by name, where the file lists them.
+    """
     after = parse_pool(_config(name, spec), option_readers())
     pool = _find(name)
     if pool is None:
@@ -49,13 +53,24 @@ def export_pools() -> Iterable[tuple[str, Spec]]:
         yield pool.name, {k: v for k, v in config_of(pool).items() if k not in ("kind", "name")}
 
 
-def _diff_members(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[ManifestChange]:
+def _diff_members(
+    before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> list[ManifestChange]:
     mine, theirs = {m["name"]: m for m in before}, {m["name"]: m for m in after}
-    found = [ManifestChange(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs]
-    found += [ManifestChange(f"{MEMBERS}.{name}", None, theirs[name]) for name in theirs if name not in mine]
+    found = [
+        ManifestChange(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs
+    ]
+    found += [
+        ManifestChange(f"{MEMBERS}.{name}", None, theirs[name])
+        for name in theirs
+        if name not in mine
+    ]
     for name in mine:
         if name in theirs:
-            found += [ManifestChange(c.field, c.before, c.after) for c in diff_values(mine[name], theirs[name], f"{MEMBERS}.{name}")]
+            found += [
+                ManifestChange(c.field, c.before, c.after)
+                for c in diff_values(mine[name], theirs[name], f"{MEMBERS}.{name}")
+            ]
     return found
 
 
@@ -67,4 +82,13 @@ def _config(name: str, spec: Spec) -> Mapping[str, Any]:
     return {**spec, "name": name}
 
 
-register_kind(ManifestKind(name="Pool", validate=validate_pool, diff=diff_pool, apply=apply_pool, export=export_pools, ask=ask_pool))
+register_kind(
+    ManifestKind(
+        name="Pool",
+        validate=validate_pool,
+        diff=diff_pool,
+        apply=apply_pool,
+        export=export_pools,
+        ask=ask_pool,
+    )
+)

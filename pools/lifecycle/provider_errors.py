@@ -1,5 +1,5 @@
-"""What goes wrong outside, one clear line for a pool: the error of the last look, else the oldest operation that fails, else what members
-wait for. It goes by itself once that is mended."""
+"""What goes wrong outside, one clear line for a pool: the error of the last look, else the oldest
+operation that fails, else what members wait for. It goes by itself once that is mended."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed
 from project.kernel.models import Operation
 
-WAITS_LONG = timedelta(seconds=60)  # a pod that waits longer for a node or an image waits for a person
+# A pod that waits longer for a node or an image waits for a person.
+WAITS_LONG = timedelta(seconds=60)
 MOST = 2000
 NOT_ALLOWED = "provider_not_allowed"
 
@@ -33,7 +34,10 @@ class PoolTrouble:
             return "Its provider fails"
         what = "waits" if self.code == "waiting" else "can’t be made as it should be"
         return (
-            f"{self.members} members {what.replace('waits', 'wait').replace('it should', 'they should')}"
+            (
+                f"{self.members} members "
+                f"{what.replace('waits', 'wait').replace('it should', 'they should')}"
+            )
             if self.members > 1
             else f"A member {what}"
         )
@@ -43,7 +47,9 @@ def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
     """Of those that have one, in two queries."""
     rows = list(pools)
     found = {
-        pool.pk: PoolTrouble(pool.provider_error_code, pool.provider_error, pool.provider_error_since)
+        pool.pk: PoolTrouble(
+            pool.provider_error_code, pool.provider_error, pool.provider_error_since
+        )
         for pool in rows
         if pool.provider_error_since is not None
     }
@@ -57,36 +63,55 @@ def find_trouble(pool: Pool) -> PoolTrouble | None:
 
 
 def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolTrouble]:
-    """Pools whose provider may no longer be used. Other troubles of such a pool are more urgent: its members still work."""
+    """Pools whose provider may no longer be used. Other troubles of such a pool are more urgent:
+    its members still work.
+    """
     found = {}
     for pool in pools:
         if (fault := explain_not_allowed(pool.provider)) is not None:
-            found[pool.pk] = PoolTrouble(NOT_ALLOWED, f"{fault.message} {fault.way_out}", pool.changed_at, is_tried=False)
+            found[pool.pk] = PoolTrouble(
+                NOT_ALLOWED, f"{fault.message} {fault.way_out}", pool.changed_at, is_tried=False
+            )
     return found
 
 
 def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
     """Operations that fail. What failed once and is tried in a moment is no trouble yet."""
     by_pool: dict[int, list[Operation]] = defaultdict(list)
-    failing = Operation.objects.filter(done_at__isnull=True, pool_id__in=ids).exclude(error_code="").order_by("created_at")
+    failing = (
+        Operation.objects.filter(done_at__isnull=True, pool_id__in=ids)
+        .exclude(error_code="")
+        .order_by("created_at")
+    )
     for operation in failing[:MOST]:
         if operation.pool_id is not None:
             by_pool[operation.pool_id].append(operation)
     found = {}
     for pool_id, operations in by_pool.items():
         first = next((o for o in operations if o.error_code == "permanent"), operations[0])
-        members = {o.member_id for o in operations if o.error_code == first.error_code and o.member_id}
+        members = {
+            o.member_id for o in operations if o.error_code == first.error_code and o.member_id
+        }
         is_tried = first.error_code != "permanent"
-        found[pool_id] = PoolTrouble(first.error_code, first.error, first.created_at, max(1, len(members)), is_tried)
+        found[pool_id] = PoolTrouble(
+            first.error_code, first.error, first.created_at, max(1, len(members)), is_tried
+        )
     return found
 
 
 def _find_waiting(ids: list[int]) -> dict[int, PoolTrouble]:
-    waiting = Member.objects.filter(pool_id__in=ids, state="creating", state_at__lte=Now() - WAITS_LONG).exclude(outside="")
+    waiting = Member.objects.filter(
+        pool_id__in=ids, state="creating", state_at__lte=Now() - WAITS_LONG
+    ).exclude(outside="")
     by_pool: dict[int, list[Member]] = defaultdict(list)
     for member in waiting.order_by("state_at")[:MOST]:
         by_pool[member.pool_id].append(member)
     return {
-        pool_id: PoolTrouble("waiting", members[0].outside, members[0].state_at, sum(m.outside == members[0].outside for m in members))
+        pool_id: PoolTrouble(
+            "waiting",
+            members[0].outside,
+            members[0].state_at,
+            sum(m.outside == members[0].outside for m in members),
+        )
         for pool_id, members in by_pool.items()
     }

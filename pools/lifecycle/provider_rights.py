@@ -1,7 +1,8 @@
 """Which changes of a pool's provider an admin of that pool alone may make.
 
-The kind of a provider and most of its options decide what code runs and where: on Berth's own machine, or in which namespace of which
-cluster and as which service account. Changing them takes the role that making a pool takes, `configure` in all pools.
+The kind of a provider and most of its options decide what code runs and where: on Berth's own
+machine, or in which namespace of which cluster and as which service account. Changing them takes
+the role that making a pool takes, `configure` in all pools.
 """
 
 from collections.abc import Iterable
@@ -18,8 +19,9 @@ MOST_NAMED = 20  # fields in one refusal
 
 
 def require_provider(identity: Identity, pool: Any, config: Any) -> None:
-    """Refuse a new configuration that changes more of the provider than this identity may. Faults of the configuration are the
-    services' business: what cannot be read changes nothing. The caller has locked the pool, or asks again once it has."""
+    """Refuse a new configuration that changes more of the provider than this identity may. Faults
+    of the configuration are the services' business: what cannot be read changes nothing. The caller
+    has locked the pool, or asks again once it has."""
     spec, _ = read_pool(config, option_readers())
     if spec is None or identity.may("configure", None):
         return
@@ -38,7 +40,9 @@ def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
 
 
 def _flat(options: Any, where: str = "") -> dict[str, Any]:
-    """Each value by its whole path, so that a mapping that comes or goes as a whole is compared value by value."""
+    """Each value by its whole path, so that a mapping that comes or goes as a whole is compared
+    value by value.
+    """
     found: dict[str, Any] = {}
     for name, value in options.items():
         path = f"{where}.{name}" if where else name
@@ -52,7 +56,12 @@ def _is_one_of(field: str, free: Iterable[str]) -> bool:
 
 def _refuse(identity: Identity, pool: PoolRef, fields: list[str]) -> Forbidden:
     error = refusal(identity, ACTIONS["configure"], None, "")
-    message = f"This decides what code runs, or where. Changing it needs the role {error.role} in all pools."
+    message = (
+        "This decides what code runs, or where. Changing it needs the role "
+        f"{error.role} in all pools."
+    )
     way_out = f"Leave it as it is in {pool.name}, or ask an admin of all pools to change it."
     named = [FieldError(field, message, way_out) for field in fields[:MOST_NAMED]]
-    return Forbidden(f"{fields[0]}: {message}", role=error.role, way_out=error.way_out, fields=named)
+    return Forbidden(
+        f"{fields[0]}: {message}", role=error.role, way_out=error.way_out, fields=named
+    )

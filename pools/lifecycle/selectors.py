@@ -44,7 +44,9 @@ def get_pool_by_id(pool_id: int) -> Pool:
 
 
 def lock_pool(pool_id: int) -> Pool:
-    """First in the order of locks: pool, member, slots. Claims are bound and created without it, their foreign keys pass it."""
+    """First in the order of locks: pool, member, slots. Claims are bound and created without it,
+    their foreign keys pass it.
+    """
     pool = Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).first()
     if pool is None:
         raise NotFound(f"There is no pool {pool_id}.", way_out="Look at the list of pools.")
@@ -55,7 +57,9 @@ def lock_member(member_id: int) -> tuple[Pool, Member]:
     """The member with its pool, locked in this order."""
     pool_id = Member.objects.filter(pk=member_id).values_list("pool_id", flat=True).first()
     if pool_id is None:
-        raise NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+        raise NotFound(
+            f"There is no member {member_id}.", way_out="Look at the members of the pool."
+        )
     pool = lock_pool(pool_id)
     return pool, Member.objects.select_for_update(no_key=True).get(pk=member_id)
 
@@ -71,7 +75,9 @@ def layout_of(pool: Pool) -> Layout:
 
 @lru_cache(maxsize=1024)
 def read_stored(name: str, stored: str) -> PoolSpec:
-    """What is stored was validated when it came in; its provider may be one that this process does not know."""
+    """What is stored was validated when it came in; its provider may be one that this process
+    does not know.
+    """
     config = json.loads(stored)
     kind = str(config.get("provider", {}).get("kind", ""))
     readers: Mapping[str, OptionReader] = {kind: _as_stored}
@@ -93,19 +99,29 @@ def list_members_of(pool_id: int) -> list[Member]:
 def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
     """What was declared for the member."""
     own = read_own(member.spec, "", layout, Faults())
-    return MemberSpec(name=member.name, labels=member.labels, external_id=member.external_id, own=own)
+    return MemberSpec(
+        name=member.name, labels=member.labels, external_id=member.external_id, own=own
+    )
 
 
 def config_of(pool: Pool, *, with_members: bool = True) -> dict[str, Any]:
-    """The pool as a file would say it. A member that leaves is no longer declared; those that follow demand never were."""
+    """The pool as a file would say it. A member that leaves is no longer declared; those that
+    follow demand never were.
+    """
     spec = spec_of(pool)
     config = spec.as_config()
     if with_members and spec.scaling is None:
-        config["members"]["list"] = [member_spec_of(m, spec.layout).as_config() for m in list_members_of(pool.pk) if not m.is_leaving]
+        config["members"]["list"] = [
+            member_spec_of(m, spec.layout).as_config()
+            for m in list_members_of(pool.pk)
+            if not m.is_leaving
+        ]
     return config
 
 
-def snapshot_member(member: Member, slots: Iterable[SlotSnapshot] = (), *, is_token_due: bool = False) -> MemberSnapshot:
+def snapshot_member(
+    member: Member, slots: Iterable[SlotSnapshot] = (), *, is_token_due: bool = False
+) -> MemberSnapshot:
     return MemberSnapshot(
         id=member.pk,
         name=member.name,
@@ -132,5 +148,7 @@ def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSna
         members=tuple(members),
         installation=name_installation(),
         place=pool.place,
-        claimants=tuple(list_claimants(pool.pk)) if provider is not None and provider.runs_here else (),
+        claimants=tuple(list_claimants(pool.pk))
+        if provider is not None and provider.runs_here
+        else (),
     )

@@ -1,4 +1,6 @@
-"""Pools: made and configured. Their members and slots belong to slots/, which follows each configuration in the same transaction."""
+"""Pools: made and configured. Their members and slots belong to slots/, which follows each
+configuration in the same transaction.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +18,8 @@ from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 
-# Makes members and slots equal to a configuration: (pool, locked; new; the one before, or none). In the caller's transaction.
+# Makes members and slots equal to a configuration: (pool, locked; new; the one before, or none). In
+# the caller's transaction.
 Follower = Callable[[Pool, PoolSpec, PoolSpec | None], None]
 # Says what stands against it, without changing anything: (pool or none, new).
 Checker = Callable[[Pool | None, PoolSpec], list[FieldError]]
@@ -32,7 +35,9 @@ def follow_configuration(follower: Follower, checker: Checker) -> None:
 
 
 def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
-    """A new pool with the members its configuration declares. Claims that wait for its name are woken."""
+    """A new pool with the members its configuration declares. Claims that wait for its name
+    are woken.
+    """
     spec = parse_pool(config, option_readers())
     _refuse_not_allowed(spec, config)
     provider = provider_class(spec.provider)
@@ -48,7 +53,13 @@ def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
                 )
         except IntegrityError as error:
             raise _name_taken(spec.name) from error
-        record("create", pool_id=pool.pk, after=pool.state, reason=reason, data={"configuration": spec.as_stored()})
+        record(
+            "create",
+            pool_id=pool.pk,
+            after=pool.state,
+            reason=reason,
+            data={"configuration": spec.as_stored()},
+        )
         for follow in _followers:
             follow(pool, spec, None)
         hint("pools", "slots")
@@ -56,8 +67,12 @@ def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
     return pool
 
 
-def update_pool(pool_name: str, config: Mapping[str, Any], *, revision: int | None = None, reason: str = "") -> Pool:
-    """Another configuration for a pool. Members that it lists are made so; if it lists none, they stay as they are."""
+def update_pool(
+    pool_name: str, config: Mapping[str, Any], *, revision: int | None = None, reason: str = ""
+) -> Pool:
+    """Another configuration for a pool. Members that it lists are made so; if it lists none,
+    they stay as they are.
+    """
     spec = parse_pool(config, option_readers())
     with transaction.atomic():
         pool = lock_pool(get_pool(pool_name).pk)
@@ -77,7 +92,9 @@ def update_pool(pool_name: str, config: Mapping[str, Any], *, revision: int | No
 
 
 def check_config(config: Any, where: str = "") -> list[FieldError]:
-    """Every fault of a configuration, also those that only the present state knows. Changes nothing."""
+    """Every fault of a configuration, also those that only the present state knows.
+    Changes nothing.
+    """
     spec, faults = read_pool(config, option_readers(), where)
     if spec is None:
         return faults
@@ -87,7 +104,13 @@ def check_config(config: Any, where: str = "") -> list[FieldError]:
     if pool is None or pool.provider != spec.provider:
         found += _list_not_allowed(spec, config)
     if pool is not None and pool.state == "deleting":
-        found = [FieldError("name", f"Pool {pool.name} is being deleted.", "Wait until it is gone, or choose another name.")]
+        found = [
+            FieldError(
+                "name",
+                f"Pool {pool.name} is being deleted.",
+                "Wait until it is gone, or choose another name.",
+            )
+        ]
     for check in _checkers:
         found += check(pool, spec)
     return [FieldError(prefix + e.field, e.message, e.way_out) for e in dict.fromkeys(found)]
@@ -105,7 +128,9 @@ def _list_not_allowed(spec: PoolSpec, config: Mapping[str, Any]) -> list[FieldEr
 
 
 def raise_revision(pool: Pool) -> None:
-    """For whoever changes what a pool's configuration says: its members are part of it. The caller has locked the pool."""
+    """For whoever changes what a pool's configuration says: its members are part of it. The
+    caller has locked the pool.
+    """
     pool.revision += 1
     Pool.objects.filter(pk=pool.pk).update(revision=pool.revision, changed_at=Now())
 
@@ -124,15 +149,26 @@ def _columns(spec: PoolSpec) -> dict[str, Any]:
 def _write(pool: Pool, spec: PoolSpec, changes: list[FieldChange], reason: str) -> None:
     provider = provider_class(spec.provider)
     before = pool.revision
-    columns = _columns(spec) | {"provider": spec.provider, "queue": provider.queue, "revision": before + 1}
+    columns = _columns(spec) | {
+        "provider": spec.provider,
+        "queue": provider.queue,
+        "revision": before + 1,
+    }
     present = digest_of(spec_of(pool))
-    if pool.place and provider_class(pool.provider).follow_key(spec_of(pool).options) != provider.follow_key(spec.options):
-        columns["place"] = ""  # it is fixed while members are there, so nothing was made in the one before
+    if pool.place and provider_class(pool.provider).follow_key(
+        spec_of(pool).options
+    ) != provider.follow_key(spec.options):
+        # It is fixed while members are there, so nothing was made in the one before.
+        columns["place"] = ""
     if pool.member_digest and columns["member_digest"] == present:
-        columns["member_digest"] = pool.member_digest  # another release may have said the same in another way: nobody is outdated by that
+        # Another release may have said the same in another way: nobody is outdated by that.
+        columns["member_digest"] = pool.member_digest
     if columns["member_digest"] != pool.member_digest:
-        columns |= {"roll_stopped_at": None, "roll_stop_reason": ""}  # what stopped a roll was made from something else
-        Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(spec_digest=present)
+        # What stopped a roll was made from something else.
+        columns |= {"roll_stopped_at": None, "roll_stop_reason": ""}
+        Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(
+            spec_digest=present
+        )
     Pool.objects.filter(pk=pool.pk).update(**columns, changed_at=Now())
     pool.refresh_from_db()
     record(
@@ -141,16 +177,22 @@ def _write(pool: Pool, spec: PoolSpec, changes: list[FieldChange], reason: str) 
         before=f"revision {before}"[:16],
         after=f"revision {pool.revision}"[:16],
         reason=reason,
-        data={"changes": [{"field": c.field, "before": c.before, "after": c.after} for c in changes]},
+        data={
+            "changes": [{"field": c.field, "before": c.before, "after": c.after} for c in changes]
+        },
     )
 
 
 def _check_current(pool: Pool, revision: int | None) -> None:
     if pool.state in ("deleting", "gone"):
-        raise Conflict(f"Pool {pool.name} is being deleted.", way_out="Wait until it is gone, then make it anew.")
+        raise Conflict(
+            f"Pool {pool.name} is being deleted.",
+            way_out="Wait until it is gone, then make it anew.",
+        )
     if revision is not None and revision != pool.revision:
         raise Conflict(
-            f"Pool {pool.name} has changed since: it is at revision {pool.revision}, not {revision}.",
+            f"Pool {pool.name} has changed since: it is at revision {pool.revision}, "
+            f"not {revision}.",
             code="stale_revision",
             way_out="Read it again and repeat the change.",
             revision=pool.revision,
@@ -161,23 +203,44 @@ def _refuse_fixed(pool: Pool, before: PoolSpec, after: PoolSpec) -> None:
     hindrances = _list_hindrances(pool, before, after)
     if hindrances:
         limits = [e for e in hindrances if e.field == "members.max"]
-        raise (Invalid if limits == hindrances else Refused)(code="" if limits == hindrances else "fixed", fields=hindrances)
+        raise (Invalid if limits == hindrances else Refused)(
+            code="" if limits == hindrances else "fixed", fields=hindrances
+        )
 
 
 def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[FieldError]:
     found = []
     if pool.name != after.name:
-        found.append(FieldError("name", f"The name of pool {pool.name} never changes.", "Make another pool and let the claims move over."))
+        found.append(
+            FieldError(
+                "name",
+                f"The name of pool {pool.name} never changes.",
+                "Make another pool and let the claims move over.",
+            )
+        )
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
-    found += [FieldError(f.field, _sentence(f.reason), f.way_out) for f in _list_fixed(before, after, members)]
-    if members > after.max_members and after.scaling is None:  # else whoever is idle goes, and the others once they are
-        there = f"{members} member{'s are' if members > 1 else ' is'} there, more than {after.max_members}."
-        found.append(FieldError("members.max", there, "Remove members first; they leave once they are empty."))
+    found += [
+        FieldError(f.field, _sentence(f.reason), f.way_out)
+        for f in _list_fixed(before, after, members)
+    ]
+    # Else whoever is idle goes, and the others once they are.
+    if members > after.max_members and after.scaling is None:
+        there = (
+            f"{members} member{'s are' if members > 1 else ' is'} there, more than "
+            f"{after.max_members}."
+        )
+        found.append(
+            FieldError(
+                "members.max", there, "Remove members first; they leave once they are empty."
+            )
+        )
     return found
 
 
 def _list_fixed(before: PoolSpec, after: PoolSpec, members: int) -> list[FixedField]:
-    return list_fixed(before.as_stored(), after.as_stored(), members, provider_class(after.provider).rolled)
+    return list_fixed(
+        before.as_stored(), after.as_stored(), members, provider_class(after.provider).rolled
+    )
 
 
 def _sentence(text: str) -> str:
@@ -190,5 +253,10 @@ def _name_taken(name: str) -> Conflict:
         way_out = "Wait until it is gone, or choose another name."
         message = f"Pool {name} is being deleted."
     else:
-        message, way_out = f"There is a pool {name} already.", "Choose another name, or change that pool."
-    return Conflict(message, code="name_taken", way_out=way_out, fields=[FieldError("name", message, way_out)])
+        message, way_out = (
+            f"There is a pool {name} already.",
+            "Choose another name, or change that pool.",
+        )
+    return Conflict(
+        message, code="name_taken", way_out=way_out, fields=[FieldError("name", message, way_out)]
+    )

@@ -1,4 +1,6 @@
-"""What every page of ours begins with: who is there, what they may, and the position of the log that the page is rendered at."""
+"""What every page of ours begins with: who is there, what they may, and the position of the log
+that the page is rendered at.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -55,7 +57,7 @@ def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespon
 
 
 def to_sign_in(request: HttpRequest) -> HttpResponse:
-    address = f"{reverse(settings.LOGIN_URL)}?next={quote(request.get_full_path() if request.method == 'GET' else '/')}"
+    address = f"{reverse(settings.LOGIN_URL)}?next={quote(request.get_full_path() if request.method == 'GET' else '/')}"  # noqa: E501
     if request.headers.get("HX-Request"):
         answer = HttpResponse(status=204)
         answer["HX-Redirect"] = address
@@ -63,7 +65,9 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(address)
 
 
-def page(request: Any, template: str, here: str = "", status: int = 200, **context: Any) -> HttpResponse:
+def page(
+    request: Any, template: str, here: str = "", status: int = 200, **context: Any
+) -> HttpResponse:
     """The whole page. `here` is the part of the navigation it belongs to."""
     return render(request, template, frame(request, here) | context, status=status)
 
@@ -83,7 +87,12 @@ def frame(request: Any, here: str) -> dict[str, Any]:
 def refused(request: Any, error: BerthError) -> HttpResponse:
     status = status_of(error)
     if request.headers.get("HX-Request") or request.headers.get("X-Part"):
-        return render(request, "parts/refused.html", {"error": error}, status=200 if request.headers.get("HX-Request") else status)
+        return render(
+            request,
+            "parts/refused.html",
+            {"error": error},
+            status=200 if request.headers.get("HX-Request") else status,
+        )
     return page(request, "pages/error.html", status=status, code=status, error=error)
 
 
@@ -91,7 +100,10 @@ def visible_pool(identity: Identity, name: str) -> Pool:
     """A pool that this identity may see. One that it may not see is not there."""
     pool = Pool.objects.filter(LIVE, name=name).first()
     if pool is None or not identity.may("read", pool.pk):
-        raise NotFound(f"There is no pool {name}.", way_out="It may have been deleted, or you have no role in it: ask one of its admins.")
+        raise NotFound(
+            f"There is no pool {name}.",
+            way_out="It may have been deleted, or you have no role in it: ask one of its admins.",
+        )
     return pool
 
 

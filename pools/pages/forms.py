@@ -1,5 +1,6 @@
-"""The form of a pool: a page's fields as a configuration and back. Pure. What is wrong with a value is said by the configuration's own
-reader, so that form, call and file refuse the same with the same words; here it is only brought to the field that people see."""
+"""The form of a pool: a page's fields as a configuration and back. Pure. What is wrong with a value
+is said by the configuration's own reader, so that form, call and file refuse the same with the same
+words; here it is only brought to the field that people see."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,11 @@ TASKS_DEFAULT = "any, plan, plan"
 PORTS_DEFAULT = "30000-30049"
 FORMS = (
     ("plain", "Slots of one kind", "Environments, seats, licences: each member has so many."),
-    ("tasks", "Task slots", "Terraform and the like: any takes plan_and_apply, plan takes plans only."),
+    (
+        "tasks",
+        "Task slots",
+        "Terraform and the like: any takes plan_and_apply, plan takes plans only.",
+    ),
     ("ports", "Ports", "Each member offers numbers of a range."),
     ("node", "The whole member", "One claim has all of it."),
     ("classes", "Written out", "Classes with the kinds of claims that each accepts."),
@@ -30,10 +35,11 @@ CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 
 # Where a value stands in the configuration, and in the form.
 PATHS = (
-    "group", "description", "placement", "members.min", "members.max", "lease.acknowledge", "lease.heartbeat", "lease.hold",
-    "liveness.heartbeat", "liveness.lost", "priority.max", "drain.limit", "provider", "approval.needed", "approval.own", "approval.expires",
-    "approval.notice", "approval.hold", "task.timeout", "task.stop_timeout", "task.cpu", "task.memory", "task.log", "task.plan",
-    "task.binary",
+    "group", "description", "placement", "members.min", "members.max", "lease.acknowledge",
+    "lease.heartbeat", "lease.hold", "liveness.heartbeat", "liveness.lost", "priority.max",
+    "drain.limit", "provider", "approval.needed", "approval.own", "approval.expires",
+    "approval.notice", "approval.hold", "task.timeout", "task.stop_timeout", "task.cpu",
+    "task.memory", "task.log", "task.plan", "task.binary",
 )  # fmt: skip
 NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
@@ -47,7 +53,8 @@ PROVIDERS = (
 PODS = "kubernetes"
 # Of its options those that the form asks for; the others stand in the file, and stay as they are.
 POD_PATHS = (
-    "provider.context", "provider.namespace", "provider.url", "provider.template.image", "provider.template.service_account",
+    "provider.context", "provider.namespace", "provider.url", "provider.template.image",
+    "provider.template.service_account",
 )  # fmt: skip
 
 
@@ -65,7 +72,12 @@ SECTIONS = (
     Section(
         "What it is",
         (
-            Field("name", "Name", help="Small letters, digits, dots, dashes; it never changes", is_needed=True),
+            Field(
+                "name",
+                "Name",
+                help="Small letters, digits, dots, dashes; it never changes",
+                is_needed=True,
+            ),
             Field("provider", "Members are", "select", options=PROVIDERS),
             Field("group", "Group", help="A heading on the overview"),
             Field("description", "Description"),
@@ -74,11 +86,27 @@ SECTIONS = (
     Section(
         "Pods",
         (
-            Field("provider.template.image", "Image", help="With python3, like registry.example/berth-agent:1"),
-            Field("provider.context", "Context", help="Of the kubeconfig. Empty: the cluster that Berth runs in"),
+            Field(
+                "provider.template.image",
+                "Image",
+                help="With python3, like registry.example/berth-agent:1",
+            ),
+            Field(
+                "provider.context",
+                "Context",
+                help="Of the kubeconfig. Empty: the cluster that Berth runs in",
+            ),
             Field("provider.namespace", "Namespace", help="Empty: that of the context"),
-            Field("provider.url", "Berth’s address for them", help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL"),
-            Field("provider.template.service_account", "Service account", help="Empty: none, and no token of the cluster"),
+            Field(
+                "provider.url",
+                "Berth’s address for them",
+                help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL",
+            ),
+            Field(
+                "provider.template.service_account",
+                "Service account",
+                help="Empty: none, and no token of the cluster",
+            ),
         ),
         "Resources, tolerations and more of their template stand in the file.",
         FOR_PODS,
@@ -93,15 +121,25 @@ SECTIONS = (
                 "list",
                 "Members, one a line",
                 "textarea",
-                help="A name, then its labels: env-1 zone=eu-1 size=large. More can be added later.",
+                help=(
+                    "A name, then its labels: env-1 zone=eu-1 size=large. More can be added later."
+                ),
             ),
         ),
     ),
     Section(
         "Claims",
         (
-            Field("lease.acknowledge", "Acknowledge within", help="Like 30s. Who doesn’t answer loses the slot"),
-            Field("lease.heartbeat", "Heartbeat every", help="Like 2m. Whoever falls silent loses the slot"),
+            Field(
+                "lease.acknowledge",
+                "Acknowledge within",
+                help="Like 30s. Who doesn’t answer loses the slot",
+            ),
+            Field(
+                "lease.heartbeat",
+                "Heartbeat every",
+                help="Like 2m. Whoever falls silent loses the slot",
+            ),
             Field("lease.hold", "Hold at most", help="Like 8h"),
         ),
         "What a holder owes. Empty: nothing is asked.",
@@ -109,8 +147,16 @@ SECTIONS = (
     Section(
         "Are members alive?",
         (
-            Field("liveness.heartbeat", "Members’ heartbeat every", help="Like 2m. Silent longer: offline, nothing new"),
-            Field("liveness.lost", "Then lost after", help="Like 10m, or never. Its claims are lost then"),
+            Field(
+                "liveness.heartbeat",
+                "Members’ heartbeat every",
+                help="Like 2m. Silent longer: offline, nothing new",
+            ),
+            Field(
+                "liveness.lost",
+                "Then lost after",
+                help="Like 10m, or never. Its claims are lost then",
+            ),
         ),
         "Empty: members are taken to be there.",
     ),
@@ -119,9 +165,17 @@ SECTIONS = (
         (
             Field("approval.needed", "Yes needed", "number", help="Of how many people"),
             Field("approval.own", "One’s own yes", "select", options=OWN),
-            Field("approval.expires", "Decide within", help="Like 24h. Nobody decided: the plan is stale, the claim ends"),
+            Field(
+                "approval.expires",
+                "Decide within",
+                help="Like 24h. Nobody decided: the plan is stale, the claim ends",
+            ),
             Field("approval.notice", "Notice before", help="Like 2h before that"),
-            Field("approval.hold", "Hold the slot", help="always, or like 4h: then the slot goes and the plan stays"),
+            Field(
+                "approval.hold",
+                "Hold the slot",
+                help="always, or like 4h: then the slot goes and the plan stays",
+            ),
         ),
         "How plans are decided on, where tasks plan before they apply.",
     ),
@@ -129,7 +183,11 @@ SECTIONS = (
         "Tasks",
         (
             Field("task.timeout", "A step takes at most", help="Like 1h"),
-            Field("task.stop_timeout", "An ended apply has", help="Like 10m, to finish what it began, before it is killed"),
+            Field(
+                "task.stop_timeout",
+                "An ended apply has",
+                help="Like 10m, to finish what it began, before it is killed",
+            ),
             Field("task.cpu", "CPU time at most", help="Like 10m"),
             Field("task.memory", "Memory at most", help="Like 2GB"),
             Field("task.log", "Log kept", help="Like 8MB: its head and its tail"),
@@ -141,7 +199,12 @@ SECTIONS = (
     Section(
         "Limits",
         (
-            Field("priority.max", "Highest priority of a claimant", "number", help="Operators go up to 99"),
+            Field(
+                "priority.max",
+                "Highest priority of a claimant",
+                "number",
+                help="Operators go up to 99",
+            ),
             Field("drain.limit", "Drain at most", help="Like 10m"),
         ),
     ),
@@ -149,8 +212,14 @@ SECTIONS = (
 
 
 def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]:
-    """What somebody filled in, as a configuration. Numbers that are none stay text, so that the reader can say so."""
-    config: dict[str, Any] = {"kind": "Pool", "name": given.get("name", "").strip(), "slots": read_slots(given)}
+    """What somebody filled in, as a configuration. Numbers that are none stay text, so that the
+    reader can say so.
+    """
+    config: dict[str, Any] = {
+        "kind": "Pool",
+        "name": given.get("name", "").strip(),
+        "slots": read_slots(given),
+    }
     for path in PATHS:
         text = given.get(path, "").strip()
         if text == "":
@@ -159,7 +228,13 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
         *parents, last = path.split(".")
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = number_of(text) if path in NUMBERS else FLAGS.get(text, text) if path == "approval.own" else text
+        at[last] = (
+            number_of(text)
+            if path in NUMBERS
+            else FLAGS.get(text, text)
+            if path == "approval.own"
+            else text
+        )
     if config.get("provider") == PODS:
         config["provider"] = read_pods(given, {"kind": PODS})
     if with_members and (rows := read_member_lines(given.get("list", ""))):
@@ -215,7 +290,9 @@ def read_member_lines(text: str) -> list[dict[str, Any]]:
 
 
 def keep_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the form does not ask for stays as it was: hosts, environment, scaling, roll, labels of new members."""
+    """What the form does not ask for stays as it was: hosts, environment, scaling, roll, labels
+    of new members.
+    """
     if labels := before.get("members", {}).get("labels"):
         config.setdefault("members", {}).setdefault("labels", labels)
     for name in ("approval", "task", "scaling", "roll"):
@@ -226,7 +303,11 @@ def keep_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str,
 
 
 def number_of(text: str) -> Any:
-    return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19 else text
+    return (
+        int(text)
+        if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19
+        else text
+    )
 
 
 def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[str, str]:
@@ -236,7 +317,13 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
         at: Any = config
         for part in path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
-        values[path] = "" if at is None or isinstance(at, Mapping) else str(at).lower() if isinstance(at, bool) else str(at)
+        values[path] = (
+            ""
+            if at is None or isinstance(at, Mapping)
+            else str(at).lower()
+            if isinstance(at, bool)
+            else str(at)
+        )
     slots = as_config(layout) if layout is not None else config.get("slots", 3)
     values["form"] = layout.form if layout is not None else "plain"
     if values["form"] == "plain":
@@ -244,7 +331,9 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
     elif values["form"] == "tasks":
         values["tasks"] = ", ".join(slots)
     elif values["form"] == "ports":
-        values |= {name: str(slots[name]) for name in ("ports", "segment", "quota") if name in slots}
+        values |= {
+            name: str(slots[name]) for name in ("ports", "segment", "quota") if name in slots
+        }
         values["protocols"] = "shared" if slots.get("shared") else " ".join(slots["protocols"])
     elif values["form"] == "classes":
         values["classes"] = yaml.safe_dump(slots, sort_keys=False, default_flow_style=None)
@@ -256,9 +345,16 @@ def field_for(error: FieldError, form: str) -> str:
     path = error.field
     if path.startswith("slots"):
         inside = path.partition(".")[2]
-        if form == "ports" and inside.partition("[")[0] in ("ports", "segment", "quota", "protocols"):
+        if form == "ports" and inside.partition("[")[0] in (
+            "ports",
+            "segment",
+            "quota",
+            "protocols",
+        ):
             return inside.partition("[")[0]
-        return {"plain": "count", "tasks": "tasks", "ports": "ports", "classes": "classes"}.get(form, "form")
+        return {"plain": "count", "tasks": "tasks", "ports": "ports", "classes": "classes"}.get(
+            form, "form"
+        )
     if path.startswith("members.list"):
         return "list"
     if path in PATHS or path in POD_PATHS or path == "name":
@@ -269,25 +365,46 @@ def field_for(error: FieldError, form: str) -> str:
 
 
 def sections(
-    values: Mapping[str, str], errors: Sequence[FieldError], *, is_new: bool, allowed: Collection[str] | None = None
+    values: Mapping[str, str],
+    errors: Sequence[FieldError],
+    *,
+    is_new: bool,
+    allowed: Collection[str] | None = None,
 ) -> list[Section]:
-    """Every field of a pool, with every fault at its field. `allowed`: kinds of providers to choose from; None: all."""
+    """Every field of a pool, with every fault at its field. `allowed`: kinds of providers to
+    choose from; None: all.
+    """
     form = values.get("form", "plain")
-    is_pods = values.get("provider.template.image", "") != "" or any(e.field == "provider.template.image" for e in errors)
+    is_pods = values.get("provider.template.image", "") != "" or any(
+        e.field == "provider.template.image" for e in errors
+    )
 
     def fill(field: Field) -> Field:
-        faults = tuple(lined(e, field.name, values) for e in errors if field_for(e, form) == field.name)
+        faults = tuple(
+            lined(e, field.name, values) for e in errors if field_for(e, form) == field.name
+        )
         if field.name == "provider" and allowed is not None:
-            field = replace(field, options=tuple((kind, text) for kind, text in field.options if kind in allowed))
+            field = replace(
+                field,
+                options=tuple((kind, text) for kind, text in field.options if kind in allowed),
+            )
         return replace(field, value=values.get(field.name, ""), errors=faults)
 
     found = []
     for section in SECTIONS:
-        if section.css == FOR_PODS and not is_new:  # nothing on the page chooses pods: shown or left out for good
+        # Nothing on the page chooses pods: shown or left out for good.
+        if section.css == FOR_PODS and not is_new:
             if not is_pods:
                 continue
             section = replace(section, css="")
-        found.append(replace(section, fields=[fill(field) for field in section.fields if is_new or field.name not in ONCE]))
+        found.append(
+            replace(
+                section,
+                fields=[
+                    fill(field) for field in section.fields if is_new or field.name not in ONCE
+                ],
+            )
+        )
     return found
 
 
@@ -298,7 +415,9 @@ def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError
     at = error.field.partition("[")[2].partition("]")[0]
     rows = [line.split()[0] for line in values.get("list", "").splitlines() if line.split()]
     which = rows[int(at)] if at.isdigit() and int(at) < len(rows) else ""
-    return FieldError("list", f"{which}: {error.message}" if which else error.message, error.way_out)
+    return FieldError(
+        "list", f"{which}: {error.message}" if which else error.message, error.way_out
+    )
 
 
 def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict[str, Field]:
@@ -306,17 +425,41 @@ def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict
     form = values.get("form", "plain")
 
     def make(
-        name: str, label: str, kind: str = "text", default: str = "", help: str = "", options: Sequence[tuple[str, str]] = ()
+        name: str,
+        label: str,
+        kind: str = "text",
+        default: str = "",
+        help: str = "",
+        options: Sequence[tuple[str, str]] = (),
     ) -> Field:
         faults = tuple(replace(e, field=name) for e in errors if field_for(e, form) == name)
-        return Field(name, label, kind, values.get(name, "") or default, help, options, errors=faults)
+        return Field(
+            name, label, kind, values.get(name, "") or default, help, options, errors=faults
+        )
 
-    protocols = (("tcp udp", "TCP and UDP, apart"), ("tcp", "TCP"), ("udp", "UDP"), ("shared", "one listener for all protocols"))
+    protocols = (
+        ("tcp udp", "TCP and UDP, apart"),
+        ("tcp", "TCP"),
+        ("udp", "UDP"),
+        ("shared", "one listener for all protocols"),
+    )
     return {
-        "count": make("count", "Slots of a member", "number", "" if form == "plain" and "count" in values else "4"),
-        "tasks": make("tasks", "Slots of a member", default=TASKS_DEFAULT, help="any takes plan_and_apply, plan takes plans only"),
+        "count": make(
+            "count",
+            "Slots of a member",
+            "number",
+            "" if form == "plain" and "count" in values else "4",
+        ),
+        "tasks": make(
+            "tasks",
+            "Slots of a member",
+            default=TASKS_DEFAULT,
+            help="any takes plan_and_apply, plan takes plans only",
+        ),
         "ports": make("ports", "Ports", default=PORTS_DEFAULT, help="First and last"),
-        "protocols": make("protocols", "They serve", "select", default="tcp udp", options=protocols),
+        "protocols": make(
+            "protocols", "They serve", "select", default="tcp udp", options=protocols
+        ),
         "segment": make("segment", "Segment", "number", "1", "Ports handed out together"),
         "quota": make("quota", "Quota", "number", "50", "Listeners a member takes"),
         "classes": make("classes", "Classes", "textarea", CLASSES_EXAMPLE, "As in a file"),

@@ -32,14 +32,23 @@ LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it
 @signed_in
 def new_pool(request: Any) -> HttpResponse:
     require(request.identity, "configure", None)
-    values = forms.values_of({"name": request.GET.get("name", ""), "members": {"min": 0, "max": 10}, "placement": "pack", "slots": 4})
+    values = forms.values_of(
+        {
+            "name": request.GET.get("name", ""),
+            "members": {"min": 0, "max": 10},
+            "placement": "pack",
+            "slots": 4,
+        }
+    )
     return edit(request, None, values)
 
 
 @signed_in
 def edit_pool(request: Any, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "configure")
-    return edit(request, pool, forms.values_of(config_of(pool, with_members=False), spec_of(pool).layout))
+    return edit(
+        request, pool, forms.values_of(config_of(pool, with_members=False), spec_of(pool).layout)
+    )
 
 
 def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpResponse:
@@ -52,16 +61,25 @@ def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpRespons
             return HttpResponseRedirect(reverse("pool", args=[saved.name]))
         except BerthError as error:
             errors = list(error.fields) or [FieldError("", error.detail, error.way_out)]
-            status = 409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 422
-    return page(request, "pages/pool_form.html", "overview", status, **form_context(pool, values, errors))
+            status = (
+                409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 422
+            )
+    return page(
+        request, "pages/pool_form.html", "overview", status, **form_context(pool, values, errors)
+    )
 
 
-def form_context(pool: Pool | None, values: dict[str, str], errors: list[FieldError]) -> dict[str, Any]:
+def form_context(
+    pool: Pool | None, values: dict[str, str], errors: list[FieldError]
+) -> dict[str, Any]:
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count() if pool else 0
     form = values.get("form", "plain")
     is_file = values.get("mode") == "file"
     fixed = (
-        f"Fixed while {members} member{'s are' if members > 1 else ' is'} there: another layout would move existing claims."
+        (
+            f"Fixed while {members} member{'s are' if members > 1 else ' is'} there: another "
+            "layout would move existing claims."
+        )
         if members
         else ""
     )
@@ -75,7 +93,13 @@ def form_context(pool: Pool | None, values: dict[str, str], errors: list[FieldEr
         "sections": forms.sections(values, errors, is_new=pool is None, allowed=list_allowed()),
         "slots": forms.slot_fields(values, errors),
         "fixed": fixed,
-        "problems": errors if is_file else [e for e in errors if not forms.field_for(e, form) or (fixed and e.field.startswith("slots"))],
+        "problems": errors
+        if is_file
+        else [
+            e
+            for e in errors
+            if not forms.field_for(e, form) or (fixed and e.field.startswith("slots"))
+        ],
         "count": len(errors),
     }
 
@@ -88,7 +112,10 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
         config = forms.read_form(values, with_members=pool is None)
         if pool is not None:
             before = config_of(pool, with_members=False)
-            config = forms.keep_unshown(config, before) | {"name": pool.name, "provider": before.get("provider", "static")}
+            config = forms.keep_unshown(config, before) | {
+                "name": pool.name,
+                "provider": before.get("provider", "static"),
+            }
             if pool.provider == forms.PODS:
                 config["provider"] = forms.read_pods(values, before["provider"])
             if "form" not in values:  # its fields are off while members are there
@@ -103,8 +130,17 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
     revision = values.get("revision", "")
     with transaction.atomic():
         require_provider(request.identity, lock_pool(pool.pk), config)
-        changed = update_pool(pool.name, config, revision=int(revision) if revision.isdecimal() else None, reason=reason)
-    said = f"{pool.name} is changed, revision {changed.revision}." if changed.revision != pool.revision else f"{pool.name} is as it was."
+        changed = update_pool(
+            pool.name,
+            config,
+            revision=int(revision) if revision.isdecimal() else None,
+            reason=reason,
+        )
+    said = (
+        f"{pool.name} is changed, revision {changed.revision}."
+        if changed.revision != pool.revision
+        else f"{pool.name} is as it was."
+    )
     messages.success(request, said)
     return changed
 
@@ -120,7 +156,9 @@ members:
 
 
 def as_file(pool: Pool) -> str:
-    return yaml.safe_dump(config_of(pool), sort_keys=False, allow_unicode=True, width=90, default_flow_style=None)
+    return yaml.safe_dump(
+        config_of(pool), sort_keys=False, allow_unicode=True, width=90, default_flow_style=None
+    )
 
 
 def read_file(text: str) -> dict[str, Any]:
@@ -132,16 +170,23 @@ def read_file(text: str) -> dict[str, Any]:
         raise Invalid(
             fields=[
                 FieldError(
-                    "", f"This is not YAML{where}: {getattr(error, 'problem', '') or 'it can’t be read'}.", "Mend it, then save again."
+                    "",
+                    (
+                        f"This is not YAML{where}: "
+                        f"{getattr(error, 'problem', '') or 'it can’t be read'}."
+                    ),
+                    "Mend it, then save again.",
                 )
             ]
         )
     if not isinstance(config, dict):
-        raise Invalid(fields=[FieldError("", "A pool is a mapping.", "Begin with kind: Pool and name: …")])
+        raise Invalid(
+            fields=[FieldError("", "A pool is a mapping.", "Begin with kind: Pool and name: …")]
+        )
     return config
 
 
-# -- tokens -------------------------------------------------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 @signed_in
@@ -159,13 +204,27 @@ def tokens(request: Any) -> HttpResponse:
             errors = list(error.fields) or [FieldError("name", error.detail, error.way_out)]
     pools = list(list_pools(identity.visible_pools()))
 
-    def make(name: str, label: str, kind: str, options: Any = (), help: str = "", default: str = "") -> Field:
-        faults = tuple(e for e in errors if {"roles": "role", "pools": "pool", "expires_at": "lasts"}.get(e.field, e.field) == name)
+    def make(
+        name: str, label: str, kind: str, options: Any = (), help: str = "", default: str = ""
+    ) -> Field:
+        faults = tuple(
+            e
+            for e in errors
+            if {"roles": "role", "pools": "pool", "expires_at": "lasts"}.get(e.field, e.field)
+            == name
+        )
         return Field(name, label, kind, given.get(name, default), help, options, errors=faults)
 
     fields = [
         make("name", "Name", "text", help="Stands in events behind yours: ana/ci"),
-        make("role", "It may", "select", SCOPES, "Never more than you may, at each moment", "claimant"),
+        make(
+            "role",
+            "It may",
+            "select",
+            SCOPES,
+            "Never more than you may, at each moment",
+            "claimant",
+        ),
         make("pool", "In", "select", [("", "All pools"), *((str(p.pk), p.name) for p in pools)]),
         make("lasts", "For", "select", LASTS, default="90"),
     ]
@@ -187,22 +246,35 @@ def tokens(request: Any) -> HttpResponse:
 def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
     pool = None
     if given["pool"]:  # one that is gone by now must not become all of them
-        pool = next((p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]), None)
+        pool = next(
+            (p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]),
+            None,
+        )
         if pool is None:
-            raise Invalid(fields=[FieldError("pools", "This pool is not there any more.", "Choose another one.")])
+            raise Invalid(
+                fields=[
+                    FieldError("pools", "This pool is not there any more.", "Choose another one.")
+                ]
+            )
     return create_token(
         user=request.user,
         name=given["name"].strip(),
         roles=[given["role"]] if given["role"] else None,
         pools=[pool] if pool else None,
-        expires_at=timezone.now() + timedelta(days=int(given["lasts"])) if given["lasts"].isdecimal() else None,
+        expires_at=timezone.now() + timedelta(days=int(given["lasts"]))
+        if given["lasts"].isdecimal()
+        else None,
     )
 
 
 def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
     roles, pools = scopes.get("roles"), scopes.get("pools")
     what = "all that you may" if roles is None else ", ".join(roles)
-    where = "in all pools" if pools is None else "in " + ", ".join(names.get(int(p), "a pool that is gone") for p in pools)
+    where = (
+        "in all pools"
+        if pools is None
+        else "in " + ", ".join(names.get(int(p), "a pool that is gone") for p in pools)
+    )
     return f"{what}, {where}"
 
 
@@ -215,7 +287,10 @@ def revoke(request: Any, token_id: int) -> HttpResponse:
         title=f"Revoke {token.name}",
         verb="Revoke",
         href=request.path,
-        intro="From now on it opens nothing. What it holds stays held until it is released or its time is up.",
+        intro=(
+            "From now on it opens nothing. What it holds stays held until it is released or "
+            "its time is up."
+        ),
         reason="optional",
         is_dangerous=True,
         note="Can’t be undone; make a new one instead.",

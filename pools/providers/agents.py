@@ -1,8 +1,17 @@
-"""Agents that somebody declares and starts elsewhere, each with a token of its own. They call us; we never reach out to them."""
+"""Agents that somebody declares and starts elsewhere, each with a token of its own. They call
+us; we never reach out to them.
+"""
 
 from typing import ClassVar
 
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 
 PATIENCE = 300.0  # seconds: nothing here makes an agent come, its first word makes it ready
 
@@ -13,13 +22,19 @@ class AgentsProvider(Provider):
     has_agents: ClassVar[bool] = True
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        """A slot that drains is clean once the agent says that nothing runs there. One that is to go goes: its token opens nothing."""
+        """A slot that drains is clean once the agent says that nothing runs there. One that is
+        to go goes: its token opens nothing.
+        """
         if member.state == "deleting":
             return MemberReport(is_gone=True)
-        return MemberReport(is_ready=member.state == "ready", again=PATIENCE if member.state == "creating" else None)
+        return MemberReport(
+            is_ready=member.state == "ready", again=PATIENCE if member.state == "creating" else None
+        )
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
+        """They are there because they were declared. Whether they are alive their heartbeats
+        say, not this look.
+        """
         return Observation(tuple(_see(member) for member in pool.members))
 
 

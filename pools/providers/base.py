@@ -1,8 +1,10 @@
-"""What a provider is: the part that makes the world outside equal to our rows, and says what it sees there.
+"""What a provider is: the part that makes the world outside equal to our rows, and says what it
+sees there.
 
-A provider is a class named in settings.BERTH_PROVIDERS. It gets plain snapshots, never rows or connections; every call happens outside
-transactions and may come twice or late. Errors are the types of project.kernel.outbox.operations: they decide when to try again. Whatever a
-provider promises is written as tests in tests/conformance; a provider is done when it passes them.
+A provider is a class named in settings.BERTH_PROVIDERS. It gets plain snapshots, never rows or
+connections; every call happens outside transactions and may come twice or late. Errors are the
+types of project.kernel.outbox.operations: they decide when to try again. Whatever a provider
+promises is written as tests in tests/conformance; a provider is done when it passes them.
 """
 
 from abc import ABC, abstractmethod
@@ -53,8 +55,10 @@ class MemberSnapshot:
     ports: tuple[int, int] | None = None
     slots: tuple[SlotSnapshot, ...] = ()
     outside: str = ""  # what it was last said to wait for
-    token: str = field(default="", repr=False)  # of this incarnation, for a provider that asked for it: the only time it is told
-    is_token_due: bool = False  # it is time for another one; the one it has opens until that is in use
+    # Of this incarnation, for a provider that asked for it: the only time it is told.
+    token: str = field(default="", repr=False)
+    # It is time for another one; the one it has opens until that is in use.
+    is_token_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +66,35 @@ class PoolSnapshot:
     id: int
     name: str
     provider: str
-    options: Mapping[str, Any] = field(default_factory=dict)  # `provider:` of its configuration, but the kind
+    # `provider:` of its configuration, but the kind.
+    options: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[MemberSnapshot, ...] = ()
     installation: str = ""  # whose it is, where several of us make things in one place
     place: str = ""  # where its members are, as the last look found it; empty: not known yet
-    claimants: tuple[str, ...] = ()  # people who may start tasks in it, for a provider that runs them on this machine
+    # People who may start tasks in it, for a provider that runs them on this machine.
+    claimants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """How it went. A slot that drains and is not named here is still in use: it is looked at again, until its deadline and after."""
+    """How it went. A slot that drains and is not named here is still in use: it is looked at
+    again, until its deadline and after.
+    """
 
     clean: frozenset[int] = frozenset()  # ids of draining slots that are confirmed empty
-    is_gone: bool = False  # the member does not exist outside: for one that is `deleting` this is what was wanted
+    # The member does not exist outside: for one that is `deleting` this is what was wanted.
+    is_gone: bool = False
     is_ready: bool = False  # it exists and works
     external_id: str = ""  # what it is called outside, once that is known
-    observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what to keep with a slot, for people
+    # What to keep with a slot, for people.
+    observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     down: str = ""  # it is known not to run: why. Not gone: it can be started again
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
-    is_lost: bool = False  # down, and whoever is started next knows nothing of it: what it was at is lost
+    # Down, and whoever is started next knows nothing of it: what it was at is lost.
+    is_lost: bool = False
     why: str = ""  # what it waits for outside, for people
-    again: float | None = None  # seconds until it is worth another look, while nothing is confirmed; None: soon
+    # Seconds until it is worth another look, while nothing is confirmed; None: soon.
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +107,31 @@ class Seen:
     why: str = ""  # why it is not ready, or what is unusual about it
     is_down: bool = False  # and it is known that nothing of it runs
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
-    is_lost: bool = False  # down, and whoever is started next knows nothing of it: what it was at is lost
+    # Down, and whoever is started next knows nothing of it: what it was at is lost.
+    is_lost: bool = False
     is_ending: bool = False  # somebody takes it away: what runs there may end, nothing new comes
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A full look: a member of the snapshot that is not among them is gone. A provider that cannot see all raises instead."""
+    """A full look: a member of the snapshot that is not among them is gone. A provider that
+    cannot see all raises instead.
+    """
 
     seen: tuple[Seen, ...] = ()
-    place: str = ""  # where it looked, to be remembered: a name of a place may lead elsewhere tomorrow
-    strays: frozenset[int] = frozenset()  # ids of members that the snapshot does not know, and of which something is there
+    # Where it looked, to be remembered: a name of a place may lead elsewhere tomorrow.
+    place: str = ""
+    # Ids of members that the snapshot does not know, and of which something is there.
+    strays: frozenset[int] = frozenset()
 
 
 Tell = Callable[[int | None], None]  # of a pool; None: of all that are followed together
 
 
 class Follower(ABC):
-    """Hears of changes outside, in a thread of its own. Only ever a hint: whoever is told looks for himself."""
+    """Hears of changes outside, in a thread of its own. Only ever a hint: whoever is told looks
+    for himself.
+    """
 
     @abstractmethod
     def start(self) -> None: ...
@@ -124,66 +143,92 @@ class Follower(ABC):
 
 class Provider(ABC):
     kind: ClassVar[str]
-    queue: ClassVar[str] = ""  # of its operations; empty: nothing to do outside, a slot is free as soon as it is let go
-    is_owner: ClassVar[bool] = False  # members exist outside because we make them, so we may delete them
+    # Of its operations; empty: nothing to do outside, a slot is free as soon as it is let go.
+    queue: ClassVar[str] = ""
+    # Members exist outside because we make them, so we may delete them.
+    is_owner: ClassVar[bool] = False
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
-    # Of them those that a member is made from. They may change while members are there, who are outdated then and renewed once idle.
+    # Of them those that a member is made from. They may change while members are there, who are
+    # outdated then and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
-    # Options that an admin of the pool alone may change, like `template.grace`. The kind and every other option decide what code runs, or
-    # where: they need `configure` in all pools (pools.lifecycle.provider_rights).
+    # Options that an admin of the pool alone may change, like `template.grace`. The kind
+    # and every other option decide what code runs, or where: they need `configure` in all
+    # pools (pools.lifecycle.provider_rights).
     free_options: ClassVar[tuple[str, ...]] = ()
-    # Members are agents: they do tasks, sign in with a token of their own, and are ready from their first word on, not before.
+    # Members are agents: they do tasks, sign in with a token of their own, and are ready from their
+    # first word on, not before.
     has_agents: ClassVar[bool] = False
     runs_here: ClassVar[bool] = False  # tasks run on Berth's own machine
-    rotates: ClassVar[bool] = False  # a new token reaches an agent that runs: `needs_token` says yes to one that is ready and due
-    look_every: ClassVar[float] = 30.0  # seconds between two full looks; less where a look costs nothing
+    # A new token reaches an agent that runs: `needs_token` says yes to one that is ready and due.
+    rotates: ClassVar[bool] = False
+    # Seconds between two full looks; less where a look costs nothing.
+    look_every: ClassVar[float] = 30.0
 
     @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
-        """Who answers for this pool over a network: if nobody does there, pools elsewhere are not held up. Empty: nobody is asked."""
+        """Who answers for this pool over a network: if nobody does there, pools elsewhere are
+        not held up. Empty: nobody is asked.
+        """
         return ""
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-        """Asked before `sync`: whether it is to find a new token of the member's incarnation in the snapshot."""
+        """Asked before `sync`: whether it is to find a new token of the member's incarnation in
+        the snapshot.
+        """
         return False
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+    def read_options(
+        cls, options: Mapping[str, Any], where: str, faults: Faults
+    ) -> Mapping[str, Any]:
         """Validate what stands under `provider:`; answer it in canonical form, as JSON. Pure."""
         return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
-        """After how many seconds a member that is told to end is killed, and the option that says so. None: never."""
+        """After how many seconds a member that is told to end is killed, and the option that
+        says so. None: never.
+        """
         return "", None
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
-        """Asked before a pool is made or changed, outside transactions: what its configuration would certainly meet outside, each fault
-        at its field, like `provider.template.image`. Who does not answer says nothing about the configuration."""
+        """Asked before a pool is made or changed, outside transactions: what its configuration
+        would certainly meet outside, each fault at its field, like `provider.template.image`. Who
+        does not answer says nothing about the configuration."""
         return []
 
     @abstractmethod
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        """Make the outside of this member equal to the snapshot and say what is confirmed. Idempotent.
+        """Make the outside of this member equal to the snapshot and say what is
+        confirmed. Idempotent.
 
-        What should not be there and is not there is success. What fails is raised, never swallowed: the slot stays draining.
+        What should not be there and is not there is success. What fails is raised, never swallowed:
+        the slot stays draining.
         """
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:  # noqa: B027
-        """What is there of members that are gone, by the rows' word: made late by somebody who did not know. Told by `look`."""
+        """What is there of members that are gone, by the rows' word: made late by somebody who
+        did not know. Told by `look`.
+        """
 
     @classmethod
     def follow_key(cls, options: Mapping[str, Any]) -> Hashable | None:
-        """Pools with the same key are followed together. None: nothing outside tells us of changes."""
+        """Pools with the same key are followed together. None: nothing outside tells us
+        of changes.
+        """
         return None
 
     def follow(self, pool: PoolSnapshot, tell: "Tell") -> "Follower":
-        """Made, not yet begun. It tells what pool is worth a look now, or None for all of its key."""
+        """Made, not yet begun. It tells what pool is worth a look now, or None for all
+        of its key.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def look(self, pool: PoolSnapshot) -> Observation:
-        """Everything of this pool that exists outside. All or an error: half a look would lose claims."""
+        """Everything of this pool that exists outside. All or an error: half a look would
+        lose claims.
+        """
 
 
 @cache
@@ -192,7 +237,10 @@ def _load(names: tuple[str, ...]) -> Mapping[str, type[Provider]]:
     for name in names:
         provider: type[Provider] = import_string(name)
         if provider.kind in found:
-            raise ValueError(f"two providers are called {provider.kind!r}: {name} and {found[provider.kind].__qualname__}")
+            raise ValueError(
+                f"two providers are called {provider.kind!r}: {name} and "
+                f"{found[provider.kind].__qualname__}"
+            )
         found[provider.kind] = provider
     return found
 
@@ -202,23 +250,34 @@ def known_providers() -> Mapping[str, type[Provider]]:
 
 
 def list_allowed() -> list[str]:
-    """Kinds that new pools and new members may have: those of BERTH_ALLOWED_PROVIDERS, or all known ones."""
+    """Kinds that new pools and new members may have: those of BERTH_ALLOWED_PROVIDERS, or all
+    known ones.
+    """
     return sorted(settings.BERTH_ALLOWED_PROVIDERS or known_providers())
 
 
 def explain_not_allowed(kind: str) -> FieldError | None:
-    """Why this installation makes no new members of this kind, and the way out; None: the kind is allowed."""
+    """Why this installation makes no new members of this kind, and the way out; None: the kind
+    is allowed.
+    """
     allowed = list_allowed()
     if kind in allowed:
         return None
-    way_out = f"Use one of {', '.join(allowed)}, or have whoever runs Berth add {kind} to BERTH_ALLOWED_PROVIDERS."
-    return FieldError("provider", f"The provider {kind} may not be used in this installation.", way_out)
+    way_out = (
+        f"Use one of {', '.join(allowed)}, or have whoever runs Berth add {kind} to "
+        "BERTH_ALLOWED_PROVIDERS."
+    )
+    return FieldError(
+        "provider", f"The provider {kind} may not be used in this installation.", way_out
+    )
 
 
 def provider_class(kind: str) -> type[Provider]:
     provider = known_providers().get(kind)
     if provider is None:
-        raise PermanentError(f"The provider {kind} is not known here. Add its class to BERTH_PROVIDERS, then retry.")
+        raise PermanentError(
+            f"The provider {kind} is not known here. Add its class to BERTH_PROVIDERS, then retry."
+        )
     return provider
 
 
@@ -238,7 +297,9 @@ def own_policies() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class OptionReader:
-    """What pools.config.spec gets to know of a provider: how its options are read, and whether its members are agents."""
+    """What pools.config.spec gets to know of a provider: how its options are read, and whether
+    its members are agents.
+    """
 
     provider: type[Provider]
 

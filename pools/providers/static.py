@@ -1,8 +1,17 @@
-"""Members that somebody declares. Nothing is created outside and nothing is cleaned there: Berth keeps the ledger."""
+"""Members that somebody declares. Nothing is created outside and nothing is cleaned there: Berth
+keeps the ledger.
+"""
 
 from typing import ClassVar
 
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 
 
 class StaticProvider(Provider):
@@ -11,8 +20,12 @@ class StaticProvider(Provider):
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         """What is in the ledger is so: whoever has let go is gone."""
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
-        return MemberReport(clean=draining, is_gone=member.state == "deleting", is_ready=member.state == "ready")
+        return MemberReport(
+            clean=draining, is_gone=member.state == "deleting", is_ready=member.state == "ready"
+        )
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """They are there because they were declared. Whether they are alive their heartbeats say, not this look."""
+        """They are there because they were declared. Whether they are alive their heartbeats
+        say, not this look.
+        """
         return Observation(tuple(Seen(member.id) for member in pool.members))

@@ -1,4 +1,6 @@
-"""Bodies and answers about access, as the schema shows them. Answers are built by hand in api.py; bodies are checked by these."""
+"""Bodies and answers about access, as the schema shows them. Answers are built by hand in
+api.py; bodies are checked by these.
+"""
 
 from typing import Any
 
@@ -19,8 +21,13 @@ class MyToken(Shape):
 
 
 class MyRoles(Shape):
-    everywhere = serializers.ListField(child=serializers.ChoiceField(ROLE_NAMES), help_text="In all pools, those to come included.")
-    pools = serializers.DictField(child=serializers.ListField(child=serializers.CharField()), help_text="By the name of a pool.")
+    everywhere = serializers.ListField(
+        child=serializers.ChoiceField(ROLE_NAMES), help_text="In all pools, those to come included."
+    )
+    pools = serializers.DictField(
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="By the name of a pool.",
+    )
 
 
 class Me(Shape):
@@ -36,8 +43,16 @@ class TokenAnswer(Shape):
     user = serializers.CharField()
     name = serializers.CharField()
     prefix = serializers.CharField(help_text="How it begins, to tell tokens apart.")
-    roles = serializers.ListField(child=serializers.CharField(), allow_null=True, help_text="No more than these; null: as its user.")
-    pools = serializers.ListField(child=serializers.CharField(), allow_null=True, help_text="In these pools only; null: in all.")
+    roles = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="No more than these; null: as its user.",
+    )
+    pools = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="In these pools only; null: in all.",
+    )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
@@ -49,14 +64,27 @@ class NewTokenAnswer(TokenAnswer):
 
 
 class TokenBody(StrictSerializer):
-    name = serializers.CharField(max_length=LONGEST_NAME, help_text="What uses it: ci. It stands behind the user's name in events.")
+    name = serializers.CharField(
+        max_length=LONGEST_NAME,
+        help_text="What uses it: ci. It stands behind the user's name in events.",
+    )
     roles = serializers.ListField(
-        child=serializers.ChoiceField(ROLE_NAMES), allow_null=True, required=False, default=None, help_text="Left out: as its user."
+        child=serializers.ChoiceField(ROLE_NAMES),
+        allow_null=True,
+        required=False,
+        default=None,
+        help_text="Left out: as its user.",
     )
     pools = serializers.ListField(
-        child=serializers.CharField(max_length=63), allow_null=True, required=False, default=None, help_text="Names. Left out: in all."
+        child=serializers.CharField(max_length=63),
+        allow_null=True,
+        required=False,
+        default=None,
+        help_text="Names. Left out: in all.",
     )
-    expires_at = AwareDateTimeField(allow_null=True, required=False, default=None, help_text="Left out: until it is revoked.")
+    expires_at = AwareDateTimeField(
+        allow_null=True, required=False, default=None, help_text="Left out: until it is revoked."
+    )
 
 
 class GrantAnswer(Shape):
@@ -70,7 +98,19 @@ class GrantAnswer(Shape):
 
 class GrantBody(StrictSerializer):
     role = serializers.ChoiceField(ROLE_NAMES)
-    user = serializers.CharField(max_length=150, required=False, allow_null=True, default=None, help_text="A user's name; or name a group.")
+    user = serializers.CharField(
+        max_length=150,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="A user's name; or name a group.",
+    )
     group = serializers.CharField(max_length=150, required=False, allow_null=True, default=None)
-    pool = serializers.CharField(max_length=63, required=False, allow_null=True, default=None, help_text="Left out: in all pools.")
+    pool = serializers.CharField(
+        max_length=63,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Left out: in all pools.",
+    )
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")

@@ -1,4 +1,6 @@
-"""Roles given and taken back. Each is an event, by which open sockets learn that somebody may do more or less from now on."""
+"""Roles given and taken back. Each is an event, by which open sockets learn that somebody may do
+more or less from now on.
+"""
 
 from typing import Any
 
@@ -15,32 +17,63 @@ from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, Refus
 from project.kernel.events.log import record
 
 
-def give_grant(*, role: str, user: User | None = None, group: Group | None = None, pool: Pool | None = None, reason: str = "") -> Grant:
+def give_grant(
+    *,
+    role: str,
+    user: User | None = None,
+    group: Group | None = None,
+    pool: Pool | None = None,
+    reason: str = "",
+) -> Grant:
     """A role for a user or a group, in one pool or (no pool) in all of them."""
     if role not in ROLES:
-        raise Invalid(fields=[FieldError("role", f"There is no role {role[:40]}.", f"Choose from {', '.join(ROLES)}.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "role", f"There is no role {role[:40]}.", f"Choose from {', '.join(ROLES)}."
+                )
+            ]
+        )
     if (user is None) == (group is None):
-        raise Invalid(fields=[FieldError("user", "A grant is for one user or for one group.", "Name exactly one of the two.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "user",
+                    "A grant is for one user or for one group.",
+                    "Name exactly one of the two.",
+                )
+            ]
+        )
     refuse_unprotected(role, user, group, pool)
     try:
         with transaction.atomic():
             grant = Grant.objects.create(role=role, user=user, group=group, pool=pool)
             record("grant", pool_id=grant.pool_id, after=role, reason=reason, data=about(grant))
     except IntegrityError:
-        raise Conflict("This grant exists already.", code="exists", way_out="Nothing is left to do.")
+        raise Conflict(
+            "This grant exists already.", code="exists", way_out="Nothing is left to do."
+        )
     grant.refresh_from_db()
     return grant
 
 
-def refuse_unprotected(role: str, user: User | None, group: Group | None, pool: Pool | None) -> None:
-    """A role that lets a second person start tasks is refused where tasks can read Berth's own passwords and keys."""
-    if role not in CLAIMING or (user is not None and is_program(user.username) and not user.has_usable_password()):
+def refuse_unprotected(
+    role: str, user: User | None, group: Group | None, pool: Pool | None
+) -> None:
+    """A role that lets a second person start tasks is refused where tasks can read Berth's own
+    passwords and keys.
+    """
+    if role not in CLAIMING or (
+        user is not None and is_program(user.username) and not user.has_usable_password()
+    ):
         return
     pools = Pool.objects.filter(LIVE, provider__in=kinds_with(lambda provider: provider.runs_here))
     for each in pools.order_by("name") if pool is None else pools.filter(pk=pool.pk):
         people = User.objects.filter(is_active=True)
         new = people.filter(pk=user.pk) if user is not None else people.filter(groups=group)
-        claimants = list(dict.fromkeys([*list_claimants(each.pk), *new.values_list("username", flat=True)[:20]]))
+        claimants = list(
+            dict.fromkeys([*list_claimants(each.pk), *new.values_list("username", flat=True)[:20]])
+        )
         if len(claimants) > 1 and (why := why_refused(find_protection(), claimants)):
             detail = f"In the pool {each.name}: {why}"
             field = FieldError("group" if user is None else "user", detail, WAY_OUT)
@@ -52,7 +85,9 @@ def withdraw_grant(grant_id: int, *, reason: str = "") -> None:
         grant = Grant.objects.select_for_update().filter(pk=grant_id).first()
         if grant is None:
             raise NotFound("There is no such grant.")
-        record("ungrant", pool_id=grant.pool_id, before=grant.role, reason=reason, data=about(grant))
+        record(
+            "ungrant", pool_id=grant.pool_id, before=grant.role, reason=reason, data=about(grant)
+        )
         grant.delete()
 
 

@@ -12,5 +12,7 @@ from project.kernel.signals import first_user_made
 
 @receiver(first_user_made, dispatch_uid="pools.first_user")
 def let_decide(user: User, **kwargs: Any) -> None:
-    """An admin does not decide about plans by that alone, and the first user has nobody else to ask."""
+    """An admin does not decide about plans by that alone, and the first user has nobody
+    else to ask.
+    """
     give_grant(role=APPROVER, user=user, reason="the first user")

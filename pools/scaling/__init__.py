@@ -1,4 +1,6 @@
-"""How many members a pool should have: pure policies over frozen snapshots, limits and guards that are the same for all of them."""
+"""How many members a pool should have: pure policies over frozen snapshots, limits and guards
+that are the same for all of them.
+"""
 
 from .decide import decide, force
 from .model import (
@@ -21,25 +23,25 @@ from .schedule import Occurrence, Window, find_open, list_occurrences
 from .victims import list_next, order
 
 __all__ = [
-    "ScalingCheck",
-    "ScalingDecision",
+    "DemandQueue",
     "Fixed",
     "Gauge",
     "Judged",
     "MemberLimits",
-    "DemandQueue",
-    "ScaledMember",
     "Occurrence",
     "OnDemand",
-    "ScalingPace",
     "Pin",
     "Policy",
     "Roll",
+    "ScaledMember",
+    "ScalingCheck",
+    "ScalingDecision",
+    "ScalingPace",
+    "ScalingTarget",
     "Snapshot",
     "Utilisation",
     "Warm",
     "Window",
-    "ScalingTarget",
     "decide",
     "decide_roll",
     "find_open",

@@ -1,9 +1,19 @@
-"""From a policy's wish to what is done: pause > freeze > max > pin > reserved floor > min > policy, then guards and cool-downs, then who
-goes. Pure: the same snapshot is always answered the same, and the answer carries its reason."""
+"""From a policy's wish to what is done: pause > freeze > max > pin > reserved floor > min > policy,
+then guards and cool-downs, then who goes. Pure: the same snapshot is always answered the same, and
+the answer carries its reason."""
 
 from dataclasses import dataclass, replace
 
-from .model import ScalingCheck, ScalingDecision, ScalingTarget, Snapshot, plural, record_inputs, signed, span
+from .model import (
+    ScalingCheck,
+    ScalingDecision,
+    ScalingTarget,
+    Snapshot,
+    plural,
+    record_inputs,
+    signed,
+    span,
+)
 from .policies import OnDemand, Policy
 from .roll import add_roll
 from .victims import choose
@@ -29,7 +39,16 @@ class Aim:
 def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
     if s.limits.paused:
         check = ScalingCheck(False, "not paused", s.limits.paused)
-        return finish(s, ScalingDecision(0, "paused", "paused", f"Paused: {s.limits.paused}. {NOTHING.capitalize()}", checks=(check,)))
+        return finish(
+            s,
+            ScalingDecision(
+                0,
+                "paused",
+                "paused",
+                f"Paused: {s.limits.paused}. {NOTHING.capitalize()}",
+                checks=(check,),
+            ),
+        )
     if s.limits.frozen:
         return finish(s, freeze(s))
     aim = find_aim(s, policy.wish(s))
@@ -46,7 +65,9 @@ def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
 def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
     """A person wants more, now. The maximum and a freeze stand (S19)."""
     if s.limits.frozen:
-        return finish(s, ScalingDecision(0, "blocked", "frozen", f"Frozen: {s.limits.frozen}", count))
+        return finish(
+            s, ScalingDecision(0, "blocked", "frozen", f"Frozen: {s.limits.frozen}", count)
+        )
     room = s.limits.high - len(s.members)
     made = max(0, min(count, room))
     check = ScalingCheck(room >= count, f"{len(s.members)} + {count} ≤ {s.limits.high}", "maximum")
@@ -61,16 +82,27 @@ def find_aim(s: Snapshot, wish: ScalingTarget) -> Aim:
     checks = list(wish.checks)
     if target < limits.low:
         target, source = limits.low, "min"
-        checks.append(ScalingCheck(False, f"{wish.target} ≥ {limits.low}", f"minimum{said(limits.window)}"))
+        checks.append(
+            ScalingCheck(False, f"{wish.target} ≥ {limits.low}", f"minimum{said(limits.window)}")
+        )
     if target < s.floor:
         target, source = s.floor, "floor"
-        checks.append(ScalingCheck(False, f"{wish.target} ≥ {s.floor}", f"kept by {plural(s.reserved, 'reservation')}"))
+        checks.append(
+            ScalingCheck(
+                False, f"{wish.target} ≥ {s.floor}", f"kept by {plural(s.reserved, 'reservation')}"
+            )
+        )
     if limits.pin is not None:
         target, source = limits.pin.count, "pin"
-        checks.append(ScalingCheck(target == len(s.there), f"pinned to {target}", limits.pin.reason))
+        checks.append(
+            ScalingCheck(target == len(s.there), f"pinned to {target}", limits.pin.reason)
+        )
     if target > limits.high:
         # What is wanted past the maximum is said where it is refused; here it is only cut.
-        target, source = limits.high, "max" if len(s.there) > limits.high or source == "policy" else source
+        target, source = (
+            limits.high,
+            "max" if len(s.there) > limits.high or source == "policy" else source,
+        )
     return Aim(target, source, wish, tuple(checks))
 
 
@@ -81,13 +113,36 @@ def said(window: str) -> str:
 def stay(s: Snapshot, aim: Aim) -> ScalingDecision:
     wanted = aim.wish.target - len(s.there)
     if wanted > 0 and s.limits.pin is None:
-        check = ScalingCheck(False, f"{len(s.members)} + {signed(wanted).lstrip('+')} ≤ {s.limits.high}", f"maximum{said(s.limits.window)}")
-        return ScalingDecision(0, "blocked", "max", f"{sentence(aim.wish.reason)}, but {full(s)}", wanted, (*aim.checks, check))
+        check = ScalingCheck(
+            False,
+            f"{len(s.members)} + {signed(wanted).lstrip('+')} ≤ {s.limits.high}",
+            f"maximum{said(s.limits.window)}",
+        )
+        return ScalingDecision(
+            0,
+            "blocked",
+            "max",
+            f"{sentence(aim.wish.reason)}, but {full(s)}",
+            wanted,
+            (*aim.checks, check),
+        )
     if wanted < 0 and aim.source in ("min", "floor"):
-        why = f"{s.limits.low} is the minimum" if aim.source == "min" else f"{plural(s.reserved, 'reservation')} keep {s.floor}"
-        return ScalingDecision(0, "hold", aim.source, f"{sentence(aim.wish.reason)}, but {why}", checks=aim.checks)
+        why = (
+            f"{s.limits.low} is the minimum"
+            if aim.source == "min"
+            else f"{plural(s.reserved, 'reservation')} keep {s.floor}"
+        )
+        return ScalingDecision(
+            0, "hold", aim.source, f"{sentence(aim.wish.reason)}, but {why}", checks=aim.checks
+        )
     if aim.source == "pin" and s.limits.pin is not None:
-        return ScalingDecision(0, "hold", "pin", f"Pinned to {s.limits.pin.count}{because(s.limits.pin.reason)}", checks=aim.checks)
+        return ScalingDecision(
+            0,
+            "hold",
+            "pin",
+            f"Pinned to {s.limits.pin.count}{because(s.limits.pin.reason)}",
+            checks=aim.checks,
+        )
     return ScalingDecision(0, "hold", aim.wish.code, sentence(aim.wish.reason), checks=aim.checks)
 
 
@@ -97,23 +152,49 @@ def grow(s: Snapshot, policy: Policy, aim: Aim, delta: int) -> ScalingDecision:
         count = min(delta, pace.step_up) if pace.step_up else delta
         if pace.up:
             is_cool = s.since_up is None or s.since_up >= pace.up
-            checks.append(ScalingCheck(is_cool, f"{span(pace.up)} since the last +", ago(s.since_up)))
+            checks.append(
+                ScalingCheck(is_cool, f"{span(pace.up)} since the last +", ago(s.since_up))
+            )
             if not is_cool:
                 words = f"{sentence(aim.wish.reason)}, but the last + was {ago(s.since_up)}"
-                return ScalingDecision(0, "hold", f"{aim.wish.code}-cooling", words, checks=tuple(checks))
+                return ScalingDecision(
+                    0, "hold", f"{aim.wish.code}-cooling", words, checks=tuple(checks)
+                )
     room = s.limits.high - len(s.members)
-    checks.append(ScalingCheck(room >= count, f"{len(s.members)} + {count} ≤ {s.limits.high}", f"maximum{said(s.limits.window)}"))
+    checks.append(
+        ScalingCheck(
+            room >= count,
+            f"{len(s.members)} + {count} ≤ {s.limits.high}",
+            f"maximum{said(s.limits.window)}",
+        )
+    )
     if room <= 0:
-        return ScalingDecision(0, "blocked", "max", f"{sentence(reason_of(s, aim))}, but {full(s)}", count, tuple(checks))
+        return ScalingDecision(
+            0,
+            "blocked",
+            "max",
+            f"{sentence(reason_of(s, aim))}, but {full(s)}",
+            count,
+            tuple(checks),
+        )
     made = min(count, room)
-    return ScalingDecision(made, "grow", code_of(aim), sentence(reason_of(s, aim)), count, tuple(checks))
+    return ScalingDecision(
+        made, "grow", code_of(aim), sentence(reason_of(s, aim)), count, tuple(checks)
+    )
 
 
 def shrink(s: Snapshot, policy: Policy, aim: Aim, surplus: int) -> ScalingDecision:
     pace, checks, count = policy.pace, list(aim.checks), surplus
-    guards = [ScalingCheck(s.is_fresh, "the provider was looked at", "never" if s.seen is None else f"{ago(s.seen)}")]
+    guards = [
+        ScalingCheck(
+            s.is_fresh,
+            "the provider was looked at",
+            "never" if s.seen is None else f"{ago(s.seen)}",
+        )
+    ]
     quiet = 0.0
-    is_own = aim.source in ("policy", "min", "floor")  # no person's order: the policy would have even fewer
+    # No person's order: the policy would have even fewer.
+    is_own = aim.source in ("policy", "min", "floor")
     if is_own:
         count = min(surplus, pace.step_down) if pace.step_down else surplus
         quiet = policy.idle_for or 0.0 if isinstance(policy, OnDemand) else 0.0
@@ -121,35 +202,79 @@ def shrink(s: Snapshot, policy: Policy, aim: Aim, surplus: int) -> ScalingDecisi
         guards.append(ScalingCheck(not s.creating, f"{s.creating} being created", "none may be"))
         if pace.down:
             for since, what in ((s.since_down, "−"), (s.since_up, "+")):
-                guards.append(ScalingCheck(since is None or since >= pace.down, f"{span(pace.down)} since the last {what}", ago(since)))
+                guards.append(
+                    ScalingCheck(
+                        since is None or since >= pace.down,
+                        f"{span(pace.down)} since the last {what}",
+                        ago(since),
+                    )
+                )
     checks += [guard for guard in guards if guard not in checks]
     if failed := [guard for guard in guards if not guard.is_met]:
         words = f"{sentence(reason_of(s, aim))}, but {stopped(failed[0])}"
-        return ScalingDecision(0, "hold", f"{code_of(aim)}-{slug(failed[0])}", words, -count, tuple(checks))
-    candidates = [m for m in s.members if m.id != s.surge]  # what a roll has made goes by the roll alone
+        return ScalingDecision(
+            0, "hold", f"{code_of(aim)}-{slug(failed[0])}", words, -count, tuple(checks)
+        )
+    # What a roll has made goes by the roll alone.
+    candidates = [m for m in s.members if m.id != s.surge]
     chosen, spared, more = choose(candidates, count, may_be_new=not is_own, quiet=quiet)
     if not chosen:
         words = f"{sentence(reason_of(s, aim))}, but nobody can go: each is in use or kept"
-        return ScalingDecision(0, "hold", f"{code_of(aim)}-nobody", words, -count, tuple(checks), (), spared, more)
-    return ScalingDecision(-len(chosen), "shrink", code_of(aim), sentence(reason_of(s, aim)), -count, tuple(checks), chosen, spared, more)
+        return ScalingDecision(
+            0, "hold", f"{code_of(aim)}-nobody", words, -count, tuple(checks), (), spared, more
+        )
+    return ScalingDecision(
+        -len(chosen),
+        "shrink",
+        code_of(aim),
+        sentence(reason_of(s, aim)),
+        -count,
+        tuple(checks),
+        chosen,
+        spared,
+        more,
+    )
 
 
 def freeze(s: Snapshot) -> ScalingDecision:
     """No capacity: who is idle goes, who works or waits for a person stays (P17)."""
-    checks = (ScalingCheck(False, "no freeze", s.limits.frozen), ScalingCheck(s.is_fresh, "the provider was looked at", ago(s.seen)))
+    checks = (
+        ScalingCheck(False, "no freeze", s.limits.frozen),
+        ScalingCheck(s.is_fresh, "the provider was looked at", ago(s.seen)),
+    )
     words = f"Frozen: {s.limits.frozen}"
     chosen, spared, more = choose(s.members, len(s.members), may_be_new=True)
     if chosen and s.is_fresh:
         return ScalingDecision(
-            -len(chosen), "shrink", "freeze", f"{words}. Idle members go, others stay", -len(chosen), checks, chosen, spared, more
+            -len(chosen),
+            "shrink",
+            "freeze",
+            f"{words}. Idle members go, others stay",
+            -len(chosen),
+            checks,
+            chosen,
+            spared,
+            more,
         )
     stays = len(s.there)
-    return ScalingDecision(0, "frozen", "freeze", f"{words}. {plural(stays, 'member stays', 'members stay')}", 0, checks, (), spared, more)
+    return ScalingDecision(
+        0,
+        "frozen",
+        "freeze",
+        f"{words}. {plural(stays, 'member stays', 'members stay')}",
+        0,
+        checks,
+        (),
+        spared,
+        more,
+    )
 
 
 def finish(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
     """The request is over once what it asked for is there, or can't be had (S2, S6)."""
-    is_over = decision.verdict in ("blocked", "paused", "frozen", "stopped") or (decision.delta <= 0 and not s.creating)
+    is_over = decision.verdict in ("blocked", "paused", "frozen", "stopped") or (
+        decision.delta <= 0 and not s.creating
+    )
     clears = s.is_requested and is_over
     absorbs = clears and s.grown_since_request and decision.verdict == "hold"
     return replace(decision, inputs=record_inputs(s), clears_request=clears, absorbs=absorbs)
@@ -161,7 +286,10 @@ def reason_of(s: Snapshot, aim: Aim) -> str:
         case "min" if is_short:
             return f"{s.limits.low} is the minimum{said(s.limits.window)}, {len(s.there)} there"
         case "floor" if is_short:
-            return f"{plural(s.reserved, 'reservation')} keep {plural(s.floor, 'member')}, {len(s.there)} there"
+            return (
+                f"{plural(s.reserved, 'reservation')} keep {plural(s.floor, 'member')}, "
+                f"{len(s.there)} there"
+            )
         case "pin":
             reason = s.limits.pin.reason if s.limits.pin else ""
             return f"pinned to {aim.target}{because(reason)}"

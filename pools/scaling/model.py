@@ -1,14 +1,16 @@
-"""What a scaling policy gets to know of a pool, and what it answers. Frozen values of the standard library only: a decision can be made
-over a recorded moment as well as over the present one."""
+"""What a scaling policy gets to know of a pool, and what it answers. Frozen values of the standard
+library only: a decision can be made over a recorded moment as well as over the present one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-Verdict = Literal["grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "rebuild", "stopped"]
-# Of a roll: one more is made, one that is outdated goes for it, one is made anew in its place, what was one too many goes, nothing more is
-# tried until a person has looked.
+Verdict = Literal[
+    "grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "rebuild", "stopped"
+]
+# Of a roll: one more is made, one that is outdated goes for it, one is made anew in its place, what
+# was one too many goes, nothing more is tried until a person has looked.
 Step = Literal["", "surge", "swap", "rebuild", "over", "stop"]
 
 SHOWN = 20  # members that a decision names
@@ -51,8 +53,15 @@ class ScaledMember(NamedTuple):
 
     @property
     def usable(self) -> int:
-        """Slots that count as capacity. Of a member that takes nothing new only what is occupied: its idle slots are nobody's."""
-        if self.state in ("ready", "creating") and not self.is_cordoned and not self.is_going and not self.is_lost:
+        """Slots that count as capacity. Of a member that takes nothing new only what is
+        occupied: its idle slots are nobody's.
+        """
+        if (
+            self.state in ("ready", "creating")
+            and not self.is_cordoned
+            and not self.is_going
+            and not self.is_lost
+        ):
             return self.slots
         return self.occupied
 
@@ -69,12 +78,16 @@ class Sums(NamedTuple):
 
 
 class DemandQueue(NamedTuple):
-    """Claims that wait for the same and that this pool could serve. Blocked ones are in no line (A11)."""
+    """Claims that wait for the same and that this pool could serve. Blocked ones are in no
+    line (A11).
+    """
 
     lanes: tuple[str, ...]  # of this pool that serve them, pickiest first
     claims: int
     slots: int  # that they ask for together
-    urgent: int = 0  # slots of them for work that people have approved, or that waits for its place to be reserved again
+    # Slots of them for work that people have approved, or that waits for its place to be
+    # reserved again.
+    urgent: int = 0
     waited: float = 0.0  # seconds, the one who is next
     fits_free: bool = True  # False: what is free does not fit together
     wants_new: bool = True  # False: a new member would not serve them, as they ask for labels
@@ -142,12 +155,32 @@ class Snapshot:
 
     @cached_property
     def sums(self) -> "Sums":
-        """All that is counted of the members, in one walk: a cycle makes it for each of a hundred thousand. What a roll has made beyond
-        those that are wanted is not there for a policy, and what it offers free is nobody's."""
+        """All that is counted of the members, in one walk: a cycle makes it for each of a hundred
+        thousand. What a roll has made beyond those that are wanted is not there for a policy, and
+        what it offers free is nobody's."""
         there: list[ScaledMember] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
-            id_, _, state, slots, runs, reserves, drains, _, _, _, is_leaving, is_cordoned, is_lost, _, _, _, _, _ = member
+            (
+                id_,
+                _,
+                state,
+                slots,
+                runs,
+                reserves,
+                drains,
+                _,
+                _,
+                _,
+                is_leaving,
+                is_cordoned,
+                is_lost,
+                _,
+                _,
+                _,
+                _,
+                _,
+            ) = member
             running += runs
             reserved += reserves
             draining += drains
@@ -214,7 +247,9 @@ class Snapshot:
 
     @cached_property
     def unmet(self) -> tuple[DemandQueue, ...]:
-        """What is left of the lines once everything that is free, and every member on its way, has served what it can."""
+        """What is left of the lines once everything that is free, and every member on its way,
+        has served what it can.
+        """
         left = dict(self.free)
         coming = {lane: count * self.creating for lane, count in self.each.items()}
         found = []
@@ -263,7 +298,9 @@ class Gauge(NamedTuple):
 
 
 class ScalingTarget(NamedTuple):
-    """What a policy would have, before limits and guards. A target of as many as are there: it is content."""
+    """What a policy would have, before limits and guards. A target of as many as are there: it
+    is content.
+    """
 
     target: int
     code: str  # stays the same as long as the reason does

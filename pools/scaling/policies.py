@@ -1,7 +1,8 @@
-"""What a pool would have: one of these to a pool. Each looks at a snapshot and answers a wish with its reason; limits, guards and the
-choice of members are the same for all of them (decide.py).
+"""What a pool would have: one of these to a pool. Each looks at a snapshot and answers a wish with
+its reason; limits, guards and the choice of members are the same for all of them (decide.py).
 
-A policy of one's own is a class with the same two things: `pace` and `wish(snapshot)`. It is named in settings.BERTH_SCALING_POLICIES.
+A policy of one's own is a class with the same two things: `pace` and `wish(snapshot)`. It is named
+in settings.BERTH_SCALING_POLICIES.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ class Fixed:
     def wish(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         check = ScalingCheck(count == self.size, f"{count} of {self.size}", "the size that is set")
-        return ScalingTarget(self.size, "fixed", f"{plural(self.size, 'member')} wanted, {count} there", (check,))
+        return ScalingTarget(
+            self.size, "fixed", f"{plural(self.size, 'member')} wanted, {count} there", (check,)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Utilisation:
 
     grow_above: float = 80.0
     shrink_below: float = 20.0
-    idle_members: bool = False  # wholly idle members may go though something runs or is reserved elsewhere
+    # Wholly idle members may go though something runs or is reserved elsewhere.
+    idle_members: bool = False
     pace: ScalingPace = ONE_BY_ONE
 
     def wish(self, s: Snapshot) -> ScalingTarget:
@@ -55,7 +59,13 @@ class Utilisation:
         percent = f"{share:.1f} %"
         if share > self.grow_above:
             check = ScalingCheck(True, f"{share:.1f} > {self.grow_above:g}", "grow wanted")
-            return ScalingTarget(count + 1, "busy", f"{percent} of {plural(s.total, 'slot')} in use", (check,), gauge=gauge)
+            return ScalingTarget(
+                count + 1,
+                "busy",
+                f"{percent} of {plural(s.total, 'slot')} in use",
+                (check,),
+                gauge=gauge,
+            )
         if s.members_for(s.unmet):
             slots = sum(line.slots for line in s.unmet)
             check = ScalingCheck(True, f"{slots} wanted that nothing free serves", "grow wanted")
@@ -79,14 +89,36 @@ class Utilisation:
         checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "nobody may"))
         if failed := [check for check in checks if not check.is_met]:
             said = " and ".join(check.text for check in failed)
-            return ScalingTarget(count, "kept", f"{percent} is below {self.shrink_below:g} %, but {said}", tuple(checks), gauge=gauge)
+            return ScalingTarget(
+                count,
+                "kept",
+                f"{percent} is below {self.shrink_below:g} %, but {said}",
+                tuple(checks),
+                gauge=gauge,
+            )
         if not count:
             return ScalingTarget(0, "empty", "nobody is there and nobody waits", gauge=gauge)
         first = next((m for m in order(s.there) if not hindrance(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
-            checks.append(ScalingCheck(False, f"without {first.name} above {self.grow_above:g} %", "it would come back"))
-            return ScalingTarget(count, "needed", f"{percent}, but without {first.name} it would grow again", tuple(checks), gauge=gauge)
-        return ScalingTarget(count - 1, "idle", f"{percent} of {plural(s.total, 'slot')} in use", tuple(checks), gauge=gauge)
+            checks.append(
+                ScalingCheck(
+                    False, f"without {first.name} above {self.grow_above:g} %", "it would come back"
+                )
+            )
+            return ScalingTarget(
+                count,
+                "needed",
+                f"{percent}, but without {first.name} it would grow again",
+                tuple(checks),
+                gauge=gauge,
+            )
+        return ScalingTarget(
+            count - 1,
+            "idle",
+            f"{percent} of {plural(s.total, 'slot')} in use",
+            tuple(checks),
+            gauge=gauge,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,28 +151,53 @@ class OnDemand:
             return early
         unmet = sum(line.slots for line in s.unmet)
         if needed := s.members_for(s.unmet):
-            words = f"{plural(unmet, 'slot')} wanted that nothing free and nothing on its way serves"
-            return ScalingTarget(count + needed, "waiting", words, (ScalingCheck(True, f"{unmet} > 0", "slots missing"),))
+            words = (
+                f"{plural(unmet, 'slot')} wanted that nothing free and nothing on its way serves"
+            )
+            return ScalingTarget(
+                count + needed,
+                "waiting",
+                words,
+                (ScalingCheck(True, f"{unmet} > 0", "slots missing"),),
+            )
         if self.idle_for is None or s.claims:
             words = "everybody who waits is being served" if s.claims else "nobody waits"
-            return ScalingTarget(count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),))
+            return ScalingTarget(
+                count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),)
+            )
         long = [m for m in s.there if not hindrance(m) and m.quiet_for >= self.idle_for]
-        check = ScalingCheck(bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink")
+        check = ScalingCheck(
+            bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink"
+        )
         if long:
-            words = f"nobody waits and {plural(len(long), 'member has', 'members have')} been idle for long"
+            words = (
+                f"nobody waits and {plural(len(long), 'member has', 'members have')} "
+                "been idle for long"
+            )
             return ScalingTarget(count - 1, "idle", words, (check,))
-        return ScalingTarget(count, "content", "nobody waits and nobody has been idle for long", (check,))
+        return ScalingTarget(
+            count, "content", "nobody waits and nobody has been idle for long", (check,)
+        )
 
 
 def start(s: Snapshot) -> ScalingTarget | None:
-    """What every policy does at once: the first member (S9), and a place for work that people have approved (S11)."""
+    """What every policy does at once: the first member (S9), and a place for work that people
+    have approved (S11).
+    """
     if not s.there and s.members_for(s.lines):
         target = max(s.limits.low, 1)
-        return ScalingTarget(target, "first", f"no member is there and {plural(s.claims, 'claim')} waits", is_urgent=True)
+        return ScalingTarget(
+            target,
+            "first",
+            f"no member is there and {plural(s.claims, 'claim')} waits",
+            is_urgent=True,
+        )
     urgent = [line for line in s.unmet if line.urgent and line.wants_new]
     if urgent and s.members_for(urgent):
         slots = sum(line.urgent for line in urgent)
-        check = ScalingCheck(True, f"{slots} without a place", "plans that wait for people or are approved")
+        check = ScalingCheck(
+            True, f"{slots} without a place", "plans that wait for people or are approved"
+        )
         words = f"{plural(slots, 'plan')} without a slot, and none that is free takes it"
         return ScalingTarget(len(s.there) + 1, "urgent", words, (check,), is_urgent=True)
     return None

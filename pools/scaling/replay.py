@@ -1,8 +1,11 @@
-"""What would have been: a policy over recorded demand. The same decisions as the scaler makes, with a clock of its own. Pure.
+"""What would have been: a policy over recorded demand. The same decisions as the scaler makes, with
+a clock of its own. Pure.
 
-What is recorded is how many slots were held, reserved and waited for, minute by minute; so a rise is somebody who comes, a fall somebody
-who goes, whoever has been there for longest first. Who came and went within a minute is not seen, which lane they wanted neither; nobody
-would have asked for more because there was more. So two replays are compared with each other, and what was is replayed like the others.
+What is recorded is how many slots were held, reserved and waited for, minute by minute; so a rise
+is somebody who comes, a fall somebody who goes, whoever has been there for longest first. Who came
+and went within a minute is not seen, which lane they wanted neither; nobody would have asked for
+more because there was more. So two replays are compared with each other, and what was is replayed
+like the others.
 """
 
 from collections import deque
@@ -18,7 +21,8 @@ LANE = "slot"
 MINUTE = 60.0
 BUILT_IN = (Fixed, OnDemand, Utilisation, Warm)
 POINTS = 500
-# Work of one replay: decisions times members. Longer ones decide less often, at most every few minutes.
+# Work of one replay: decisions times members. Longer ones decide less often, at most every
+# few minutes.
 MOST_WORK = 800_000
 
 
@@ -68,7 +72,10 @@ class ReplayResult:
     def thinned(self) -> list[Point]:
         """So many points, whatever the length: of each stretch the one with the most who wait."""
         size = max(1, -(-len(self.points) // POINTS))
-        return [max(self.points[i : i + size], key=lambda p: p.waiting) for i in range(0, len(self.points), size)]
+        return [
+            max(self.points[i : i + size], key=lambda p: p.waiting)
+            for i in range(0, len(self.points), size)
+        ]
 
 
 @dataclass
@@ -110,7 +117,9 @@ class _World:
                 machine.running += 1
                 self.tasks.append(machine)
 
-    def see(self, moment: Moment, now: float, limits: MemberLimits, up: float | None, down: float | None) -> Snapshot:
+    def see(
+        self, moment: Moment, now: float, limits: MemberLimits, up: float | None, down: float | None
+    ) -> Snapshot:
         reserved = min(moment.reserved, len(self.tasks))
         kept: dict[int, int] = {}
         for i, machine in enumerate(self.tasks):
@@ -119,22 +128,26 @@ class _World:
             kept[machine.number] = kept.get(machine.number, 0) + 1
         members = tuple(
             ScaledMember(
-                m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", self.each, m.running - kept.get(m.number, 0),
-                kept.get(m.number, 0), created=m.created, quiet_for=max(0.0, now - m.since),
+                m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", self.each,
+                m.running - kept.get(m.number, 0), kept.get(m.number, 0), created=m.created,
+                quiet_for=max(0.0, now - m.since),
             )
             for m in self.machines
         )  # fmt: skip
         free = sum(self.each - m.running for m in self.machines if m.ready_at <= now)
         waiting = len(self.queue)
         return Snapshot(
-            "replay", members, (DemandQueue((LANE,), waiting, waiting),) if waiting else (), {LANE: free}, {LANE: self.each}, limits, False, False,
-            None if up is None else now - up, None if down is None else now - down, 0.0,
+            "replay", members, (DemandQueue((LANE,), waiting, waiting),) if waiting else (),
+            {LANE: free}, {LANE: self.each}, limits, False, False, None if up is None else now - up,
+            None if down is None else now - down, 0.0,
         )  # fmt: skip
 
 
 @dataclass
 class _Clock:
-    """When it was decided last, and on what: the same again would be decided the same, and that is most of the time."""
+    """When it was decided last, and on what: the same again would be decided the same, and that
+    is most of the time.
+    """
 
     policy: Policy
     up: float | None = None
@@ -142,14 +155,24 @@ class _Clock:
     seen: object = None
 
     def is_due(self, world: _World, moment: Moment, limits: MemberLimits, now: float) -> bool:
-        """Ages count only in so far as they have passed what the policy waits for. One that is not ours may look at anything."""
+        """Ages count only in so far as they have passed what the policy waits for. One that is
+        not ours may look at anything.
+        """
         if not isinstance(self.policy, BUILT_IN):
             return True
         pace = self.policy.pace
         idle_for = self.policy.idle_for if isinstance(self.policy, OnDemand) else None
-        ages = [0 if at is None else 1 + (now - at >= pace.up) + (now - at >= pace.down) for at in (self.up, self.down)]
+        ages = [
+            0 if at is None else 1 + (now - at >= pace.up) + (now - at >= pace.down)
+            for at in (self.up, self.down)
+        ]
         machines = tuple(
-            (m.number, m.running, m.ready_at <= now, idle_for is not None and not m.running and now - m.since >= idle_for)
+            (
+                m.number,
+                m.running,
+                m.ready_at <= now,
+                idle_for is not None and not m.running and now - m.since >= idle_for,
+            )
             for m in world.machines
         )
         found = (machines, len(world.queue), moment.reserved, limits, ages)
@@ -214,8 +237,11 @@ def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> R
             outcome.removed += max(0, moments[i - 1].members - moment.members)
         until = moments[i + 1].at if i + 1 < len(moments) else moment.at + MINUTE
         _follow_slots(world, moment, outcome)
-        length = min(until - moment.at, 10 * MINUTE)  # a gap in the record is not a night of waiting
-        _note(outcome, moment.at, moment.members, moment.slots, moment.wanted, moment.waiting, length)
+        # A gap in the record is not a night of waiting.
+        length = min(until - moment.at, 10 * MINUTE)
+        _note(
+            outcome, moment.at, moment.members, moment.slots, moment.wanted, moment.waiting, length
+        )
     outcome.still_waiting = len(world.queue)
     return outcome
 
@@ -235,13 +261,23 @@ def _follow_slots(world: _World, moment: Moment, outcome: ReplayResult) -> None:
 
 
 def pace_of(moments: Sequence[Moment], every: float) -> float:
-    """Seconds between two decisions, so that a long record of a large pool takes no longer than a short one of a small."""
+    """Seconds between two decisions, so that a long record of a large pool takes no longer than
+    a short one of a small.
+    """
     length = moments[-1].at - moments[0].at + MINUTE
     busiest = max(max(m.members for m in moments), 10)
     return max(every, length * busiest / MOST_WORK)
 
 
-def _note(outcome: ReplayResult, at: float, members: int, slots: int, wanted: int, waiting: int, seconds: float) -> None:
+def _note(
+    outcome: ReplayResult,
+    at: float,
+    members: int,
+    slots: int,
+    wanted: int,
+    waiting: int,
+    seconds: float,
+) -> None:
     outcome.points.append(Point(at, members, slots, wanted, waiting))
     outcome.member_hours += members * seconds / 3600
     outcome.waiting_hours += waiting * seconds / 3600

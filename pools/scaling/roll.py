@@ -1,8 +1,9 @@
-"""Members that were made from another configuration than the pool has now are renewed: one by one, idle ones only, one more first where
-there is room, in its place where there is none. Pure, like everything that decides on members.
+"""Members that were made from another configuration than the pool has now are renewed: one by one,
+idle ones only, one more first where there is room, in its place where there is none. Pure, like
+everything that decides on members.
 
-A new member has to be ready, and stay so, before the next step. One that does not become ready stops the roll: not everybody is replaced
-by something broken.
+A new member has to be ready, and stay so, before the next step. One that does not become ready
+stops the roll: not everybody is replaced by something broken.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ SEEN = "the provider was looked at"
 
 def decide_roll(s: Snapshot) -> ScalingDecision | None:
     """The next step, or what it waits for. None: everybody is made from what the pool has now."""
-    old = [m for m in s.members if m.is_outdated and m.is_owned and not m.is_going and m.id != s.surge]
+    old = [
+        m for m in s.members if m.is_outdated and m.is_owned and not m.is_going and m.id != s.surge
+    ]
     if not old and s.extra is None:
         return None
     if s.extra is not None and (s.extra.is_outdated or not old):
@@ -33,24 +36,48 @@ def decide_roll(s: Snapshot) -> ScalingDecision | None:
 
 
 def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
-    """Only where nothing else is to be done. What a roll waits for stands beside what the policy says."""
+    """Only where nothing else is to be done. What a roll waits for stands beside what the
+    policy says.
+    """
     if decision.delta or (found := decide_roll(s)) is None:
         return decision
     if found.is_done:
         return replace(found, gauge=decision.gauge, checks=(*found.checks, *decision.checks))
     reason = f"{decision.reason}. {found.reason}"
-    return replace(decision, reason=reason, code=f"{decision.code}+{found.code}", checks=(*decision.checks, *found.checks))
+    return replace(
+        decision,
+        reason=reason,
+        code=f"{decision.code}+{found.code}",
+        checks=(*decision.checks, *found.checks),
+    )
 
 
 def find_gate(s: Snapshot) -> ScalingDecision | None:
-    """New members that are not ready, or only just, hold everything up; one that does not become ready in time stops it."""
+    """New members that are not ready, or only just, hold everything up; one that does not become
+    ready in time stops it.
+    """
     new = [m for m in s.members if not m.is_outdated and m.is_owned and not m.is_going]
     for member in new:
         if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
-            why = "is not there any more" if member.is_lost and member.state == "ready" else "is not ready"
+            why = (
+                "is not there any more"
+                if member.is_lost and member.state == "ready"
+                else "is not ready"
+            )
             words = f"{member.name} {why} after {span(member.state_for)}{because(member)}"
-            check = ScalingCheck(False, f"{member.name} ready within {span(s.roll.ready_within)}", span(member.state_for))
-            return ScalingDecision(0, "stopped", "roll-stopped", f"The roll stops: {words}", checks=(check,), step="stop")
+            check = ScalingCheck(
+                False,
+                f"{member.name} ready within {span(s.roll.ready_within)}",
+                span(member.state_for),
+            )
+            return ScalingDecision(
+                0,
+                "stopped",
+                "roll-stopped",
+                f"The roll stops: {words}",
+                checks=(check,),
+                step="stop",
+            )
     if late := [m for m in new if m.state != "ready"]:
         return wait(
             "unready",
@@ -64,12 +91,19 @@ def find_gate(s: Snapshot) -> ScalingDecision | None:
 
 
 def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
-    """Nothing is under way: who is no use now is made anew, else one more is made first, else one is made anew in its place."""
+    """Nothing is under way: who is no use now is made anew, else one more is made first, else
+    one is made anew in its place.
+    """
     idle = idle_of(old)
     if not idle:
         return wait("busy", f"{outdated(old)}, each of them in use or kept")
     if useless := [m for m in idle if m.state != "ready"]:
-        return rebuild(s, useless[0], old, ScalingCheck(True, f"{useless[0].name} is of no use", useless[0].state))
+        return rebuild(
+            s,
+            useless[0],
+            old,
+            ScalingCheck(True, f"{useless[0].name} is of no use", useless[0].state),
+        )
     room = s.limits.high - len(s.members)
     check = ScalingCheck(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
     if room > 0 and s.roll.may_surge:
@@ -78,30 +112,49 @@ def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     if going := [m for m in s.members if m.is_going]:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
     if s.claims:
-        return wait("claims", f"{outdated(old)}, not renewed in their places while {plural(s.claims, 'claim waits', 'claims wait')}", check)
+        return wait(
+            "claims",
+            (
+                f"{outdated(old)}, not renewed in their places while "
+                f"{plural(s.claims, 'claim waits', 'claims wait')}"
+            ),
+            check,
+        )
     ready, low = count_ready(s), least_in_place(s)
     least = ScalingCheck(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
     if not least.is_met:
         window = f" ({s.limits.window})" if s.limits.window else ""
         return wait(
-            "least", f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is made anew{window}", check, least
+            "least",
+            (
+                f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is "
+                f"made anew{window}"
+            ),
+            check,
+            least,
         )
     return rebuild(s, idle[0], old, check, least)
 
 
-def rebuild(s: Snapshot, member: ScaledMember, old: Sequence[ScaledMember], *checks: ScalingCheck) -> ScalingDecision:
+def rebuild(
+    s: Snapshot, member: ScaledMember, old: Sequence[ScaledMember], *checks: ScalingCheck
+) -> ScalingDecision:
     if not s.is_fresh:
         return unseen(s, old)
     chosen = (Judged(member.id, member.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {member.name} is made anew in its place"
-    return ScalingDecision(0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild")
+    return ScalingDecision(
+        0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild"
+    )
 
 
 def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     """The new one is ready: an outdated one goes."""
     idle = idle_of(old)
     if not idle:
-        return wait("busy", f"{outdated(old)}, each of them in use or kept; {name_of(s)} is ready for one")
+        return wait(
+            "busy", f"{outdated(old)}, each of them in use or kept; {name_of(s)} is ready for one"
+        )
     if not s.is_fresh:
         return unseen(s, old)
     victim = idle[0]
@@ -119,7 +172,8 @@ def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
 def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
     """Nobody is to be renewed for it any more, or it is outdated itself: there is one too many."""
     what = f"{extra.name} is outdated itself" if extra.is_outdated else "everybody is up to date"
-    may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)  # the others are those that are wanted
+    # The others are those that are wanted.
+    may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)
     others = [m for m in s.there if m.state == "ready"] if may_shrink else []
     free = [m for m in (extra, *order(others)) if not hindrance(m, may_be_new=True)]
     if not free:
@@ -127,7 +181,9 @@ def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
     if not s.is_fresh:
         return unseen(s, ())
     chosen = (Judged(free[0].id, free[0].name, "wholly idle, one too many"),)
-    return ScalingDecision(-1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over")
+    return ScalingDecision(
+        -1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over"
+    )
 
 
 def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
@@ -136,7 +192,13 @@ def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
 
 def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     check = ScalingCheck(False, SEEN, "never" if s.seen is None else f"{span(s.seen)} ago")
-    return wait("unseen", "the roll waits for a look at the provider" if not old else f"{outdated(old)}, not looked at lately", check)
+    return wait(
+        "unseen",
+        "the roll waits for a look at the provider"
+        if not old
+        else f"{outdated(old)}, not looked at lately",
+        check,
+    )
 
 
 def idle_of(members: Sequence[ScaledMember]) -> list[ScaledMember]:
@@ -154,8 +216,9 @@ def least_ready(s: Snapshot) -> int:
 
 
 def least_in_place(s: Snapshot) -> int:
-    """While one is made anew in its place. Where no roll could ever make one more first, because the minimum is the most or members come by
-    hand, that one may be missing from the minimum: else nobody would be renewed at all. A window that leaves no room is waited for."""
+    """While one is made anew in its place. Where no roll could ever make one more first, because
+    the minimum is the most or members come by hand, that one may be missing from the minimum: else
+    nobody would be renewed at all. A window that leaves no room is waited for."""
     could_surge = s.roll.may_surge and (s.limits.high > s.limits.low or s.roll.could_surge)
     return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
 

@@ -1,7 +1,9 @@
-"""Windows of the week by the clock on the wall: other limits, or a freeze. Pure: the moment is an argument.
+"""Windows of the week by the clock on the wall: other limits, or a freeze. Pure: the moment is
+an argument.
 
-A window belongs to the day on which it starts, also when it ends on the next one. Both clock changes: a time that the clock skips counts
-as if it had not been skipped, one that it shows twice means the first; so windows that meet leave no gap and do not overlap.
+A window belongs to the day on which it starts, also when it ends on the next one. Both clock
+changes: a time that the clock skips counts as if it had not been skipped, one that it shows twice
+means the first; so windows that meet leave no gap and do not overlap.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +27,10 @@ class Window:
     @property
     def words(self) -> str:
         days = "" if self.days == DAYS else f"{', '.join(self.days)} "
-        return f"{self.name + ': ' if self.name else ''}{days}{self.start:%H:%M}–{self.end:%H:%M} {self.zone}"
+        return (
+            f"{self.name + ': ' if self.name else ''}"
+            f"{days}{self.start:%H:%M}–{self.end:%H:%M} {self.zone}"
+        )
 
 
 def open_at(window: Window, now: datetime) -> tuple[datetime, datetime] | None:
@@ -39,12 +44,16 @@ def open_at(window: Window, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def on_day(window: Window, day: date) -> tuple[datetime, datetime] | None:
-    """From when to when it is open, begun on this day of its zone; None: it does not begin on it."""
+    """From when to when it is open, begun on this day of its zone; None: it does not
+    begin on it.
+    """
     if DAYS[day.weekday()] not in window.days:
         return None
     zone = ZoneInfo(window.zone)
     last = day if window.end > window.start else day + timedelta(days=1)
-    return datetime.combine(day, window.start, zone).astimezone(UTC), datetime.combine(last, window.end, zone).astimezone(UTC)
+    return datetime.combine(day, window.start, zone).astimezone(UTC), datetime.combine(
+        last, window.end, zone
+    ).astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,17 @@ class Occurrence:
     end: datetime
 
 
-def list_occurrences(windows: Sequence[Window], first: datetime, last: datetime) -> list[Occurrence]:
+def list_occurrences(
+    windows: Sequence[Window], first: datetime, last: datetime
+) -> list[Occurrence]:
     """Each time that one of them is open between two moments, in order."""
     found = []
     for window in windows:
         zone = ZoneInfo(window.zone)
-        day, until_day = first.astimezone(zone).date() - timedelta(days=1), last.astimezone(zone).date()
+        day, until_day = (
+            first.astimezone(zone).date() - timedelta(days=1),
+            last.astimezone(zone).date(),
+        )
         while day <= until_day:
             span = on_day(window, day)
             if span is not None and span[0] < last and span[1] > first:
@@ -70,8 +84,12 @@ def list_occurrences(windows: Sequence[Window], first: datetime, last: datetime)
     return sorted(found, key=lambda each: (each.start, each.end))
 
 
-def find_open(windows: Sequence[Window], now: datetime, lifted: Collection[datetime] = ()) -> tuple[Window, datetime] | None:
-    """The first in the list that is open, with its end; those left out that began at one of these moments."""
+def find_open(
+    windows: Sequence[Window], now: datetime, lifted: Collection[datetime] = ()
+) -> tuple[Window, datetime] | None:
+    """The first in the list that is open, with its end; those left out that began at one of
+    these moments.
+    """
     for window in windows:
         if (found := open_at(window, now)) is not None and found[0] not in lifted:
             return window, found[1]

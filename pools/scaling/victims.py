@@ -20,10 +20,13 @@ def rank(member: ScaledMember) -> int:
 
 
 def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
-    """On their way out, then unknown, then idle; outdated before others, cheaper before dearer, then the newest, to the microsecond. Busy
-    ones come last."""
+    """On their way out, then unknown, then idle; outdated before others, cheaper before dearer,
+    then the newest, to the microsecond. Busy ones come last."""
     newest_first = sorted(members, key=lambda m: (m.created, m.id), reverse=True)
-    return sorted(newest_first, key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, not m.is_outdated, m.cost))
+    return sorted(
+        newest_first,
+        key=lambda m: (rank(m), m.occupied if rank(m) == BUSY else 0, not m.is_outdated, m.cost),
+    )
 
 
 def hindrance(member: ScaledMember, *, may_be_new: bool = False) -> str:
@@ -33,7 +36,11 @@ def hindrance(member: ScaledMember, *, may_be_new: bool = False) -> str:
     if not member.is_owned:
         return "not made by Berth"
     if member.occupied:
-        counts = ((member.running, "running"), (member.reserved, "reserved"), (member.draining, "draining"))
+        counts = (
+            (member.running, "running"),
+            (member.reserved, "reserved"),
+            (member.draining, "draining"),
+        )
         return ", ".join(f"{count} {word}" for count, word in counts if count)
     if member.unsaved:
         return f"its agent has the only copy of {plural(member.unsaved, 'state')}"
@@ -85,6 +92,8 @@ def reason_against(member: ScaledMember, last: ScaledMember | None) -> str:
 
 
 def list_next(members: Sequence[ScaledMember]) -> list[tuple[ScaledMember, str]]:
-    """Everybody in the order in which they would go, with what blocks each now: first those that could."""
+    """Everybody in the order in which they would go, with what blocks each now: first those
+    that could.
+    """
     found = [(member, hindrance(member)) for member in order(members) if not member.is_going]
     return sorted(found, key=lambda pair: bool(pair[1]))

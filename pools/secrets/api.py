@@ -19,9 +19,18 @@ TAG = "secrets"
 
 class SecretBody(StrictSerializer):
     value = serializers.CharField(
-        max_length=LONGEST, trim_whitespace=False, help_text="What tasks get. It is never told again.", write_only=True
+        max_length=LONGEST,
+        trim_whitespace=False,
+        help_text="What tasks get. It is never told again.",
+        write_only=True,
     )
-    reason = serializers.CharField(max_length=LONGEST_REASON, required=False, allow_blank=True, default="", help_text="Others read it.")
+    reason = serializers.CharField(
+        max_length=LONGEST_REASON,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Others read it.",
+    )
 
 
 class SecretAnswer(serializers.Serializer[Any]):
@@ -39,25 +48,42 @@ class SecretEndpoint(Endpoint):
 class SecretList(SecretEndpoint):
     @describe("Secrets of a pool", {200: pages_of(SecretAnswer)}, name="list_secrets", tag=TAG)
     def get(self, request: Request, pool_name: str) -> Response:
-        """Their names. What they are is told to the agents of the pool alone, when a task names them."""
+        """Their names. What they are is told to the agents of the pool alone, when a task
+        names them.
+        """
         pool = self.find(pool_name)
-        return Response({"results": [show(secret) for secret in list_secrets(pool.pk)], "next": None})
+        return Response(
+            {"results": [show(secret) for secret in list_secrets(pool.pk)], "next": None}
+        )
 
 
 class SecretDetail(SecretEndpoint):
-    @describe("Set a secret", {200: SecretAnswer, 201: SecretAnswer}, body=SecretBody, problems=(409,), name="set_secret", tag=TAG)
+    @describe(
+        "Set a secret",
+        {200: SecretAnswer, 201: SecretAnswer},
+        body=SecretBody,
+        problems=(409,),
+        name="set_secret",
+        tag=TAG,
+    )
     def put(self, request: Request, pool_name: str, secret_name: str) -> Response:
-        """New (201), or another value (200). Tasks that begin from now on get it; it stands masked in their logs."""
+        """New (201), or another value (200). Tasks that begin from now on get it; it stands
+        masked in their logs.
+        """
         pool = self.find(pool_name)
         body = read_body(request, SecretBody)
-        secret, is_new = set_secret(pool_id=pool.pk, name=secret_name, value=body["value"], reason=body["reason"])
+        secret, is_new = set_secret(
+            pool_id=pool.pk, name=secret_name, value=body["value"], reason=body["reason"]
+        )
         return Response(show(secret), status=201 if is_new else 200)
 
     @describe("Delete a secret", {204: None}, query=[REASON], name="delete_secret", tag=TAG)
     def delete(self, request: Request, pool_name: str, secret_name: str) -> Response:
         """Tasks that name it fail from now on, and say so."""
         pool = self.find(pool_name)
-        delete_secret(pool_id=pool.pk, name=secret_name, reason=read_text(request, "reason", LONGEST_REASON))
+        delete_secret(
+            pool_id=pool.pk, name=secret_name, reason=read_text(request, "reason", LONGEST_REASON)
+        )
         return Response(status=204)
 
 

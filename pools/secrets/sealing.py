@@ -11,4 +11,6 @@ def reseal_secrets() -> Iterator[int]:
     """One that is set anew meanwhile is sealed with the present key anyway, and left alone."""
     for row in Secret.objects.exclude(key_id=key_id()).order_by("pk").iterator(100):
         again = seal(unseal(bytes(row.ciphertext)))
-        yield Secret.objects.filter(pk=row.pk, changed_at=row.changed_at).update(ciphertext=again, key_id=key_id())
+        yield Secret.objects.filter(pk=row.pk, changed_at=row.changed_at).update(
+            ciphertext=again, key_id=key_id()
+        )

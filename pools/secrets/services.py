@@ -1,4 +1,5 @@
-"""Secrets of a pool: given to its tasks as environment, by name. Sealed at rest; a value is never told again, to nobody but an agent.
+"""Secrets of a pool: given to its tasks as environment, by name. Sealed at rest; a value is never
+told again, to nobody but an agent.
 
 No event, error or log holds a value: services say which secret, never what it is.
 """
@@ -18,7 +19,10 @@ from project.kernel.events.log import record
 from project.kernel.security.encryption import key_id, seal, unseal
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-NAME_RULE = "Up to 63 letters, digits and underscores, no digit first: it becomes a variable of the environment."
+NAME_RULE = (
+    "Up to 63 letters, digits and underscores, no digit first: it becomes a variable of "
+    "the environment."
+)
 LONGEST = 32_000  # characters of a value: a key, a certificate with its chain
 MOST = 200  # in one pool
 
@@ -30,11 +34,16 @@ class SecretView:
 
 
 def list_secrets(pool_id: int) -> list[SecretView]:
-    return [SecretView(row.name, row.changed_at) for row in Secret.objects.filter(pool_id=pool_id).order_by("name")]
+    return [
+        SecretView(row.name, row.changed_at)
+        for row in Secret.objects.filter(pool_id=pool_id).order_by("name")
+    ]
 
 
 def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tuple[SecretView, bool]:
-    """New, or another value for one that is there. True: it is new. Tasks that begin from now on get it."""
+    """New, or another value for one that is there. True: it is new. Tasks that begin from now
+    on get it.
+    """
     if faults := list_faults(name, value):
         raise Invalid(fields=faults)
     sealed, number = seal(value.encode()), key_id()
@@ -42,15 +51,27 @@ def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tupl
         pool = _lock_pool(pool_id)
         row = Secret.objects.filter(pool=pool, name=name).first()
         if row is None and Secret.objects.filter(pool=pool).count() >= MOST:
-            raise Conflict(f"This pool has {MOST} secrets.", code="too_many_secrets", way_out="Delete one that nobody uses.")
+            raise Conflict(
+                f"This pool has {MOST} secrets.",
+                code="too_many_secrets",
+                way_out="Delete one that nobody uses.",
+            )
         if row is None:
             row = Secret.objects.create(pool=pool, name=name, ciphertext=sealed, key_id=number)
             is_new = True
         else:
-            Secret.objects.filter(pk=row.pk).update(ciphertext=sealed, key_id=number, changed_at=Now())
+            Secret.objects.filter(pk=row.pk).update(
+                ciphertext=sealed, key_id=number, changed_at=Now()
+            )
             is_new = False
         row.refresh_from_db(fields=["changed_at"])
-        record("set_secret", pool_id=pool_id, after="added" if is_new else "changed", reason=reason.strip(), data={"secret": name})
+        record(
+            "set_secret",
+            pool_id=pool_id,
+            after="added" if is_new else "changed",
+            reason=reason.strip(),
+            data={"secret": name},
+        )
     return SecretView(name, row.changed_at), is_new
 
 
@@ -60,7 +81,9 @@ def delete_secret(*, pool_id: int, name: str, reason: str = "") -> None:
         _lock_pool(pool_id)
         deleted, _ = Secret.objects.filter(pool_id=pool_id, name=name).delete()
         if not deleted:
-            raise NotFound(f"This pool has no secret {name[:63]}.", way_out="Look at the list of its secrets.")
+            raise NotFound(
+                f"This pool has no secret {name[:63]}.", way_out="Look at the list of its secrets."
+            )
         record("delete_secret", pool_id=pool_id, reason=reason.strip(), data={"secret": name})
 
 
@@ -70,7 +93,10 @@ def read_secrets(pool_id: int, names: Iterable[str]) -> dict[str, str | None]:
     if not wanted:
         return {}
     rows = {row.name: row for row in Secret.objects.filter(pool_id=pool_id, name__in=wanted)}
-    return {name: unseal(bytes(rows[name].ciphertext)).decode() if name in rows else None for name in wanted}
+    return {
+        name: unseal(bytes(rows[name].ciphertext)).decode() if name in rows else None
+        for name in wanted
+    }
 
 
 def list_faults(name: str, value: object) -> list[FieldError]:
@@ -78,18 +104,28 @@ def list_faults(name: str, value: object) -> list[FieldError]:
     if not NAME.fullmatch(name):
         faults.append(FieldError("name", "This is not a name of a secret.", NAME_RULE))
     elif name.startswith(OURS):
-        faults.append(FieldError("name", f"Names that begin with {OURS} are the agent’s own.", "Choose another name."))
+        faults.append(
+            FieldError(
+                "name", f"Names that begin with {OURS} are the agent’s own.", "Choose another name."
+            )
+        )
     if not isinstance(value, str):
         faults.append(FieldError("value", "This is not a text.", "Put it in quotes."))
     elif not value or len(value) > LONGEST or "\x00" in value:
         faults.append(
-            FieldError("value", f"A value has 1 to {LONGEST} characters, and no NUL.", "Put longer ones into a file of the source.")
+            FieldError(
+                "value",
+                f"A value has 1 to {LONGEST} characters, and no NUL.",
+                "Put longer ones into a file of the source.",
+            )
         )
     return faults
 
 
 def _lock_pool(pool_id: int) -> Pool:
-    pool = Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).exclude(state="gone").first()
+    pool = (
+        Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).exclude(state="gone").first()
+    )
     if pool is None:
         raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
     return pool

@@ -1,4 +1,6 @@
-"""How full pools were lately: small pictures and charts, drawn here as SVG from the samples of every minute."""
+"""How full pools were lately: small pictures and charts, drawn here as SVG from the samples of
+every minute.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +15,8 @@ P = TypeVar("P", bound=tuple[Any, ...])  # begins with its moment
 WIDTH, HEIGHT, TOP = 80.0, 20.0, 2.0
 HOURS = 6
 MOST_POINTS = 180
-GAP = timedelta(minutes=3)  # between two samples of a minute each: nothing is known of the time between, so no line is drawn
+# Between two samples of a minute each: nothing is known of the time between, so no line is drawn.
+GAP = timedelta(minutes=3)
 
 
 Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
@@ -52,8 +55,12 @@ class Charts:
 
 def list_sparks(pool_ids: Iterable[int], since: datetime) -> dict[int, Spark]:
     found: dict[int, list[tuple[datetime, float]]] = defaultdict(list)
-    rows = Sample.objects.filter(pool_id__in=list(pool_ids), is_hourly=False, at__gte=since).order_by("at")
-    for pool_id, at, slots, held, reserved in rows.values_list("pool_id", "at", "slots", "held", "reserved"):
+    rows = Sample.objects.filter(
+        pool_id__in=list(pool_ids), is_hourly=False, at__gte=since
+    ).order_by("at")
+    for pool_id, at, slots, held, reserved in rows.values_list(
+        "pool_id", "at", "slots", "held", "reserved"
+    ):
         found[pool_id].append((at, (held + reserved) / slots if slots else 0.0))
     return {pool: draw(points) for pool, points in found.items() if len(points) > 1}
 
@@ -64,7 +71,13 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
     length = max(1.0, (last - first).total_seconds())
     lines, areas = list[str](), list[str]()
     for part in thin_parts(points, 60):
-        drawn = [(WIDTH * (at - first).total_seconds() / length, HEIGHT - (HEIGHT - TOP) * min(1.0, share)) for at, share in part]
+        drawn = [
+            (
+                WIDTH * (at - first).total_seconds() / length,
+                HEIGHT - (HEIGHT - TOP) * min(1.0, share),
+            )
+            for at, share in part
+        ]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         lines.append(path(line))
         areas.append(f"M{drawn[0][0]:.1f},{HEIGHT:.0f} {line} {drawn[-1][0]:.1f},{HEIGHT:.0f}Z")
@@ -76,7 +89,13 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
 
     `present`: how it is at this moment, which the last sample is behind of by up to a minute."""
     fields = ("at", "slots", "held", "reserved", "waiting")
-    rows = Sample.objects.filter(pool_id=pool_id, is_hourly=False, at__gte=now - timedelta(hours=HOURS)).order_by("at").values_list(*fields)
+    rows = (
+        Sample.objects.filter(
+            pool_id=pool_id, is_hourly=False, at__gte=now - timedelta(hours=HOURS)
+        )
+        .order_by("at")
+        .values_list(*fields)
+    )
     points = list(rows)
     if present is not None and points:
         points.append((now, *present))
@@ -89,15 +108,24 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
     def x(at: datetime) -> float:
         return 1000 * (at - first).total_seconds() / length
 
-    tallest = max(max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points)
+    tallest = max(
+        max(slots, held + reserved + waiting) for _, slots, held, reserved, waiting in points
+    )
     if not tallest:
         return None
     scale = 94 / tallest
-    paths: dict[str, str] = dict.fromkeys(("reserved", "held", "edge", "wanted_area", "wanted_line", "capacity"), "")
+    paths: dict[str, str] = dict.fromkeys(
+        ("reserved", "held", "edge", "wanted_area", "wanted_line", "capacity"), ""
+    )
     for part in parts:
         low = [(x(at), 100 * held / slots if slots else 0.0) for at, slots, held, _, _ in part]
-        top = [(x(at), 100 * (held + reserved) / slots if slots else 0.0) for at, slots, held, reserved, _ in part]
-        wanted = [(x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in part]
+        top = [
+            (x(at), 100 * (held + reserved) / slots if slots else 0.0)
+            for at, slots, held, reserved, _ in part
+        ]
+        wanted = [
+            (x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in part
+        ]
         capacity: list[tuple[float, float]] = []
         for at, slots, *_ in part:
             capacity += [(x(at), capacity[-1][1])] if capacity else []
@@ -137,11 +165,17 @@ def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]
     if abs(one - other) >= least:
         return one, other
     middle = min(100 - least, max(least / 2, (one + other) / 2))
-    return (middle + least / 2, middle - least / 2) if one >= other else (middle - least / 2, middle + least / 2)
+    return (
+        (middle + least / 2, middle - least / 2)
+        if one >= other
+        else (middle - least / 2, middle + least / 2)
+    )
 
 
 def thin_parts(points: Sequence[P], most: int) -> list[list[P]]:
-    """The stretches of time without a gap, each with its first and its last point, and about so many points in all."""
+    """The stretches of time without a gap, each with its first and its last point, and about so
+    many points in all.
+    """
     parts: list[list[P]] = []
     for point in points:
         if not parts or point[0] - parts[-1][-1][0] > GAP:

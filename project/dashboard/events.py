@@ -49,14 +49,28 @@ def show_events(request: Any) -> HttpResponse:
     if held:
         context |= {"held": held, "answer": answered(who_held(held, when, visible))}
     wanted = filter_of(identity, typed, by)
-    context |= {"picture": busy(wanted, now - DAY, now), "ticks": ticks(now), "minute": 1440 if at is None else minute_of(at, now)}
-    context |= {"steps": [(word, (when + timedelta(seconds=s)).isoformat()) for word, s in STEPS], "when": when, "now": now}
+    context |= {
+        "picture": busy(wanted, now - DAY, now),
+        "ticks": ticks(now),
+        "minute": 1440 if at is None else minute_of(at, now),
+    }
+    context |= {
+        "steps": [(word, (when + timedelta(seconds=s)).isoformat()) for word, s in STEPS],
+        "when": when,
+        "now": now,
+    }
     if at is not None:
         pools = {pool.pk: pool for pool in list_pools(visible)}
         pictures = pools_at(pools, at)
-        lines, more = list_lines(filter_of(identity, typed, by, at), limit=LINES, before_id=int(before) if before.isdecimal() else None)
+        lines, more = list_lines(
+            filter_of(identity, typed, by, at),
+            limit=LINES,
+            before_id=int(before) if before.isdecimal() else None,
+        )
         context |= {
-            "pictures": [(pools[p.pool_id], p) for p in pictures if p.total] if pictures is not None else None,
+            "pictures": [(pools[p.pool_id], p) for p in pictures if p.total]
+            if pictures is not None
+            else None,
             "held_then": sum(p.held for p in pictures or []),
             "total_then": sum(p.total for p in pictures or []),
             "lines": lines,
@@ -93,16 +107,28 @@ def ticks(now: datetime) -> list[datetime]:
 def links(kept: dict[str, str], at: datetime | None) -> list[tuple[str, str, str, bool]]:
     found = []
     for name, word in BY:
-        query = {k: v for k, v in kept.items() if k != "by"} | ({"by": name} if name else {}) | ({"at": at.isoformat()} if at else {})
+        query = (
+            {k: v for k, v in kept.items() if k != "by"}
+            | ({"by": name} if name else {})
+            | ({"at": at.isoformat()} if at else {})
+        )
         found.append((name, word, urlencode(query), kept.get("by", "") == name))
     return found
 
 
-def filter_of(identity: Identity, typed: str, by: str = "", until: datetime | None = None) -> Filter:
-    """pool:env-test member:env-eu-1 claim:88 actor:ana verb:cordon. What does not exist matches nothing."""
-    keys = dict(word.partition(":")[::2] for word in typed.split() if word.partition(":")[0] in KEYS)
+def filter_of(
+    identity: Identity, typed: str, by: str = "", until: datetime | None = None
+) -> Filter:
+    """pool:env-test member:env-eu-1 claim:88 actor:ana verb:cordon. What does not exist
+    matches nothing.
+    """
+    keys = dict(
+        word.partition(":")[::2] for word in typed.split() if word.partition(":")[0] in KEYS
+    )
     visible = identity.visible_pools()
-    pool = Pool.objects.filter(name=keys["pool"]).order_by("-id").first() if "pool" in keys else None
+    pool = (
+        Pool.objects.filter(name=keys["pool"]).order_by("-id").first() if "pool" in keys else None
+    )
     member_id = None
     if "member" in keys:
         found = Member.objects.filter(name=keys["member"])

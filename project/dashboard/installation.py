@@ -1,4 +1,6 @@
-"""This installation as its own pages show it: what runs, what does not, and what is refused outside."""
+"""This installation as its own pages show it: what runs, what does not, and what is
+refused outside.
+"""
 
 import time
 from collections.abc import Collection
@@ -34,48 +36,107 @@ class StatusLine:
 
 
 def list_troubles(visible: Collection[int] | None = None) -> list[InstallationProblem]:
-    """What a person should look at, the worst first. `visible`: only troubles of these pools, and of the controllers."""
+    """What a person should look at, the worst first. `visible`: only troubles of these pools,
+    and of the controllers.
+    """
     of_pool = Q() if visible is None else Q(pool_id__in=visible)
-    pools = Pool.objects.filter(LIVE) if visible is None else Pool.objects.filter(LIVE, pk__in=visible)
-    found = [InstallationProblem(f"{loop.name}:", loop.detail) for loop in check_expected_loops() if not loop.is_well]
-    failing = list(pools.filter(provider_error_since__isnull=False).order_by("provider_error_since")[:50])
-    found += [InstallationProblem(f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}") for pool in failing]
+    pools = (
+        Pool.objects.filter(LIVE) if visible is None else Pool.objects.filter(LIVE, pk__in=visible)
+    )
+    found = [
+        InstallationProblem(f"{loop.name}:", loop.detail)
+        for loop in check_expected_loops()
+        if not loop.is_well
+    ]
+    failing = list(
+        pools.filter(provider_error_since__isnull=False).order_by("provider_error_since")[:50]
+    )
+    found += [
+        InstallationProblem(
+            f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}"
+        )
+        for pool in failing
+    ]
     operations = Operation.objects.filter(of_pool, done_at__isnull=True).exclude(error_code="")
-    operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])  # what fails there fails for this reason
+    # What fails there fails for this reason.
+    operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])
     for operation in operations.order_by("due_at")[:50]:
         again = (
             "it waits for a person"
             if operation.error_code == "permanent"
             else f"tried {formatting.plural(operation.attempts, 'time')}, tries again"
         )
-        found.append(InstallationProblem(f"{operation.kind} on {operation.lane}:", f"{operation.error[:120]}; {again}"))
-    for member in Member.objects.select_related("pool").filter(LIVE, of_pool, gave_up_at__isnull=False).order_by("gave_up_at")[:50]:
+        found.append(
+            InstallationProblem(
+                f"{operation.kind} on {operation.lane}:", f"{operation.error[:120]}; {again}"
+            )
+        )
+    for member in (
+        Member.objects.select_related("pool")
+        .filter(LIVE, of_pool, gave_up_at__isnull=False)
+        .order_by("gave_up_at")[:50]
+    ):
         tries = formatting.plural(member.restarts, "time")
-        found.append(InstallationProblem(f"{member.name} in {member.pool.name}:", f"started {tries} in vain, not started again by itself"))
+        found.append(
+            InstallationProblem(
+                f"{member.name} in {member.pool.name}:",
+                f"started {tries} in vain, not started again by itself",
+            )
+        )
     for pool in pools.filter(roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
-        found.append(InstallationProblem(f"roll of {pool.name}:", f"it has stopped, {pool.roll_stop_reason}; the others are as they were"))
+        found.append(
+            InstallationProblem(
+                f"roll of {pool.name}:",
+                f"it has stopped, {pool.roll_stop_reason}; the others are as they were",
+            )
+        )
     for pool in pools.exclude(provider__in=list_allowed()).order_by("name")[:50]:
         if (fault := explain_not_allowed(pool.provider)) is not None:
-            found.append(InstallationProblem(f"{pool.name}:", f"it takes no new members. {fault.message} {fault.way_out}"))
+            found.append(
+                InstallationProblem(
+                    f"{pool.name}:", f"it takes no new members. {fault.message} {fault.way_out}"
+                )
+            )
     hanging = [stuck for stuck in list_stuck() if visible is None or stuck.pool_id in visible]
-    found += [InstallationProblem(f"{stuck.name} in {stuck.pool}:", drain_words(stuck)) for stuck in hanging]
+    found += [
+        InstallationProblem(f"{stuck.name} in {stuck.pool}:", drain_words(stuck))
+        for stuck in hanging
+    ]
     tokens = [old for old in list_old_tokens() if visible is None or old.pool_id in visible]
-    return found + [InstallationProblem(f"{old.name} in {old.pool}:", token_words(old)) for old in tokens]
+    return found + [
+        InstallationProblem(f"{old.name} in {old.pool}:", token_words(old)) for old in tokens
+    ]
 
 
 def drain_words(stuck: Stuck) -> str:
     what = [formatting.plural(stuck.held, "slot") + " held"] * bool(stuck.held)
     what += [formatting.plural(stuck.draining, "slot") + " not clean"] * bool(stuck.draining)
-    return f"should be empty since {formatting.coarse(stuck.over_for)}, {formatting.sentence(what) or 'it is about to go'}: “{stuck.note}”"
+    return (
+        f"should be empty since {formatting.coarse(stuck.over_for)}, "
+        f"{formatting.sentence(what) or 'it is about to go'}: “{stuck.note}”"
+    )
 
 
 def token_words(old: OldToken) -> str:
     if old.is_untaken:
-        return f"its agent has not taken the token that was made {formatting.coarse(old.age)} ago; the one before still opens"
+        return (
+            f"its agent has not taken the token that was made {formatting.coarse(old.age)} ago; "
+            "the one before still opens"
+        )
     if old.is_ours:
-        return f"its token is {formatting.coarse(old.age)} old and was not replaced: see that watch and a worker run"
-    when = f"is due in {formatting.coarse(old.left)}" if old.left > 0 else f"was due {formatting.coarse(-old.left)} ago"
-    return f"another token for its agent {when}: make it on its page and put it where its agent reads it"
+        return (
+            f"its token is {formatting.coarse(old.age)} old and was not replaced: see that watch "
+            "and a worker run"
+        )
+    when = (
+        f"is due in {formatting.coarse(old.left)}"
+        if old.left > 0
+        else f"was due {formatting.coarse(-old.left)} ago"
+    )
+    return (
+        f"another token for its agent {when}: make it on its page and put it where its "
+        "agent reads it"
+    )
 
 
 def installation() -> list[StatusLine]:
@@ -85,11 +146,21 @@ def installation() -> list[StatusLine]:
         version = str(cursor.fetchone()[0]).split(" ")[0]
     took = (time.monotonic() - began) * 1000
     embedded = ", embedded" if _is_embedded() else ""
-    found = [StatusLine("Database", "ready", f"PostgreSQL {version}{embedded}, {max(1, round(took))} ms")]
+    found = [
+        StatusLine("Database", "ready", f"PostgreSQL {version}{embedded}, {max(1, round(took))} ms")
+    ]
     health = check_expected_loops()
     turning = [loop.name for loop in health if loop.is_well and not loop.name.startswith("relay")]
-    found.append(StatusLine("Controllers", "ready" if turning else "offline", ", ".join(turning) or "none runs"))
-    found += [StatusLine(loop.name, "unhealthy", loop.detail, "look at its log") for loop in health if not loop.is_well]
+    found.append(
+        StatusLine(
+            "Controllers", "ready" if turning else "offline", ", ".join(turning) or "none runs"
+        )
+    )
+    found += [
+        StatusLine(loop.name, "unhealthy", loop.detail, "look at its log")
+        for loop in health
+        if not loop.is_well
+    ]
     due = Operation.objects.filter(done_at__isnull=True).count()
     found.append(StatusLine("Operations", "ready", "none open" if not due else f"{due} open"))
     return found
@@ -97,4 +168,7 @@ def installation() -> list[StatusLine]:
 
 def _is_embedded() -> bool:
     settings_dict: dict[str, Any] = connection.settings_dict
-    return settings_dict.get("HOST") in ("127.0.0.1", "localhost") and (settings.BERTH_HOME / "postgres").is_dir()
+    return (
+        settings_dict.get("HOST") in ("127.0.0.1", "localhost")
+        and (settings.BERTH_HOME / "postgres").is_dir()
+    )

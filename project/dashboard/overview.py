@@ -1,4 +1,6 @@
-"""The overview: what needs somebody, every pool as a quay with its queue outside, and what happens now."""
+"""The overview: what needs somebody, every pool as a quay with its queue outside, and what
+happens now.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +13,13 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from claims.lifecycle.dashboard_queries import Queue, bound_lately, count_claims, count_waiting, in_pools
+from claims.lifecycle.dashboard_queries import (
+    Queue,
+    bound_lately,
+    count_claims,
+    count_waiting,
+    in_pools,
+)
 from claims.scaling.decision_cards import Card
 from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import PendingPlan, count_pending, list_pending
@@ -28,7 +36,12 @@ from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, Opened, Subject, region
 from project.kernel.ui import formatting
 from project.sample.services import is_sample_loaded
-from slots.pages.dashboard_queries import ShownMemberCounts, ShownSlotCounts, count_members, count_slots
+from slots.pages.dashboard_queries import (
+    ShownMemberCounts,
+    ShownSlotCounts,
+    count_members,
+    count_slots,
+)
 from slots.pages.display import bar_parts, pool_class
 
 LINES = 14
@@ -49,17 +62,27 @@ def show_overview(request: Any) -> HttpResponse:
             host=request.build_absolute_uri("/").rstrip("/"),
         )
     is_admin = identity.may("configure", None)
-    return page(request, "pages/overview.html", "overview", may_create=is_admin, has_sample=is_admin and is_sample_loaded())
+    return page(
+        request,
+        "pages/overview.html",
+        "overview",
+        may_create=is_admin,
+        has_sample=is_admin and is_sample_loaded(),
+    )
 
 
 @region("first")
 def open_first(identity: Identity, argument: str) -> Opened | None:
-    """What runs here, as long as there are no pools. The first one ends it, and the page is loaded anew."""
+    """What runs here, as long as there are no pools. The first one ends it, and the page is
+    loaded anew.
+    """
 
     def render() -> str:
         if list_pools().exists():
             raise NotFound("There are pools now.")
-        return render_to_string("regions/first.html", {"installation": installation(), "now": timezone.now()})
+        return render_to_string(
+            "regions/first.html", {"installation": installation(), "now": timezone.now()}
+        )
 
     return Opened("first", "first", frozenset({ANY}), render, 1.0)
 
@@ -79,7 +102,9 @@ class PoolRow:
 
     @property
     def width(self) -> int:
-        """Of the queue, in per cent of the longest; the square root keeps a short one visible beside a long one."""
+        """Of the queue, in per cent of the longest; the square root keeps a short one visible
+        beside a long one.
+        """
         return max(6, round(100 * (self.queue.count / self.longest) ** 0.5)) if self.longest else 0
 
     @property
@@ -89,10 +114,16 @@ class PoolRow:
         if self.css in ("paused", "frozen"):
             return f"{self.css} until", href
         if self.css in ("deleting", "pending"):
-            return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[self.css], href
+            return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[
+                self.css
+            ], href
         if not self.members.there:
             return "has no members", href
-        troubles = [(self.members.offline, "offline"), (self.members.leaving, "leaving"), (self.members.cordoned, "cordoned")]
+        troubles = [
+            (self.members.offline, "offline"),
+            (self.members.leaving, "leaving"),
+            (self.members.cordoned, "cordoned"),
+        ]
         said = [f"{count} {word}" for count, word in troubles if count]
         if said:
             return ", ".join(said[:2]), href
@@ -121,16 +152,28 @@ def visible(identity: Identity) -> list[Pool]:
     return list(list_pools(identity.visible_pools()))
 
 
-def open_for_visible(name: str, template: str, context: Any, every: float, *, by_reader: bool = False) -> Any:
-    """A region over all pools that the viewer may see. Viewers who see the same pools share it; `by_reader`: only with themselves."""
+def open_for_visible(
+    name: str, template: str, context: Any, every: float, *, by_reader: bool = False
+) -> Any:
+    """A region over all pools that the viewer may see. Viewers who see the same pools share it;
+    `by_reader`: only with themselves.
+    """
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pools = identity.visible_pools()
-        subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        subjects: frozenset[Subject] = (
+            frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        )
         reader = identity.user_id if by_reader else None
         told = (None if pools is None else sorted(pools), identity.may("configure", None), reader)
         scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-        return Opened(name, f"{name}|{scope}", subjects, lambda: render_to_string(template, context(identity)), every)
+        return Opened(
+            name,
+            f"{name}|{scope}",
+            subjects,
+            lambda: render_to_string(template, context(identity)),
+            every,
+        )
 
     region(name)(opener)
     return opener
@@ -157,10 +200,19 @@ def attention(identity: Identity) -> dict[str, Any]:
     queues = count_waiting()
     return {
         "places": [
-            _approvals(list_pending(identity.visible_pools(), limit=MOST_PENDING), count_pending(identity.visible_pools()), queues),
+            _approvals(
+                list_pending(identity.visible_pools(), limit=MOST_PENDING),
+                count_pending(identity.visible_pools()),
+                queues,
+            ),
             _lost(pools, slots),
             _errors(identity.visible_pools()),
-            AttentionCard(0, "drift", "drift outside", "Nothing that these pools use outside is unaccounted for"),
+            AttentionCard(
+                0,
+                "drift",
+                "drift outside",
+                "Nothing that these pools use outside is unaccounted for",
+            ),
             _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
         ]
     }
@@ -177,11 +229,21 @@ def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue])
     if destroying and count <= MOST_PENDING:
         said.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} something")
     if waiting:
-        said.append(f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in {'its pool' if len(holding) == 1 else 'their pools'}")
+        said.append(
+            f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in "
+            f"{'its pool' if len(holding) == 1 else 'their pools'}"
+        )
     word = "approval waiting" if len(pending) == 1 else "approvals waiting"
     lead = "It expires in" if len(pending) == 1 else "The first expires in"
     return AttentionCard(
-        max(count, len(pending)), "apply_pending", word, "; ".join(said), lead, reverse("approvals"), first.expires_at, "left"
+        max(count, len(pending)),
+        "apply_pending",
+        word,
+        "; ".join(said),
+        lead,
+        reverse("approvals"),
+        first.expires_at,
+        "left",
     )
 
 
@@ -204,7 +266,9 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
 def _errors(visible: set[int] | None) -> AttentionCard:
     troubles = list_troubles(visible)
     if not troubles:
-        return AttentionCard(0, "error", "errors", "Controllers turn, and nothing outside is refused")
+        return AttentionCard(
+            0, "error", "errors", "Controllers turn, and nothing outside is refused"
+        )
     return AttentionCard(
         len(troubles),
         "error",
@@ -222,14 +286,21 @@ def closed_until(pool: Pool, now: datetime) -> datetime | None:
 
 def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> AttentionCard:
     if not paused:
-        return AttentionCard(0, "frozen", "pools paused or frozen", "Every pool hands out what is free")
+        return AttentionCard(
+            0, "frozen", "pools paused or frozen", "Every pool hands out what is free"
+        )
     first = min(paused, key=lambda pool: closed_until(pool, now) or now)
     is_paused = first.paused_until is not None and first.paused_until > now
-    kinds = {"paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused}
+    kinds = {
+        "paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused
+    }
     waiting = sum(queues.get(pool.name, Queue()).count for pool in paused)
     more = f", and {len(paused) - 1} more" if len(paused) > 1 else ""
     wait = (
-        f"{formatting.plural(waiting, 'claim waits', 'claims wait')} for {'it' if len(paused) == 1 else 'them'}"
+        (
+            f"{formatting.plural(waiting, 'claim waits', 'claims wait')} for "
+            f"{'it' if len(paused) == 1 else 'them'}"
+        )
         if waiting
         else "Nobody waits for it"
     )
@@ -237,7 +308,10 @@ def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Atte
         len(paused),
         "frozen",
         f"{'pool' if len(paused) == 1 else 'pools'} {' or '.join(sorted(kinds, reverse=True))}",
-        f"{f'“{first.pause_reason}”' if is_paused else first.freeze_reason[:1].upper() + first.freeze_reason[1:]}{more}. {wait}",
+        (
+            f"{f'“{first.pause_reason}”' if is_paused else first.freeze_reason[:1].upper() + first.freeze_reason[1:]}"  # noqa: E501
+            f"{more}. {wait}"
+        ),
         lead=f"{first.name} until",
         href=f"/pools/{first.name}/",
         until=closed_until(first, now),
@@ -254,9 +328,20 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     longest = max([queue.count for queue in queues.values()], default=0)
     groups: dict[str, list[PoolRow]] = {}
     for pool in pools:
-        css = pool_class(pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until)
+        css = pool_class(
+            pool.state, paused_until=pool.paused_until, now=now, frozen_until=pool.frozen_until
+        )
         queue = queues.get(pool.name, Queue())
-        row = PoolRow(pool, css, slots[pool.pk], members[pool.pk], queue, sparks.get(pool.pk), longest, decided.get(pool.pk))
+        row = PoolRow(
+            pool,
+            css,
+            slots[pool.pk],
+            members[pool.pk],
+            queue,
+            sparks.get(pool.pk),
+            longest,
+            decided.get(pool.pk),
+        )
         groups.setdefault(str(pool.spec.get("group") or ""), []).append(row)
     missing = []
     if identity.visible_pools() is None:
@@ -268,7 +353,9 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
             for name, rows in sorted(groups.items(), key=lambda g: (g[0] == "", g[0]))
         ],
         "missing": missing,
-        "parts": legend_of({part.name for rows in groups.values() for row in rows for part in row.slots.parts}),
+        "parts": legend_of(
+            {part.name for rows in groups.values() for row in rows for part in row.slots.parts}
+        ),
         "may_create": identity.may("configure", None),
         "now": now,
         "has_sparks": bool(sparks),
@@ -279,7 +366,10 @@ def legend_of(names: set[str]) -> list[tuple[str, str]]:
     """Classes and words. Held is one colour, whether a task runs there or somebody only has it."""
     both = {"running", "bound"} <= names
     parts = bar_parts(dict.fromkeys(names - ({"bound"} if both else set()), 1))
-    return [(part.name, "running, bound" if both and part.name == "running" else part.word) for part in parts]
+    return [
+        (part.name, "running, bound" if both and part.name == "running" else part.word)
+        for part in parts
+    ]
 
 
 def latest(identity: Identity) -> dict[str, Any]:
@@ -297,5 +387,6 @@ def latest(identity: Identity) -> dict[str, Any]:
 open_for_visible("overview.facts", "regions/overview_facts.html", facts, 2.0)
 open_for_visible("overview.attention", "regions/overview_attention.html", attention, 2.0)
 open_for_visible("overview.pools", "regions/overview_pools.html", pool_rows, 0.5)
-# A viewer sees access events that are their own, and events of their own in pools that they do not see.
+# A viewer sees access events that are their own, and events of their own in pools that they
+# do not see.
 open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5, by_reader=True)

@@ -1,4 +1,6 @@
-"""A pool: its quay, its members with their slots, who waits and why, its configuration, what happened."""
+"""A pool: its quay, its members with their slots, who waits and why, its configuration,
+what happened.
+"""
 
 import os.path
 from collections import Counter
@@ -32,10 +34,24 @@ from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.upcoming import upcoming
 from project.kernel.live.regions import Opened, region
 from slots.members.selectors import count_pools
-from slots.pages.dashboard_queries import MemberCard, count_members, count_slots, get_board, is_dense, is_wide, list_boards
+from slots.pages.dashboard_queries import (
+    MemberCard,
+    count_members,
+    count_slots,
+    get_board,
+    is_dense,
+    is_wide,
+    list_boards,
+)
 from slots.pages.display import BarPart, bar_parts, pool_class
 
-TABS = (("members", "Members"), ("queue", "Queue"), ("scaling", "Scaling"), ("policy", "Policy"), ("events", "Events"))
+TABS = (
+    ("members", "Members"),
+    ("queue", "Queue"),
+    ("scaling", "Scaling"),
+    ("policy", "Policy"),
+    ("events", "Events"),
+)
 LINES = 40
 MOST_DRAINS, MOST_KEEPERS = 50, 12  # on the tab of members
 LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
@@ -48,11 +64,18 @@ def show_pool(request: Any, name: str) -> HttpResponse:
     tab = request.GET.get("tab", "members")
     tabs = [(key, word) for key, word in TABS if key != "scaling" or is_scaled(pool)]
     tab = tab if tab in dict(tabs) else "members"
-    context: dict[str, Any] = {"pool": pool, "tab": tab, "tabs": tabs, "show": request.GET.get("show", "")}
+    context: dict[str, Any] = {
+        "pool": pool,
+        "tab": tab,
+        "tabs": tabs,
+        "show": request.GET.get("show", ""),
+    }
     if tab == "members":
         boards = list_boards(pool.pk)
         wanted = request.GET.get("member", "")
-        chosen = next((board for board in boards if board.name == wanted), boards[0] if boards else None)
+        chosen = next(
+            (board for board in boards if board.name == wanted), boards[0] if boards else None
+        )
         context |= {"is_dense": is_dense(boards), "chosen": chosen}
     if tab == "scaling":
         context |= scaling_context(identity, pool, request.GET)
@@ -66,13 +89,22 @@ def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
     return page(request, "parts/panel.html", chosen={"id": member_id}, pool=pool)
 
 
-# -- regions ------------------------------------------------------------------------------------------------------------------------------
+# -- regions ---------------------------------------------------------------------------------------
 
 
 def of_pool(
-    name: str, template: str, context: Any, every: float = 0.5, *, by_role: bool = False, by_reader: bool = False, subject: str = "pool"
+    name: str,
+    template: str,
+    context: Any,
+    every: float = 0.5,
+    *,
+    by_role: bool = False,
+    by_reader: bool = False,
+    subject: str = "pool",
 ) -> None:
-    """A region of one pool. `by_role`: what it shows depends on the roles; `by_reader`: and on who reads it."""
+    """A region of one pool. `by_role`: what it shows depends on the roles; `by_reader`: and on
+    who reads it.
+    """
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pool = Pool.objects.filter(LIVE, name=argument).first()
@@ -85,9 +117,14 @@ def of_pool(
 
         def render() -> str:
             fresh = Pool.objects.get(LIVE, pk=pool_id)
-            return render_to_string(template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)})
+            return render_to_string(
+                template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)}
+            )
 
-        return Opened(full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every)  # a name may be used again
+        # A name may be used again.
+        return Opened(
+            full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every
+        )
 
     region(name)(opener)
 
@@ -104,7 +141,12 @@ def open_cells(identity: Identity, argument: str) -> Opened | None:
 def head(identity: Identity, pool: Pool) -> dict[str, Any]:
     spec = spec_of(pool)
     return {
-        "css": pool_class(pool.state, paused_until=pool.paused_until, now=timezone.now(), frozen_until=pool.frozen_until),
+        "css": pool_class(
+            pool.state,
+            paused_until=pool.paused_until,
+            now=timezone.now(),
+            frozen_until=pool.frozen_until,
+        ),
         "group": spec.group or "Pools",
         "spec": spec,
         "layout": layout_words(pool),
@@ -119,12 +161,17 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 def protection_of(pool: Pool) -> dict[str, Any] | None:
-    """How tasks are kept from Berth's own passwords and keys; None: they do not run on Berth's own machine."""
+    """How tasks are kept from Berth's own passwords and keys; None: they do not run on Berth's
+    own machine.
+    """
     provider = known_providers().get(pool.provider)
     if provider is None or not provider.runs_here:
         return None
     protection = find_protection()
-    return {"is_there": protection.kind != "none", "words": describe(protection, list_claimants(pool.pk))}
+    return {
+        "is_there": protection.kind != "none",
+        "words": describe(protection, list_claimants(pool.pk)),
+    }
 
 
 def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
@@ -145,7 +192,11 @@ def open_lanes(pool: Pool) -> str:
     counts = count_pools([pool.pk])[pool.pk].slots
     if len(pool.lanes) < 2 or not counts.open:
         return ""
-    return ", ".join(f"{counts.by_lane[lane]['open']} {lane}" for lane in pool.lanes if counts.by_lane[lane]["open"])
+    return ", ".join(
+        f"{counts.by_lane[lane]['open']} {lane}"
+        for lane in pool.lanes
+        if counts.by_lane[lane]["open"]
+    )
 
 
 def shorten(name: str) -> str:
@@ -162,9 +213,12 @@ class Zone:
 
     @property
     def rows(self) -> list[tuple[str, MemberCard]]:
-        """Each with what tells it apart from its neighbours: what their names begin with is said once."""
+        """Each with what tells it apart from its neighbours: what their names begin with is
+        said once.
+        """
         names = [board.name for board in self.boards]
-        common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071  just that
+        # Just that.
+        common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071
         while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
             common -= 1  # numbers stay whole
         return [(shorten(board.name[common:] or board.name), board) for board in self.boards]
@@ -189,18 +243,26 @@ class Zone:
 
 def members(identity: Identity, pool: Pool) -> dict[str, Any]:
     boards = list_boards(pool.pk)
-    owners = owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id) if not is_dense(boards) else {}
+    owners = (
+        owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id)
+        if not is_dense(boards)
+        else {}
+    )
     return {
         "boards": boards,
         "is_dense": is_dense(boards),
         "is_wide": is_wide(boards),
         "zones": zones_of(boards) if is_dense(boards) else [],
         "owners": owners,
-        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for board in boards for cell in board.cells) else {},
+        "deadlines": deadlines_of(pool.pk)
+        if any(cell.state == "reserved" for board in boards for cell in board.cells)
+        else {},
         "parts": count_slots([pool.pk])[pool.pk].parts,
         "layout": layout_words(pool),
         "drains": list_drains(boards),
-        "other_agents": [board for board in boards if board.version_state and board.state in ("ready", "offline")],
+        "other_agents": [
+            board for board in boards if board.version_state and board.state in ("ready", "offline")
+        ],
     }
 
 
@@ -222,9 +284,17 @@ class Drain:
 
 def list_drains(boards: list[MemberCard]) -> list[Drain]:
     """The first to be over comes first; those without a deadline last."""
-    draining = [board for board in boards if board.is_draining and board.state not in ("deleting", "gone")]
+    draining = [
+        board for board in boards if board.is_draining and board.state not in ("deleting", "gone")
+    ]
     keepers = keepers_of([board.id for board in draining]) if draining else {}
-    draining.sort(key=lambda board: (board.drain_until is None, board.drain_until or board.created_at, board.name))
+    draining.sort(
+        key=lambda board: (
+            board.drain_until is None,
+            board.drain_until or board.created_at,
+            board.name,
+        )
+    )
     return [Drain(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
 
 
@@ -233,14 +303,21 @@ def zones_of(boards: list[MemberCard]) -> list[Zone]:
     found: dict[str, list[MemberCard]] = {}
     for board in boards:
         found.setdefault(board.zone, []).append(board)
-    return [Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows) for name, rows in sorted(found.items())]
+    return [
+        Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows)
+        for name, rows in sorted(found.items())
+    ]
 
 
 def layout_words(pool: Pool) -> str:
     spec = spec_of(pool)
     ports = spec.layout.ports
     if ports is not None:
-        protocols = "shared by all protocols" if spec.layout.classes[0].lane == "port" else " and ".join(pool.lanes)
+        protocols = (
+            "shared by all protocols"
+            if spec.layout.classes[0].lane == "port"
+            else " and ".join(pool.lanes)
+        )
         return f"ports {ports.first}–{ports.last}, {protocols}"
     config = as_config(spec.layout)
     if isinstance(config, int):
@@ -254,7 +331,11 @@ def layout_words(pool: Pool) -> str:
 
 def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
     slots, queue = count_slots([pool.pk])[pool.pk], count_waiting().get(pool.name, Queue())
-    return {"charts": draw_charts(pool.pk, timezone.now(), (slots.total, slots.held, slots.reserved, queue.count))}
+    return {
+        "charts": draw_charts(
+            pool.pk, timezone.now(), (slots.total, slots.held, slots.reserved, queue.count)
+        )
+    }
 
 
 def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
@@ -264,22 +345,36 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
         "layout": layout_words(pool),
         "has_agents": has_agents(pool.provider),
         "task": spec_of(pool).task.as_config(),
-        "file": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None),
+        "file": yaml.safe_dump(
+            config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None
+        ),
         "why_not": why_not(identity, "configure", pool.pk),
         "members": count_members([pool.pk])[pool.pk].there,
     }
 
 
 def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
-    wanted = Filter(pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester)
+    wanted = Filter(
+        pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester
+    )
     lines, _ = list_lines(wanted, limit=2 * LINES)
     return {"lines": lines[:LINES]}
 
 
 of_pool("pool.head", "regions/pool_head.html", head, by_role=True)
 of_pool("pool.now", "regions/pool_now.html", now_there)
-of_pool("pool.members.count", "regions/number.html", lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there}, 1.0)
-of_pool("pool.queue.count", "regions/number.html", lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count}, 1.0)
+of_pool(
+    "pool.members.count",
+    "regions/number.html",
+    lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there},
+    1.0,
+)
+of_pool(
+    "pool.queue.count",
+    "regions/number.html",
+    lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count},
+    1.0,
+)
 of_pool("pool.members", "regions/pool_members.html", members, 0.5)
 of_pool("pool.charts", "regions/pool_charts.html", charts, 5.0)
 of_pool("pool.upcoming", "regions/pool_upcoming.html", upcoming, 5.0)
@@ -289,7 +384,11 @@ of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True
 
 @region("member")
 def open_member(identity: Identity, argument: str) -> Opened | None:
-    member = Member.objects.filter(pk=int(argument)).select_related("pool").first() if argument.isdecimal() else None
+    member = (
+        Member.objects.filter(pk=int(argument)).select_related("pool").first()
+        if argument.isdecimal()
+        else None
+    )
     if member is None or not identity.may("read", member.pool_id):
         return None
     roles = ",".join(sorted(identity.roles_in(member.pool_id)))
@@ -312,7 +411,9 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
         "pool": pool,
         "board": board,
         "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
-        "deadlines": deadlines_of(pool.pk) if any(cell.state == "reserved" for cell in board.cells) else {},
+        "deadlines": deadlines_of(pool.pk)
+        if any(cell.state == "reserved" for cell in board.cells)
+        else {},
         "actions": member_actions(identity, pool, board),
         "now": timezone.now(),
         "why_not_claim": why_not(identity, "claim_slot", pool.pk),

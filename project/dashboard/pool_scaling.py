@@ -1,4 +1,6 @@
-"""The tab about scaling: what was decided and why, who would go next, what people have ordered, and how demand and capacity went."""
+"""The tab about scaling: what was decided and why, who would go next, what people have ordered,
+and how demand and capacity went.
+"""
 
 import json
 import re
@@ -29,17 +31,29 @@ POINTS = 360
 DAYS = {"1": 1, "7": 7}  # that may be replayed
 NUMBER = re.compile(r"\d{1,6}(\.\d{1,3})?", re.ASCII)
 PERCENT = ("grow_above", "shrink_below")
-LABELS = {"max": "Max", "min": "Min", "grow_above": "Grow above, %", "shrink_below": "Shrink below, %", "max_idle": "Idle", "size": "Size"}
+LABELS = {
+    "max": "Max",
+    "min": "Min",
+    "grow_above": "Grow above, %",
+    "shrink_below": "Shrink below, %",
+    "max_idle": "Idle",
+    "size": "Size",
+}
 
-# So many points, whatever the length: of each, the most that was wanted and the least that was there.
+# So many points, whatever the length: of each, the most that was wanted and the least that
+# was there.
 SAMPLES = """
-SELECT extract(epoch FROM date_bin(make_interval(secs => %(bin)s), at, 'epoch'::timestamptz))::bigint AS at, min(slots) AS slots,
-  round(avg(held), 1)::float8 AS held, round(avg(reserved), 1)::float8 AS reserved, max(held + reserved + waiting) AS wanted
-FROM pools_sample WHERE pool_id = %(pool)s AND NOT is_hourly AND at >= now() - make_interval(secs => %(seconds)s)
+SELECT extract(epoch FROM date_bin(make_interval(secs => %(bin)s), at,
+  'epoch'::timestamptz))::bigint AS at, min(slots) AS slots,
+  round(avg(held), 1)::float8 AS held, round(avg(reserved), 1)::float8 AS reserved,
+    max(held + reserved + waiting) AS wanted
+FROM pools_sample WHERE pool_id = %(pool)s AND NOT is_hourly
+  AND at >= now() - make_interval(secs => %(seconds)s)
 GROUP BY 1 ORDER BY 1"""
 MARKS = """
 SELECT extract(epoch FROM at)::bigint AS at, delta FROM pools_decision
-WHERE pool_id = %(pool)s AND delta <> 0 AND at >= now() - make_interval(secs => %(seconds)s) ORDER BY at DESC LIMIT 200"""
+WHERE pool_id = %(pool)s AND delta <> 0 AND at >= now() - make_interval(secs => %(seconds)s)
+  ORDER BY at DESC LIMIT 200"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +74,42 @@ def decided_words(card: Card) -> str:
     if card.verdict == "hold" and card.gauge is not None:
         return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
     code = str(card.inputs.get("key", "")).split(":")[1:2]
-    return f"{card.words}: max is {card.inputs['max']}" if card.verdict == "blocked" and code == ["max"] else card.words
+    return (
+        f"{card.words}: max is {card.inputs['max']}"
+        if card.verdict == "blocked" and code == ["max"]
+        else card.words
+    )
 
 
 def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) -> dict[str, Any]:
     """What of the tab is not live: the length of the chart, and a dry run with other limits."""
-    hours = int(query["hours"]) if query.get("hours", "").isdecimal() and int(query["hours"]) in HOURS else 6
+    hours = (
+        int(query["hours"])
+        if query.get("hours", "").isdecimal() and int(query["hours"]) in HOURS
+        else 6
+    )
     board = read_board(pool, limit=1)
-    context: dict[str, Any] = {"hours": hours, "hours_text": str(hours), "lengths": HOURS.items(), "trials": [], "is_tried": False}
+    context: dict[str, Any] = {
+        "hours": hours,
+        "hours_text": str(hours),
+        "lengths": HOURS.items(),
+        "trials": [],
+        "is_tried": False,
+    }
     if board.subject is None or board.subject.spec.scaling is None:
         return context
     limits = board.subject.snapshot.limits
-    usual = {"max": f"{limits.high}"} | {name: f"{value:g}" for name, value in board.options.items() if name in CHANGES}
-    given = {name: text for name in usual if (text := query.get(name, "").strip()) and text != usual[name]}
-    context["trials"] = [Trial(name, LABELS[name], given.get(name, value)) for name, value in usual.items()]
+    usual = {"max": f"{limits.high}"} | {
+        name: f"{value:g}" for name, value in board.options.items() if name in CHANGES
+    }
+    given = {
+        name: text
+        for name in usual
+        if (text := query.get(name, "").strip()) and text != usual[name]
+    }
+    context["trials"] = [
+        Trial(name, LABELS[name], given.get(name, value)) for name, value in usual.items()
+    ]
     context["policy"] = board.subject.spec.scaling.policy
     context |= try_out(board, given)
     if query.get("replay", "") in DAYS and "trial_problem" not in context:
@@ -84,7 +120,11 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
 def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any]:
     """The same limits over the demand of the last days, beside what there was."""
     members = {name: int(float(text)) for name, text in given.items() if name in ("min", "max")}
-    options = {name: float(text) if name in PERCENT else int(float(text)) for name, text in given.items() if name not in members}
+    options = {
+        name: float(text) if name in PERCENT else int(float(text))
+        for name, text in given.items()
+        if name not in members
+    }
     changes: dict[str, Any] = {"members": members} if members else {}
     if options:
         changes["scaling"] = options
@@ -94,8 +134,16 @@ def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any
         return {"replay_problem": " ".join(f.message for f in error.fields) or error.detail}
     if not found.minutes:
         return {"replay_problem": "Nothing is recorded yet: samples are taken every minute."}
-    names = ("was", "as configured") if found.other is None else ("was", "as configured", "with these")
-    return {"replay": found, "replay_names": names, "replay_rows": table_of(found), "replay_lines": draw_replay(found), "replay_days": days}
+    names = (
+        ("was", "as configured") if found.other is None else ("was", "as configured", "with these")
+    )
+    return {
+        "replay": found,
+        "replay_names": names,
+        "replay_rows": table_of(found),
+        "replay_lines": draw_replay(found),
+        "replay_days": days,
+    }
 
 
 def draw_replay(found: Replay) -> dict[str, Any]:
@@ -107,25 +155,46 @@ def draw_replay(found: Replay) -> dict[str, Any]:
 
     def line(some: Sequence[Point]) -> str:
         """Stepped: so many until the next."""
-        placed = [(1000 * (p.at - first) / max(1.0, last - first), 100 - 96 * p.members / most) for p in some]
-        return " ".join(f"{x:.1f},{before:.1f} {x:.1f},{y:.1f}" for (x, y), (_, before) in zip(placed, [placed[0], *placed], strict=False))
+        placed = [
+            (1000 * (p.at - first) / max(1.0, last - first), 100 - 96 * p.members / most)
+            for p in some
+        ]
+        return " ".join(
+            f"{x:.1f},{before:.1f} {x:.1f},{y:.1f}"
+            for (x, y), (_, before) in zip(placed, [placed[0], *placed], strict=False)
+        )
 
-    return {"lines": list(zip(("was", "now", "tried"), map(line, points), strict=False)), "most": most, "first": first, "last": last}
+    return {
+        "lines": list(zip(("was", "now", "tried"), map(line, points), strict=False)),
+        "most": most,
+        "first": first,
+        "last": last,
+    }
 
 
 def try_out(board: ScalingBoard, given: Mapping[str, str]) -> dict[str, Any]:
     assert board.subject is not None  # who calls has looked
     wrong = next((name for name, text in given.items() if not NUMBER.fullmatch(text)), None)
     if wrong is not None:
-        return {"is_tried": True, "trial_problem": f"{LABELS[wrong]}: {given[wrong][:20]} is not a number."}
+        return {
+            "is_tried": True,
+            "trial_problem": f"{LABELS[wrong]}: {given[wrong][:20]} is not a number.",
+        }
     if not given:
         return {"trial": board.now}
     try:
         trial: Card = try_changes(
-            board.subject, {name: float(text) if name in PERCENT else int(float(text)) for name, text in given.items()}
+            board.subject,
+            {
+                name: float(text) if name in PERCENT else int(float(text))
+                for name, text in given.items()
+            },
         )
     except BerthError as error:
-        return {"is_tried": True, "trial_problem": " ".join(f.message for f in error.fields) or error.detail}
+        return {
+            "is_tried": True,
+            "trial_problem": " ".join(f.message for f in error.fields) or error.detail,
+        }
     return {"is_tried": True, "trial": trial}
 
 
@@ -140,18 +209,53 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
     there = len(board.subject.snapshot.members) if board.subject else 0
     is_paused = pool.scaling_paused_until is not None and pool.scaling_paused_until > timezone.now()
     frozen = f"Frozen: {limits.frozen}. Lift it first." if limits and limits.frozen else ""
-    full = f"It has {there} of {limits.high} members. Raise the maximum first." if limits and there >= limits.high else ""
-    found = [Action("+1 now…", at("grow"), "Created at once; it goes again when the policy says so.", why=role or frozen or full)]
+    full = (
+        f"It has {there} of {limits.high} members. Raise the maximum first."
+        if limits and there >= limits.high
+        else ""
+    )
+    found = [
+        Action(
+            "+1 now…",
+            at("grow"),
+            "Created at once; it goes again when the policy says so.",
+            why=role or frozen or full,
+        )
+    ]
     if pool.pin_count is None:
-        found.append(Action("Pin…", at("pin"), "So many members for a while, whatever the policy wants.", why=role))
+        found.append(
+            Action(
+                "Pin…",
+                at("pin"),
+                "So many members for a while, whatever the policy wants.",
+                why=role,
+            )
+        )
     else:
         found.append(Action("Unpin…", at("unpin"), "The policy decides again.", why=role))
     if is_paused:
-        found.append(Action("Resume the scaler…", at("resume"), "It decides again, at once.", why=role))
+        found.append(
+            Action("Resume the scaler…", at("resume"), "It decides again, at once.", why=role)
+        )
     else:
-        found.append(Action("Pause the scaler…", at("pause"), "Nothing is created or removed; slots are handed out as ever.", why=role))
+        found.append(
+            Action(
+                "Pause the scaler…",
+                at("pause"),
+                "Nothing is created or removed; slots are handed out as ever.",
+                why=role,
+            )
+        )
     if limits and limits.frozen:
-        found.append(Action("Lift the freeze…", at("unfreeze"), "Once, until this window ends.", why=role, is_dangerous=True))
+        found.append(
+            Action(
+                "Lift the freeze…",
+                at("unfreeze"),
+                "Once, until this window ends.",
+                why=role,
+                is_dangerous=True,
+            )
+        )
     return found + roll_orders(pool, board, role)
 
 
@@ -161,18 +265,44 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
     def at(name: str) -> str:
         return reverse(f"scaling-{name}", args=[pool.name])
 
-    if board.roll is None or not (board.roll.members or board.roll.is_under_way or pool.roll_stopped_at):
+    if board.roll is None or not (
+        board.roll.members or board.roll.is_under_way or pool.roll_stopped_at
+    ):
         return []
     found = []
     is_going = (
-        board.subject is not None and board.subject.snapshot.roll.is_wanted and not pool.roll_stopped_at and not pool.roll_paused_until
+        board.subject is not None
+        and board.subject.snapshot.roll.is_wanted
+        and not pool.roll_stopped_at
+        and not pool.roll_paused_until
     )
     why = "It is under way: each is renewed once it is idle." if is_going else ""
-    found.append(Action("Roll now…", at("roll"), "Outdated members are renewed one by one, once they are idle.", why=role or why))
+    found.append(
+        Action(
+            "Roll now…",
+            at("roll"),
+            "Outdated members are renewed one by one, once they are idle.",
+            why=role or why,
+        )
+    )
     if pool.roll_paused_until is not None and pool.roll_paused_until > timezone.now():
-        found.append(Action("Resume the roll…", at("resume-roll"), "Outdated members are renewed again.", why=role))
+        found.append(
+            Action(
+                "Resume the roll…",
+                at("resume-roll"),
+                "Outdated members are renewed again.",
+                why=role,
+            )
+        )
     else:
-        found.append(Action("Pause the roll…", at("pause-roll"), "Nobody is renewed; members come and go as ever.", why=role))
+        found.append(
+            Action(
+                "Pause the roll…",
+                at("pause-roll"),
+                "Nobody is renewed; members come and go as ever.",
+                why=role,
+            )
+        )
     return found
 
 
@@ -189,11 +319,18 @@ def draw(pool: Pool, hours: int) -> dict[str, Any]:
         "grow": options.get("grow_above"),
         "shrink": options.get("shrink_below"),
     }
-    return {"series": json.dumps(series), "last": rows[-1] if rows else None, "is_known": len(rows) > 2, "hours": hours}
+    return {
+        "series": json.dumps(series),
+        "last": rows[-1] if rows else None,
+        "is_known": len(rows) > 2,
+        "hours": hours,
+    }
 
 
 def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
-    """Columns for the chart. Where nothing is known for longer than the gap (seconds) a row of nulls breaks the lines."""
+    """Columns for the chart. Where nothing is known for longer than the gap (seconds) a row of
+    nulls breaks the lines.
+    """
     names = ("at", "slots", "held", "reserved", "wanted")
     found: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
@@ -215,7 +352,12 @@ def open_scaling(identity: Identity, argument: str) -> Opened | None:
     def render() -> str:
         fresh = Pool.objects.get(LIVE, pk=pool_id)
         board = read_board(fresh)
-        context = {"pool": fresh, "board": board, "now": timezone.now(), "orders": orders(identity, fresh, board)}
+        context = {
+            "pool": fresh,
+            "board": board,
+            "now": timezone.now(),
+            "orders": orders(identity, fresh, board),
+        }
         return render_to_string("regions/pool_scaling.html", context)
 
     full = f"pool.scaling:{argument}"
@@ -227,13 +369,20 @@ def open_chart(identity: Identity, argument: str) -> Opened | None:
     """Its argument: name of the pool, then the hours."""
     name, _, length = argument.rpartition(",")
     pool = Pool.objects.filter(LIVE, name=name).first()
-    if pool is None or not identity.may("read", pool.pk) or not length.isdecimal() or int(length) not in HOURS:
+    if (
+        pool is None
+        or not identity.may("read", pool.pk)
+        or not length.isdecimal()
+        or int(length) not in HOURS
+    ):
         return None
     hours = int(length)
     pool_id, full = pool.pk, f"pool.scaling.chart:{argument}"
 
     def render() -> str:
         fresh = Pool.objects.get(LIVE, pk=pool_id)
-        return render_to_string("regions/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh})
+        return render_to_string(
+            "regions/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh}
+        )
 
     return Opened(full, f"{full}|{pool_id}", frozenset({("pool", pool_id)}), render, 10.0)

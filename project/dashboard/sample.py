@@ -9,7 +9,12 @@ from django.views.decorators.http import require_POST
 from pools.access.permissions import require
 from pools.pages.base import frame, signed_in
 from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
-from project.sample.services import is_sample_loaded, list_pools_of_sample, load_sample, remove_sample
+from project.sample.services import (
+    is_sample_loaded,
+    list_pools_of_sample,
+    load_sample,
+    remove_sample,
+)
 
 
 @require_POST
@@ -17,7 +22,9 @@ from project.sample.services import is_sample_loaded, list_pools_of_sample, load
 def load(request: Any) -> HttpResponse:
     require(request.identity, "configure", None)
     load_sample()
-    messages.success(request, "The sample is loaded. Its driver begins to claim within a few seconds.")
+    messages.success(
+        request, "The sample is loaded. Its driver begins to claim within a few seconds."
+    )
     return HttpResponseRedirect("/")
 
 
@@ -29,7 +36,9 @@ def remove(request: Any) -> HttpResponse:
         title="Remove the sample",
         verb="Remove the sample",
         href=request.path,
-        intro="Its driver stops, its claims are cancelled, and its pools go. Nothing else is touched.",
+        intro=(
+            "Its driver stops, its claims are cancelled, and its pools go. Nothing else is touched."
+        ),
         facts=[("Pools", names), ("Events", "stay")],
         reason="none",
         note="It can be loaded again.",

@@ -1,4 +1,6 @@
-"""Scaling over all pools: what each has and wants, what was decided last, who ordered what; and the calendar of freezes."""
+"""Scaling over all pools: what each has and wants, what was decided last, who ordered what; and
+the calendar of freezes.
+"""
 
 import hashlib
 import re
@@ -16,7 +18,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from claims.models import Lift
-from claims.scaling.overview import FILTERS, PoolLine, PoolWindows, list_pool_lines, list_windows, zones_of
+from claims.scaling.overview import (
+    FILTERS,
+    PoolLine,
+    PoolWindows,
+    list_pool_lines,
+    list_windows,
+    zones_of,
+)
 from pools.access.permissions import ACTIONS, Identity
 from pools.lifecycle.selectors import list_pools
 from pools.models import Pool
@@ -70,24 +79,39 @@ def visible(identity: Identity) -> list[Pool]:
     return list(list_pools(identity.visible_pools()))
 
 
-def of_all(name: str, template: str, context: Callable[[Identity, str], dict[str, Any] | None], every: float) -> None:
-    """A region over all pools that somebody may see; who sees and may scale the same pools shares it."""
+def of_all(
+    name: str,
+    template: str,
+    context: Callable[[Identity, str], dict[str, Any] | None],
+    every: float,
+) -> None:
+    """A region over all pools that somebody may see; who sees and may scale the same pools
+    shares it.
+    """
 
     def opener(identity: Identity, argument: str) -> Opened | None:
         pools = identity.visible_pools()
-        subjects: frozenset[Subject] = frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        subjects: frozenset[Subject] = (
+            frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
+        )
         scaled = identity.pools_with(ACTIONS["scale"])
         told = [None if ids is None else sorted(ids) for ids in (pools, scaled)]
         scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         full = f"{name}:{argument}" if argument else name
         if context(identity, argument) is None:
             return None
-        return Opened(full, f"{full}|{scope}", subjects, lambda: render_to_string(template, context(identity, argument)), every)
+        return Opened(
+            full,
+            f"{full}|{scope}",
+            subjects,
+            lambda: render_to_string(template, context(identity, argument)),
+            every,
+        )
 
     region(name)(opener)
 
 
-# -- pools --------------------------------------------------------------------------------------------------------------------------------
+# -- pools -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +126,11 @@ def facts(identity: Identity, argument: str) -> dict[str, Any]:
         "pools": sum(bool(line.policy) for line in lines),
         "grown": sum(line.grown for line in lines),
         "shrunk": sum(line.shrunk for line in lines),
-        "counts": [(FILTERS[name], n) for name in FILTERS if name != "all" and (n := sum(line.fits(name) for line in lines))],
+        "counts": [
+            (FILTERS[name], n)
+            for name in FILTERS
+            if name != "all" and (n := sum(line.fits(name) for line in lines))
+        ],
     }
 
 
@@ -135,11 +163,25 @@ def quick(identity: Identity, line: PoolLine) -> list[Action]:
     found: list[Action] = []
     if line.policy:
         frozen = "Frozen. Lift the freeze first." if line.is_frozen else ""
-        full = f"It has {line.members.there} of {line.high} members. Raise the maximum first." if line.members.there >= line.high else ""
+        full = (
+            f"It has {line.members.there} of {line.high} members. Raise the maximum first."
+            if line.members.there >= line.high
+            else ""
+        )
         found.append(Action("+1…", at("grow"), why=role or frozen or full))
-        found.append(Action("Unpin…", at("unpin"), why=role) if line.is_pinned else Action("Pin…", at("pin"), why=role))
-        is_paused = line.pool.scaling_paused_until is not None and line.pool.scaling_paused_until > line.now
-        found.append(Action("Resume…", at("resume"), why=role) if is_paused else Action("Pause…", at("pause"), why=role))
+        found.append(
+            Action("Unpin…", at("unpin"), why=role)
+            if line.is_pinned
+            else Action("Pin…", at("pin"), why=role)
+        )
+        is_paused = (
+            line.pool.scaling_paused_until is not None and line.pool.scaling_paused_until > line.now
+        )
+        found.append(
+            Action("Resume…", at("resume"), why=role)
+            if is_paused
+            else Action("Pause…", at("pause"), why=role)
+        )
     if line.is_frozen:
         found.append(Action("Lift the freeze…", at("unfreeze"), why=role, is_dangerous=True))
     if line.outdated or line.pool.surge_id is not None or line.pool.roll_stopped_at is not None:
@@ -152,7 +194,7 @@ def quick(identity: Identity, line: PoolLine) -> list[Action]:
     return found
 
 
-# -- freezes ------------------------------------------------------------------------------------------------------------------------------
+# -- freezes ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +250,20 @@ def freezes(identity: Identity, argument: str) -> dict[str, Any] | None:
     starts = [datetime.combine(monday + i * WEEK, time(), zone) for i in range(WEEKS + 1)]
     windows = list_windows(found, starts[0], starts[-1])
     weeks = [draw_week(start, end, zone, windows, now) for start, end in pairwise(starts)]
-    return {"weeks": weeks, "coming": list(list_coming(identity, windows, now))[:NEXT], "zone": name, "now": now}
+    return {
+        "weeks": weeks,
+        "coming": list(list_coming(identity, windows, now))[:NEXT],
+        "zone": name,
+        "now": now,
+    }
 
 
-def draw_week(start: datetime, end: datetime, zone: ZoneInfo, windows: list[PoolWindows], now: datetime) -> Week:
-    """By the clock on the wall: every day is as wide as the others, also the one with an hour more."""
+def draw_week(
+    start: datetime, end: datetime, zone: ZoneInfo, windows: list[PoolWindows], now: datetime
+) -> Week:
+    """By the clock on the wall: every day is as wide as the others, also the one with an
+    hour more.
+    """
 
     def place(moment: datetime) -> float:
         wall = moment.astimezone(zone).replace(tzinfo=None) - start.replace(tzinfo=None)
@@ -227,27 +278,58 @@ def draw_week(start: datetime, end: datetime, zone: ZoneInfo, windows: list[Pool
                     x = place(occurrence.start)
                     is_open = occurrence.start <= now < occurrence.end
                     is_lifted = css == "frozen" and each.is_lifted(occurrence, now)
-                    bars.append(Bar(occurrence, css, x, round(place(occurrence.end) - x, 3), is_open, is_lifted))
+                    bars.append(
+                        Bar(
+                            occurrence,
+                            css,
+                            x,
+                            round(place(occurrence.end) - x, 3),
+                            is_open,
+                            is_lifted,
+                        )
+                    )
         rows.append(CalendarRow(each.pool, bars))
     first = start.date()
     days = [first + i * DAY for i in range(7)]
     is_now = start <= now < end
     title = f"{first:%-d %b} to {days[-1]:%-d %b %Y}"
-    return Week(title, days, now.astimezone(zone).weekday() if is_now else None, place(now) if is_now else None, rows)
+    return Week(
+        title,
+        days,
+        now.astimezone(zone).weekday() if is_now else None,
+        place(now) if is_now else None,
+        rows,
+    )
 
 
 def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -> Iterator[Coming]:
-    found = [(each, occurrence) for each in windows for occurrence in each.freezes if occurrence.end > now]
+    found = [
+        (each, occurrence)
+        for each in windows
+        for occurrence in each.freezes
+        if occurrence.end > now
+    ]
     for each, occurrence in sorted(found, key=lambda pair: (pair[1].start, pair[0].pool.name)):
         pool, is_lifted = each.pool, each.is_lifted(occurrence, now)
         own, is_open = ZoneInfo(occurrence.window.zone), occurrence.start <= now
         is_frozen = is_open and pool.frozen_until is not None
-        named = "" if is_frozen and not is_lifted else "?" + urlencode({"starts": occurrence.start.isoformat()})
-        href = reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name]) + named
+        named = (
+            ""
+            if is_frozen and not is_lifted
+            else "?" + urlencode({"starts": occurrence.start.isoformat()})
+        )
+        href = (
+            reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name])
+            + named
+        )
         why = why_not(identity, "scale", pool.pk)
         action: Action | None = Action("Take back…", href, why=why)
         if not is_lifted:  # None: it is open, and the scaler has not come to it yet
-            is_to_act = not is_open or is_frozen or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
+            is_to_act = (
+                not is_open
+                or is_frozen
+                or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
+            )
             action = Action("Lift once…", href, why=why, is_dangerous=True) if is_to_act else None
         yield Coming(
             pool,

@@ -44,8 +44,14 @@ def search(request: Any) -> HttpResponse:
     identity: Identity = request.identity
     text = request.GET.get("q", "").strip()[:80]
     pools = find_pools(identity, text)
-    groups = [Found("Go to", go_to(identity, text, pools)), *acts(identity, text, pools), Found("Ask", questions(text, pools))]
-    return page(request, "parts/found.html", groups=[group for group in groups if group.hits], text=text)
+    groups = [
+        Found("Go to", go_to(identity, text, pools)),
+        *acts(identity, text, pools),
+        Found("Ask", questions(text, pools)),
+    ]
+    return page(
+        request, "parts/found.html", groups=[group for group in groups if group.hits], text=text
+    )
 
 
 def find_pools(identity: Identity, text: str) -> list[Pool]:
@@ -66,18 +72,30 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
         ("Workspaces", reverse("workspaces"), ""),
         ("Tokens", reverse("tokens"), ""),
     ]
-    hits = [Hit(word, href, keys=keys) for word, href, keys in pages if (text and text.lower() in word.lower()) or not text]
+    hits = [
+        Hit(word, href, keys=keys)
+        for word, href, keys in pages
+        if (text and text.lower() in word.lower()) or not text
+    ]
     queues = count_waiting()
     slots = count_slots(pool.pk for pool in pools)
     for pool in pools:
         waiting = queues[pool.name].count if pool.name in queues else 0
-        hits.append(Hit(f"Pool {pool.name}", f"/pools/{pool.name}/", f"{slots[pool.pk].total:,} slots, {waiting:,} waiting"))
+        hits.append(
+            Hit(
+                f"Pool {pool.name}",
+                f"/pools/{pool.name}/",
+                f"{slots[pool.pk].total:,} slots, {waiting:,} waiting",
+            )
+        )
     return hits + (members(identity, text) + claims(identity, text) if text else [])
 
 
 def members(identity: Identity, text: str) -> list[Hit]:
     visible = identity.visible_pools()
-    found = Member.objects.filter(LIVE, name__icontains=text).select_related("pool").order_by("name")
+    found = (
+        Member.objects.filter(LIVE, name__icontains=text).select_related("pool").order_by("name")
+    )
     if visible is not None:
         found = found.filter(pool_id__in=visible)
     hits = []
@@ -116,18 +134,28 @@ def claims(identity: Identity, text: str) -> list[Hit]:
 
 
 def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
-    """On the one pool or member that is meant, if it is clear which; what is off for this identity is left out."""
+    """On the one pool or member that is meant, if it is clear which; what is off for this
+    identity is left out.
+    """
     found = []
     if (text and len(pools) == 1) or (pools and pools[0].name == text):
         pool = pools[0]
-        hits = [Hit(a.word, a.href, a.text, is_question=not a.is_page) for a in pool_actions(identity, pool) if not a.why]
+        hits = [
+            Hit(a.word, a.href, a.text, is_question=not a.is_page)
+            for a in pool_actions(identity, pool)
+            if not a.why
+        ]
         found.append(Found(f"Act on {pool.name}", hits))
     visible = identity.visible_pools()
     exact = list(Member.objects.filter(LIVE, name=text).select_related("pool")[:2]) if text else []
     if len(exact) == 1 and (visible is None or exact[0].pool_id in visible):
         board = get_board(exact[0].pool_id, exact[0].pk)
         if board is not None:
-            hits = [Hit(a.word, a.href, a.text, is_question=True) for a in member_actions(identity, exact[0].pool, board) if not a.why]
+            hits = [
+                Hit(a.word, a.href, a.text, is_question=True)
+                for a in member_actions(identity, exact[0].pool, board)
+                if not a.why
+            ]
             found.append(Found(f"Act on {board.name}", hits))
     general = []
     if identity.may_anywhere("claim") and (not text or text.lower() in "new claim"):
@@ -142,12 +170,28 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
 def questions(text: str, pools: list[Pool]) -> list[Hit]:
     if not text:
         return []
-    hits = [Hit(f"Who waits for {pool.name}, and why?", f"/pools/{pool.name}/?tab=queue") for pool in pools[:1]]
-    hits += [Hit(f"What happened in {pool.name}?", f"{reverse('events')}?q=pool:{pool.name}") for pool in pools[:1]]
+    hits = [
+        Hit(f"Who waits for {pool.name}, and why?", f"/pools/{pool.name}/?tab=queue")
+        for pool in pools[:1]
+    ]
+    hits += [
+        Hit(f"What happened in {pool.name}?", f"{reverse('events')}?q=pool:{pool.name}")
+        for pool in pools[:1]
+    ]
     if any(character.isdigit() for character in text):
         hits.append(
-            Hit(f"Who held “{text}” at…", f"{reverse('events')}?{urlencode({'at': 'now', 'held': text})}", "opens Events as of a time")
+            Hit(
+                f"Who held “{text}” at…",
+                f"{reverse('events')}?{urlencode({'at': 'now', 'held': text})}",
+                "opens Events as of a time",
+            )
         )
-    for name in User.objects.filter(username__istartswith=text).order_by("username").values_list("username", flat=True)[:2]:
-        hits.append(Hit(f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}"))
+    for name in (
+        User.objects.filter(username__istartswith=text)
+        .order_by("username")
+        .values_list("username", flat=True)[:2]
+    ):
+        hits.append(
+            Hit(f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}")
+        )
     return hits

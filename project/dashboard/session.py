@@ -38,7 +38,10 @@ def sign_in(request: Any) -> HttpResponse:
         problem = (
             f"Too many tries. The next one is looked at in {formatting.duration(wait)}."
             if wait
-            else "This name and password don’t fit together. After a few tries the next ones have to wait."
+            else (
+                "This name and password don’t fit together. After a few tries the next "
+                "ones have to wait."
+            )
         )
     context = {"problem": problem, "name": name, "next": target, "host": request.get_host()}
     return render(request, "pages/sign_in.html", context, status=status)
@@ -48,12 +51,19 @@ def sign_in(request: Any) -> HttpResponse:
 def sign_out(request: Any) -> HttpResponse:
     if request.user.is_authenticated:
         user, key = request.user.get_username(), request.session.session_key or ""
-        logout(request)  # first the session, then the word of it: who hears it finds the session gone
-        record("sign_out", actor=user, data={"user": user, "session": hashlib.sha256(key.encode()).hexdigest()[:12]})
+        # First the session, then the word of it: who hears it finds the session gone.
+        logout(request)
+        record(
+            "sign_out",
+            actor=user,
+            data={"user": user, "session": hashlib.sha256(key.encode()).hexdigest()[:12]},
+        )
     return HttpResponseRedirect(reverse(settings.LOGIN_URL))
 
 
 def safe_next(request: Any, told: str) -> str:
     """A path of ours and nothing else."""
-    is_ours = url_has_allowed_host_and_scheme(told, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    is_ours = url_has_allowed_host_and_scheme(
+        told, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
     return told if told.startswith("/") and is_ours else "/"

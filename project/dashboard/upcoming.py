@@ -1,4 +1,6 @@
-"""What happens next in a pool, as far as it is known: who starts, what expires, which orders and windows end."""
+"""What happens next in a pool, as far as it is known: who starts, what expires, which orders and
+windows end.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +31,11 @@ class Upcoming:
 
 def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
     now = timezone.now()
-    draining = Member.objects.filter(pool=pool, drain_until__isnull=False).exclude(state="gone").order_by("drain_until")[:LINES]
+    draining = (
+        Member.objects.filter(pool=pool, drain_until__isnull=False)
+        .exclude(state="gone")
+        .order_by("drain_until")[:LINES]
+    )
     found = [
         *ends_of_orders(pool),
         *deadlines_of_drains(draining),
@@ -42,7 +48,10 @@ def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 def in_order(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
     """The soonest; what is past is somebody's business already."""
-    return sorted((line for line in found if (line.until or line.at) > now), key=lambda line: (line.at, line.subject))[:LINES]
+    return sorted(
+        (line for line in found if (line.until or line.at) > now),
+        key=lambda line: (line.at, line.subject),
+    )[:LINES]
 
 
 def ends_of_orders(pool: Pool) -> list[Upcoming]:
@@ -57,13 +66,19 @@ def ends_of_orders(pool: Pool) -> list[Upcoming]:
 
 def deadlines_of_drains(members: Iterable[Member]) -> list[Upcoming]:
     return [
-        Upcoming(member.drain_until, "has to be empty", member.name, f"?member={member.name}") for member in members if member.drain_until
+        Upcoming(member.drain_until, "has to be empty", member.name, f"?member={member.name}")
+        for member in members
+        if member.drain_until
     ]
 
 
 def expiries(pending: Iterable[PendingPlan]) -> list[Upcoming]:
     return [
-        Upcoming(plan.expires_at, f"{plan.workspace or ''} expires unless somebody decides".strip(), *claim_link(plan.claim_id))
+        Upcoming(
+            plan.expires_at,
+            f"{plan.workspace or ''} expires unless somebody decides".strip(),
+            *claim_link(plan.claim_id),
+        )
         for plan in pending
     ]
 
@@ -81,7 +96,14 @@ def starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
     for claim in claims:
         if claim.wait is not None and claim.wait.start is not None:
             first, last = (now + timedelta(seconds=seconds) for seconds in claim.wait.start)
-            found.append(Upcoming(first, f"{claim.owner} probably starts".strip(), *claim_link(claim.id), until=last))
+            found.append(
+                Upcoming(
+                    first,
+                    f"{claim.owner} probably starts".strip(),
+                    *claim_link(claim.id),
+                    until=last,
+                )
+            )
     return found
 
 

@@ -25,7 +25,19 @@ admin.site.unregister(Group)
 
 @admin.register(Event)
 class EventAdmin(ReadAdmin):
-    list_display = ("id", "at", "verb", "change", "pool_id", "member_id", "slot_id", "claim_id", "generation", "actor", "reason")
+    list_display = (
+        "id",
+        "at",
+        "verb",
+        "change",
+        "pool_id",
+        "member_id",
+        "slot_id",
+        "claim_id",
+        "generation",
+        "actor",
+        "reason",
+    )
     lookups = {
         "id": "pk",
         "pool": "pool_id",
@@ -62,7 +74,19 @@ class OpenFilter(admin.SimpleListFilter):
 
 @admin.register(Operation)
 class OperationAdmin(ReadAdmin):
-    list_display = ("id", "queue", "lane", "kind", "attempts", "created_at", "due_at", "done_at", "error_code", "error_start", "seen_by")
+    list_display = (
+        "id",
+        "queue",
+        "lane",
+        "kind",
+        "attempts",
+        "created_at",
+        "due_at",
+        "done_at",
+        "error_code",
+        "error_start",
+        "seen_by",
+    )
     list_filter = (OpenFilter,)
     lookups = {
         "id": "pk",
@@ -88,13 +112,25 @@ class OperationAdmin(ReadAdmin):
 
     @admin.display(description="events")
     def events(self, operation: Operation) -> SafeString | str:
-        return link_list("kernel.event", "of its claim", claim_id=operation.claim_id) if operation.claim_id else "-"
+        return (
+            link_list("kernel.event", "of its claim", claim_id=operation.claim_id)
+            if operation.claim_id
+            else "-"
+        )
 
-    @service_action("Retry", effect="These operations become due at once. What they do is harmless when it was done already.")
+    @service_action(
+        "Retry",
+        effect=(
+            "These operations become due at once. What they do is harmless when it "
+            "was done already."
+        ),
+    )
     def retry(self, operation: Operation, reason: str) -> None:
         retry_operation(operation.pk, reason)
 
-    @service_action("Take note", effect="Their permanent errors stay open, and the doctor no longer names them.")
+    @service_action(
+        "Take note", effect="Their permanent errors stay open, and the doctor no longer names them."
+    )
     def see(self, operation: Operation, reason: str) -> None:
         see_operation(operation.pk, reason)
 
@@ -114,17 +150,27 @@ class BeatAdmin(ReadAdmin):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # both derive from the same class of Django
+# Both derive from the same class of Django.
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
+    list_display = (
+        "username",
+        "first_name",
+        "last_name",
+        "email",
+        "is_active",
+        "is_superuser",
+        "last_login",
+    )
     list_filter = ("is_active", "is_superuser")
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
         (None, {"fields": ("username", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "email")}),
-        # Django's own permissions decide nothing here: roles are grants, and a superuser is admin everywhere.
+        # Django's own permissions decide nothing here: roles are grants, and a superuser is
+        # admin everywhere.
         ("May", {"fields": ("is_active", "is_superuser", "groups")}),
         ("Dates", {"fields": ("last_login", "date_joined")}),
     )
@@ -132,16 +178,24 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  #
     filter_horizontal = ("groups",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Claims, approvals and events tell people apart by their usernames, so these never change."""
+        """Claims, approvals and events tell people apart by their usernames, so these
+        never change.
+        """
         return self.readonly_fields if obj is None else (*self.readonly_fields, "username")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
         note_change(request, obj)
 
-    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+    def user_change_password(
+        self, request: HttpRequest, id: str, form_url: str = ""
+    ) -> HttpResponse:
         response = super().user_change_password(request, id, form_url)
-        if request.method == "POST" and response.status_code == 302 and (user := self.get_object(request, unquote(id))) is not None:
+        if (
+            request.method == "POST"
+            and response.status_code == 302
+            and (user := self.get_object(request, unquote(id))) is not None
+        ):
             note_change(request, user)
         return response
 
@@ -163,4 +217,7 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
 def note_change(request: HttpRequest, user: Any) -> None:
     """Whoever keeps a socket of theirs open looks again at what they may."""
     with acting_as(request.user.get_username()):
-        record("change_user", data={"user_id": user.pk, "user": user.get_username(), "is_active": user.is_active})
+        record(
+            "change_user",
+            data={"user_id": user.pk, "user": user.get_username(), "is_active": user.is_active},
+        )

@@ -7,7 +7,9 @@ from django.utils.module_loading import autodiscover_modules
 
 
 def discover(*names: str) -> None:
-    """Import the modules of these names in each app: at its root, and those that its AppConfig lists in `discovered`."""
+    """Import the modules of these names in each app: at its root, and those that its AppConfig
+    lists in `discovered`.
+    """
     autodiscover_modules(*names)
     for config in apps.get_app_configs():
         for module in getattr(config, "discovered", ()):

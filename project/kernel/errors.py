@@ -1,4 +1,6 @@
-"""What can go wrong, in words a person can act on: state, reason, way out. Nothing here knows HTTP; `api.py` maps it."""
+"""What can go wrong, in words a person can act on: state, reason, way out. Nothing here knows
+HTTP; `http/problems.py` maps it.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -18,26 +20,46 @@ LONGEST_NAME, LONGEST_TEXT = 300, 2000  # characters of a field's name, and of w
 
 
 def cap_fields(fields: Iterable[FieldError]) -> tuple[FieldError, ...]:
-    """At most MOST_FIELDS of them and a last one that says how many more there are, each of a bounded length."""
+    """At most MOST_FIELDS of them and a last one that says how many more there are, each of a
+    bounded length.
+    """
     rest = iter(fields)
     found = [_shorten(each) for each in islice(rest, MOST_FIELDS + 1)]
     if more := sum(1 for _ in rest):
-        found[-1] = FieldError("", f"{more + 1} more fields are wrong and not listed here.", "Mend these first.")
+        found[-1] = FieldError(
+            "", f"{more + 1} more fields are wrong and not listed here.", "Mend these first."
+        )
     return tuple(found)
 
 
 def _shorten(error: FieldError) -> FieldError:
-    if len(error.field) <= LONGEST_NAME and len(error.message) <= LONGEST_TEXT and len(error.way_out) <= LONGEST_TEXT:
+    if (
+        len(error.field) <= LONGEST_NAME
+        and len(error.message) <= LONGEST_TEXT
+        and len(error.way_out) <= LONGEST_TEXT
+    ):
         return error
-    return FieldError(error.field[:LONGEST_NAME], error.message[:LONGEST_TEXT], error.way_out[:LONGEST_TEXT])
+    return FieldError(
+        error.field[:LONGEST_NAME], error.message[:LONGEST_TEXT], error.way_out[:LONGEST_TEXT]
+    )
 
 
 class BerthError(Exception):
-    """Base of everything that is refused for a reason. `code` is stable and meant for programs, `detail` for people."""
+    """Base of everything that is refused for a reason. `code` is stable and meant for programs,
+    `detail` for people.
+    """
 
     code = "refused"
 
-    def __init__(self, detail: str = "", *, code: str = "", way_out: str = "", fields: Iterable[FieldError] = (), **data: Any) -> None:
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: str = "",
+        way_out: str = "",
+        fields: Iterable[FieldError] = (),
+        **data: Any,
+    ) -> None:
         self.fields = cap_fields(fields)
         self.detail = detail or _summary(self.fields) or type(self).__name__
         self.code = code or type(self).code
@@ -46,7 +68,13 @@ class BerthError(Exception):
         super().__init__(self.detail)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"code": self.code, "detail": self.detail, "way_out": self.way_out, "errors": [asdict(e) for e in self.fields], **self.data}
+        return {
+            "code": self.code,
+            "detail": self.detail,
+            "way_out": self.way_out,
+            "errors": [asdict(e) for e in self.fields],
+            **self.data,
+        }
 
 
 class Invalid(BerthError):
@@ -71,7 +99,9 @@ class Forbidden(BerthError):
 
 
 class Conflict(BerthError):
-    """It does not fit the present state: a name in use, a key used with another body, a move that is not possible now."""
+    """It does not fit the present state: a name in use, a key used with another body, a move
+    that is not possible now.
+    """
 
     code = "conflict"
 
@@ -99,7 +129,9 @@ class OutOfSpace(BerthError):
 
     code = "out_of_space"
 
-    def __init__(self, detail: str = "", *, retry_after: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, detail: str = "", *, retry_after: float | None = None, **kwargs: Any
+    ) -> None:
         self.retry_after = retry_after
         super().__init__(detail, **kwargs)
 
@@ -121,7 +153,9 @@ class SlowClient(BerthError):
 
 
 class Unavailable(BerthError):
-    """Not now, and not the caller's fault: something here is busy or down. The same call may be sent again."""
+    """Not now, and not the caller's fault: something here is busy or down. The same call may be
+    sent again.
+    """
 
     code = "unavailable"
 

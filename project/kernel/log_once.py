@@ -20,7 +20,9 @@ class Quiet:
 
     def failed(self, error: BaseException) -> None:
         if not self._is_down:
-            self._logger.warning("%s %s: %s: %s", self._what, self._away, type(error).__name__, error)
+            self._logger.warning(
+                "%s %s: %s: %s", self._what, self._away, type(error).__name__, error
+            )
         self._is_down = True
 
     def worked(self) -> None:

@@ -1,4 +1,6 @@
-"""One line an event: `key=value` for people, JSON for machines. Whatever looks like a secret is taken out last."""
+"""One line an event: `key=value` for people, JSON for machines. Whatever looks like a secret is
+taken out last.
+"""
 
 import re
 import sys
@@ -9,11 +11,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 # Passwords in URLs, our own tokens, and values of headers and fields that carry secrets.
 SECRET = re.compile(
-    # A password may hold any character, also / and @: it ends before the last @ of its word, else (with a quote in it) before the first.
-    r"(?P<url>://[^\s:/@]*:)(?:[^\s\"'<>]+(?=@)|\S+?(?=@))"
-    r"|(?P<token>\bberth(?:m_[0-9]+)?_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}"
-    r"|(?P<field>(?i:authorization|cookie|password|passwd|secret|token|sessionid|csrftoken)[\"']?\s*[=:]\s*[\"']?(?i:(?:bearer|token|basic)\s+)?)"
-    r"[^\s\"',;&]{6,}"
+    # A password may hold any character, also / and @: it ends before the last @ of its word, else
+    # (with a quote in it) before the first.
+    r"(?P<url>://[^\s:/@]*:)(?:[^\s\"'<>]+(?=@)|\S+?(?=@))|(?P<token>\bberth(?:m_[0-9]+)?_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}|(?P<field>(?i:authorization|cookie|password|passwd|secret|token|sessionid|csrftoken)[\"']?\s*[=:]\s*[\"']?(?i:(?:bearer|token|basic)\s+)?)[^\s\"',;&]{6,}"
 )
 
 
@@ -42,7 +42,10 @@ def _key_value(logger: WrappedLogger, name: str, event: EventDict) -> str:
     source = str(event.pop("logger", "")).removeprefix("project.")
     trace = event.pop("exception", "")
     words = str(event.pop("event"))
-    more = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in sorted(event.items()))
+    more = "".join(
+        f" {key}={value!r}" if " " in str(value) else f" {key}={value}"
+        for key, value in sorted(event.items())
+    )
     return f"{at} {level:<8}{source}: {words}{more}" + (f"\n{trace}" if trace else "")
 
 
@@ -54,7 +57,10 @@ def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, Any]:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    last: list[Processor] = [structlog.processors.JSONRenderer(default=str) if as_json else _key_value, _clean]  # type: ignore[list-item]
+    last: list[Processor] = [
+        structlog.processors.JSONRenderer(default=str) if as_json else _key_value,
+        _clean,  # type: ignore[list-item]
+    ]
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -69,11 +75,14 @@ def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, Any]:
                 ],
             }
         },
-        "handlers": {"out": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}},
+        "handlers": {
+            "out": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}
+        },
         "root": {"handlers": ["out"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": "INFO", "propagate": True},
-            # A refused request is the caller's affair, told in its answer; what failed on our side is logged with its traceback.
+            # A refused request is the caller's affair, told in its answer; what failed on our side
+            # is logged with its traceback.
             "django.request": {"level": "ERROR"},
             "django.security.DisallowedHost": {"level": "CRITICAL"},
             "django.server": {"handlers": [], "level": "WARNING", "propagate": True},

@@ -1,7 +1,8 @@
-"""Configuration as files: a document names its kind and its name, the other fields are its spec, in the form that the API takes, too.
-Each app registers the kinds it knows.
+"""Configuration as files: a document names its kind and its name, the other fields are its spec, in
+the form that the API takes, too. Each app registers the kinds it knows.
 
-All faults of all documents are told at once, and then nothing is changed. Applying the same file again changes nothing.
+All faults of all documents are told at once, and then nothing is changed. Applying the same file
+again changes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,14 +31,17 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ManifestKind:
-    """`validate` lists every fault, `diff` what applying would change (nothing: []), `apply` does it, `export` gives what is there."""
+    """`validate` lists every fault, `diff` what applying would change (nothing: []), `apply`
+    does it, `export` gives what is there.
+    """
 
     name: str
     validate: Callable[[str, Spec], Sequence[FieldError]]
     diff: Callable[[str, Spec], Sequence[ManifestChange]]
     apply: Callable[[str, Spec, str], None]  # name, spec, reason; in a transaction
     export: Callable[[], Iterable[tuple[str, Spec]]]
-    ask: Callable[[str, Spec], Sequence[FieldError]] = lambda name, spec: ()  # of others outside; before the transaction of `apply`
+    # Of others outside; before the transaction of `apply`.
+    ask: Callable[[str, Spec], Sequence[FieldError]] = lambda name, spec: ()
     order: int = 0  # kinds that others refer to come first
 
 
@@ -74,7 +78,9 @@ def read_documents(text: str, source: str) -> list[Document]:
 
 
 def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
-    """The same of several files, as if they were one: (text, name). The faults of all of them are told at once."""
+    """The same of several files, as if they were one: (text, name). The faults of all of them
+    are told at once.
+    """
     faults: list[FieldError] = []
     found: list[Document] = []
     for text, source in files:
@@ -83,14 +89,21 @@ def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
     for d in found:
         first = seen.setdefault((d.kind.name, d.name), d.place)
         if first != d.place:
-            faults.append(FieldError(d.place, f"The {d.kind.name} {d.name} is here a second time; the first is at {first}."))
+            faults.append(
+                FieldError(
+                    d.place,
+                    f"The {d.kind.name} {d.name} is here a second time; the first is at {first}.",
+                )
+            )
     for d in found:
         faults += [
-            FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out) for e in d.kind.validate(d.name, d.spec)
+            FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
+            for e in d.kind.validate(d.name, d.spec)
         ]
     if faults:
         raise Invalid(fields=faults)
-    return sorted(found, key=lambda d: (d.kind.order, d.kind.name, d.name))  # every run locks rows in one order
+    # Every run locks rows in one order.
+    return sorted(found, key=lambda d: (d.kind.order, d.kind.name, d.name))
 
 
 def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Document]:
@@ -102,10 +115,13 @@ def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Documen
         for node in compose_documents(text):
             place = f"{source}:{node.start_mark.line + 1}"
             value = construct(node)
-            document = None if value is None else _read(value, place, faults)  # "---" alone is an empty document
+            # "---" alone is an empty document.
+            document = None if value is None else _read(value, place, faults)
             found += [document] if document else []
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        faults.append(FieldError(source, f"It is not YAML as it should be: {error}", "Mend the file there."))
+        faults.append(
+            FieldError(source, f"It is not YAML as it should be: {error}", "Mend the file there.")
+        )
     return found
 
 
@@ -114,7 +130,9 @@ def diff_documents(documents: Iterable[Document]) -> list[ApplyResult]:
 
 
 def ask_outside(documents: Iterable[Document]) -> None:
-    """What others would refuse, all of it at once. Nothing is changed, and no transaction is open."""
+    """What others would refuse, all of it at once. Nothing is changed, and no
+    transaction is open.
+    """
     faults = [
         FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
         for d in documents
@@ -139,19 +157,34 @@ def apply_documents(documents: Sequence[Document], reason: str = "") -> list[App
 def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
     """As a file that `apply` takes back. Names nobody knows are refused."""
     if kind and kind not in _kinds:
-        raise Invalid(f"There is no kind {kind}.", way_out=f"Kinds: {', '.join(k.name for k in list_kinds())}.")
+        raise Invalid(
+            f"There is no kind {kind}.",
+            way_out=f"Kinds: {', '.join(k.name for k in list_kinds())}.",
+        )
     found: list[dict[str, Any]] = []
     for each in list_kinds():
         if kind in ("", each.name):
-            found += [{"kind": each.name, "name": n, **s} for n, s in each.export() if not names or n in names]
+            found += [
+                {"kind": each.name, "name": n, **s}
+                for n, s in each.export()
+                if not names or n in names
+            ]
     if missing := set(names) - {d["name"] for d in found}:
         raise Invalid(f"There is no {kind or 'such'} {', '.join(sorted(missing))}.")
-    return yaml.dump_all(found, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True) if found else ""
+    return (
+        yaml.dump_all(
+            found, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True
+        )
+        if found
+        else ""
+    )
 
 
 def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
     if not isinstance(value, dict):
-        faults.append(FieldError(place, "A document is a mapping with kind, name and the fields of its kind."))
+        faults.append(
+            FieldError(place, "A document is a mapping with kind, name and the fields of its kind.")
+        )
         return None
     before = len(faults)
     kind, name = value.get("kind"), value.get("name")
@@ -164,4 +197,6 @@ def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
         faults.append(FieldError(place, "The fields of a document have names."))
     if len(faults) > before:
         return None
-    return Document(_kinds[str(kind)], str(name), {k: v for k, v in value.items() if k not in HEAD}, place)
+    return Document(
+        _kinds[str(kind)], str(name), {k: v for k, v in value.items() if k not in HEAD}, place
+    )

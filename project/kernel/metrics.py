@@ -1,4 +1,6 @@
-"""What Prometheus reads. Each process counts its own; what the database knows is asked when somebody looks (`measures`)."""
+"""What Prometheus reads. Each process counts its own; what the database knows is asked when
+somebody looks (`table_metrics`).
+"""
 
 import secrets
 from collections.abc import Callable, Iterable
@@ -16,13 +18,48 @@ REFUSAL = "Metrics are read with the token in BERTH_METRICS_TOKEN, or from this 
 FINE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COARSE = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
-OPERATIONS = Counter("berth_operations", "Operations settled, by kind and outcome.", ["kind", "outcome"], registry=REGISTRY)
-OPERATION_SECONDS = Histogram("berth_operation_seconds", "Time in provider calls.", ["kind"], buckets=COARSE, registry=REGISTRY)
-STEPS = Counter("berth_controller_steps", "Steps of controllers, by outcome.", ["controller", "outcome"], registry=REGISTRY)
-STEP_SECONDS = Histogram("berth_controller_step_seconds", "Time a step takes.", ["controller"], buckets=FINE, registry=REGISTRY)
-CHORES_FAILED = Counter("berth_chores_failed", "Failed steps of the finalizer, by chore.", ["chore"], registry=REGISTRY)
-HTTP_SECONDS = Histogram("berth_http_seconds", "Time to answer, by view and status.", ["view", "status"], buckets=FINE, registry=REGISTRY)
-BROKEN_RULES = Counter("berth_broken_rules", "Changes the database refused: a bug each.", ["sqlstate"], registry=REGISTRY)
+OPERATIONS = Counter(
+    "berth_operations",
+    "Operations settled, by kind and outcome.",
+    ["kind", "outcome"],
+    registry=REGISTRY,
+)
+OPERATION_SECONDS = Histogram(
+    "berth_operation_seconds",
+    "Time in provider calls.",
+    ["kind"],
+    buckets=COARSE,
+    registry=REGISTRY,
+)
+STEPS = Counter(
+    "berth_controller_steps",
+    "Steps of controllers, by outcome.",
+    ["controller", "outcome"],
+    registry=REGISTRY,
+)
+STEP_SECONDS = Histogram(
+    "berth_controller_step_seconds",
+    "Time a step takes.",
+    ["controller"],
+    buckets=FINE,
+    registry=REGISTRY,
+)
+CHORES_FAILED = Counter(
+    "berth_chores_failed", "Failed steps of the finalizer, by chore.", ["chore"], registry=REGISTRY
+)
+HTTP_SECONDS = Histogram(
+    "berth_http_seconds",
+    "Time to answer, by view and status.",
+    ["view", "status"],
+    buckets=FINE,
+    registry=REGISTRY,
+)
+BROKEN_RULES = Counter(
+    "berth_broken_rules",
+    "Changes the database refused: a bug each.",
+    ["sqlstate"],
+    registry=REGISTRY,
+)
 
 Measure = Callable[[], Iterable[Metric]]
 _measures: list[Measure] = []
@@ -42,7 +79,11 @@ class _FromDatabase(Collector):
                 yield from measure()
             except DatabaseError:  # the process's own numbers are worth reading all the more
                 is_up = False
-        yield GaugeMetricFamily("berth_database_up", "1 if the database answered all that was asked for this page.", value=float(is_up))
+        yield GaugeMetricFamily(
+            "berth_database_up",
+            "1 if the database answered all that was asked for this page.",
+            value=float(is_up),
+        )
 
 
 REGISTRY.register(_FromDatabase())

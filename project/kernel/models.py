@@ -1,6 +1,7 @@
 """What the kernel keeps. No foreign keys: these rows outlive what they speak of.
 
-Every default lives in the database, because the hot statements write events and operations in raw SQL.
+Every default lives in the database, because the hot statements write events and operations
+in raw SQL.
 """
 
 from django.db import models
@@ -14,9 +15,11 @@ THIS_TRANSACTION = models.Func(function="pg_current_xact_id", output_field=Trans
 
 
 class Event(models.Model):
-    """One fact that happened, written in the transaction that made it true. Append-only: a trigger refuses changes.
+    """One fact that happened, written in the transaction that made it true. Append-only: a trigger
+    refuses changes.
 
-    Its place in the log is (tx, id), readable once tx is below the snapshot's xmin: ids are not in the order of commits.
+    Its place in the log is (tx, id), readable once tx is below the snapshot's xmin: ids are not in
+    the order of commits.
     """
 
     tx = TransactionIdField(db_default=THIS_TRANSACTION, editable=False)
@@ -36,9 +39,15 @@ class Event(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["tx", "id"], name="event_position"),
-            models.Index(fields=["slot_id", "id"], name="event_slot", condition=Q(slot_id__isnull=False)),
-            models.Index(fields=["claim_id", "id"], name="event_claim", condition=Q(claim_id__isnull=False)),
-            models.Index(fields=["pool_id", "id"], name="event_pool", condition=Q(pool_id__isnull=False)),
+            models.Index(
+                fields=["slot_id", "id"], name="event_slot", condition=Q(slot_id__isnull=False)
+            ),
+            models.Index(
+                fields=["claim_id", "id"], name="event_claim", condition=Q(claim_id__isnull=False)
+            ),
+            models.Index(
+                fields=["pool_id", "id"], name="event_pool", condition=Q(pool_id__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:
@@ -48,35 +57,58 @@ class Event(models.Model):
 class Operation(models.Model):
     """The outbox: a wish to make the world outside equal to our rows.
 
-    `due_at` is the lease while somebody performs it and the back-off after an error. A permanent error moves it far away;
+    `due_at` is the lease while somebody performs it and the back-off after an error. A permanent
+    error moves it far away;
     the row stays open and visible until a person retries it.
     """
 
-    queue = models.CharField(max_length=40, db_default="default", help_text="Who performs it: one queue for each provider.")
-    lane = models.CharField(max_length=80, help_text="One writer at a time: a load balancer, a member.")
+    queue = models.CharField(
+        max_length=40,
+        db_default="default",
+        help_text="Who performs it: one queue for each provider.",
+    )
+    lane = models.CharField(
+        max_length=80, help_text="One writer at a time: a load balancer, a member."
+    )
     kind = models.CharField(max_length=16)
     pool_id = models.BigIntegerField(null=True, blank=True)
     member_id = models.BigIntegerField(null=True, blank=True)
     claim_id = models.BigIntegerField(null=True, blank=True)
     generation = models.BigIntegerField(null=True, blank=True)
     body = models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()))
-    attempts = models.IntegerField(db_default=0, help_text="Also the fence: only the attempt that took it may settle it.")
+    attempts = models.IntegerField(
+        db_default=0, help_text="Also the fence: only the attempt that took it may settle it."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     due_at = models.DateTimeField(db_default=Now())
     done_at = models.DateTimeField(null=True, blank=True)
     error = models.TextField(blank=True, db_default="")
     error_code = models.CharField(max_length=16, blank=True, db_default="")
-    seen_by = models.CharField(max_length=80, blank=True, db_default="", help_text="Who has seen its permanent error.")
+    seen_by = models.CharField(
+        max_length=80, blank=True, db_default="", help_text="Who has seen its permanent error."
+    )
 
     class Meta:
         indexes = [
-            models.Index(fields=["lane", "due_at"], name="operation_lane", condition=Q(done_at__isnull=True)),
-            models.Index(fields=["queue", "due_at"], name="operation_due", condition=Q(done_at__isnull=True)),
-            models.Index(fields=["done_at"], name="operation_done", condition=Q(done_at__isnull=False)),
-            models.Index(fields=["id"], name="operation_permanent", condition=Q(done_at__isnull=True, error_code="permanent")),
+            models.Index(
+                fields=["lane", "due_at"], name="operation_lane", condition=Q(done_at__isnull=True)
+            ),
+            models.Index(
+                fields=["queue", "due_at"], name="operation_due", condition=Q(done_at__isnull=True)
+            ),
+            models.Index(
+                fields=["done_at"], name="operation_done", condition=Q(done_at__isnull=False)
+            ),
+            models.Index(
+                fields=["id"],
+                name="operation_permanent",
+                condition=Q(done_at__isnull=True, error_code="permanent"),
+            ),
         ]
         constraints = [
-            models.CheckConstraint(name="operation_error_has_code", condition=Q(error="") | ~Q(error_code="")),
+            models.CheckConstraint(
+                name="operation_error_has_code", condition=Q(error="") | ~Q(error_code="")
+            ),
             models.CheckConstraint(name="operation_attempts", condition=Q(attempts__gte=0)),
         ]
 
@@ -91,7 +123,11 @@ class Budget(models.Model):
     tokens = models.FloatField()
     filled_at = models.DateTimeField(db_default=CLOCK)
     spent_today = models.BigIntegerField(db_default=0)
-    spent_on = models.DateField(db_default=models.Func(function="CURRENT_DATE", template="%(function)s", output_field=models.DateField()))
+    spent_on = models.DateField(
+        db_default=models.Func(
+            function="CURRENT_DATE", template="%(function)s", output_field=models.DateField()
+        )
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["key"], name="budget_key")]
@@ -101,7 +137,9 @@ class Budget(models.Model):
 
 
 class Beat(models.Model):
-    """A controller's loop in one process. `at` stands still when the loop does: an old one is a wedged or a dead loop."""
+    """A controller's loop in one process. `at` stands still when the loop does: an old one is a
+    wedged or a dead loop.
+    """
 
     name = models.CharField(max_length=40)
     instance = models.CharField(max_length=120)

@@ -21,7 +21,8 @@ class RetryDecision:
     reason: str
 
 
-FOREVER = 3650 * 86400.0  # a due time that no timer reaches; an infinite one does not fit into a datetime
+# A due time that no timer reaches; an infinite one does not fit into a datetime.
+FOREVER = 3650 * 86400.0
 
 BACKOFF = {
     "throttled": Backoff(1.0, 60.0),
@@ -37,17 +38,33 @@ STOPS_LANE = frozenset({"throttled", "quota", "unauthorised", "misconfigured", "
 
 
 def delay_after(failures: int, backoff: Backoff, draw: float) -> float:
-    """Doubling from the first to the cap. `draw` in [0, 1) spreads it over the upper half, so that those who failed together part."""
+    """Doubling from the first to the cap. `draw` in [0, 1) spreads it over the upper half, so
+    that those who failed together part.
+    """
     full = min(backoff.cap, backoff.first * 2 ** min(max(failures - 1, 0), LONGEST_EXPONENT))
     return full * (0.5 + draw / 2)
 
 
-def decide_retry(code: str, attempts: int, draw: float, retry_after: float | None = None) -> RetryDecision:
-    """What the provider asked for counts, within reason: never less than it said, never more than an hour."""
+def decide_retry(
+    code: str, attempts: int, draw: float, retry_after: float | None = None
+) -> RetryDecision:
+    """What the provider asked for counts, within reason: never less than it said, never more
+    than an hour.
+    """
     if code == "permanent":
-        return RetryDecision(FOREVER, True, False, "It will not succeed as it stands; retry it by hand once the cause is gone.")
+        return RetryDecision(
+            FOREVER,
+            True,
+            False,
+            "It will not succeed as it stands; retry it by hand once the cause is gone.",
+        )
     backoff = BACKOFF.get(code, BACKOFF["unexpected"])
     delay = delay_after(attempts, backoff, draw)
     if retry_after is not None:
         delay = min(max(delay, retry_after), 3600.0)
-    return RetryDecision(delay, False, code in STOPS_LANE, f"Attempt {attempts} failed, the next is in {delay:.0f} s.")
+    return RetryDecision(
+        delay,
+        False,
+        code in STOPS_LANE,
+        f"Attempt {attempts} failed, the next is in {delay:.0f} s.",
+    )

@@ -1,4 +1,6 @@
-"""YAML that people write: without aliases, with which 400 bytes can describe gigabytes, and without names that are given twice."""
+"""YAML that people write: without aliases, with which 400 bytes can describe gigabytes, and
+without names that are given twice.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +22,9 @@ class StrictLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key.value, str):
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=True)
 
@@ -37,7 +41,9 @@ def construct(node: yaml.Node) -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """The one document of a text; None: it is empty. Raises yaml.YAMLError for whatever cannot be read."""
+    """The one document of a text; None: it is empty. Raises yaml.YAMLError for whatever
+    cannot be read.
+    """
     if len(text) > LONGEST:
         raise yaml.MarkedYAMLError(problem=f"the text is longer than {LONGEST} characters")
     try:

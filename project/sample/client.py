@@ -1,4 +1,6 @@
-"""The HTTP API as a small program sees it: one connection, a token, patience with a server that restarts. Standard library only."""
+"""The HTTP API as a small program sees it: one connection, a token, patience with a server that
+restarts. Standard library only.
+"""
 
 import http.client
 import json
@@ -37,8 +39,8 @@ class SampleClient:
         self.is_away = False
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> SampleAnswer:
-        """Again and again until there is an answer that is about the request. So only what may be repeated: reads, calls that name
-        a generation, and creates with a key."""
+        """Again and again until there is an answer that is about the request. So only what may be
+        repeated: reads, calls that name a generation, and creates with a key."""
         failures = 0
         while True:
             try:
@@ -47,7 +49,8 @@ class SampleClient:
                 self.close()
                 answer, wait = SampleAnswer(0, str(error) or type(error).__name__), 0.0
                 failures += 1
-                if failures == 1:  # a connection that the server has closed because it was idle, most of the time
+                # A connection that the server has closed because it was idle, most of the time.
+                if failures == 1:
                     continue
             if answer.status == 401:
                 raise SampleUnauthorised(answer.body)
@@ -68,13 +71,17 @@ class SampleClient:
             headers["Idempotency-Key"] = key
         if body is not None:
             headers["Content-Type"] = "application/json"
-        self.connection.request(method, self.prefix + path, None if body is None else json.dumps(body), headers)
+        self.connection.request(
+            method, self.prefix + path, None if body is None else json.dumps(body), headers
+        )
         response = self.connection.getresponse()
         text = response.read()
         retry_after = response.getheader("Retry-After") or "0"
         is_json = "json" in (response.getheader("Content-Type") or "")
         found = json.loads(text) if text and is_json else None
-        return SampleAnswer(response.status, found), float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
+        return SampleAnswer(response.status, found), float(retry_after) if retry_after.replace(
+            ".", "", 1
+        ).isdigit() else 0.0
 
     def close(self) -> None:
         if self.connection is not None:
@@ -83,7 +90,10 @@ class SampleClient:
 
     def _say_away(self, answer: SampleAnswer) -> None:
         if not self.is_away:
-            say(f"the server does not answer ({answer.status or answer.body}); trying again until it does")
+            say(
+                f"the server does not answer ({answer.status or answer.body}); trying "
+                "again until it does"
+            )
         self.is_away = True
 
     def _say_back(self) -> None:

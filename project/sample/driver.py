@@ -1,7 +1,10 @@
-"""Live work for the sample, through the public HTTP API alone: asks, answers for what it gets, keeps it alive, lets it go.
+"""Live work for the sample, through the public HTTP API alone: asks, answers for what it gets,
+keeps it alive, lets it go.
 
-It keeps nothing: what it has to do follows from the claims that carry its keys. Killed at any moment and started again it finds them,
-and a request whose answer was lost is sent again with its key.   python -m project.sample.driver [URL]
+It keeps nothing: what it has to do follows from the claims that carry its keys. Killed at any
+moment and started again it finds them,
+and a request whose answer was lost is sent again with its key.   python -m
+                                                                  project.sample.driver [URL]
 """
 
 import heapq
@@ -23,7 +26,16 @@ from urllib.parse import urlencode
 
 from project.sample.client import SampleClient, SampleUnauthorised, say
 from project.sample.planner import Planner
-from project.sample.scenario import CREWS, SampleClaim, SampleTeam, key_of, opening, pause_before_next, task_of, work_of
+from project.sample.scenario import (
+    CREWS,
+    SampleClaim,
+    SampleTeam,
+    key_of,
+    opening,
+    pause_before_next,
+    task_of,
+    work_of,
+)
 from project.settings import environment as env
 
 LOOK = 20.0  # seconds between two looks at all that is ours
@@ -52,7 +64,9 @@ class Driver:
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.tie = itertools.count()
         self.look_at = 0.0
-        self.planner = None if approver is None else Planner(client, approver, self.after, self.chance)
+        self.planner = (
+            None if approver is None else Planner(client, approver, self.after, self.chance)
+        )
 
     # -- time -----------------------------------------------------------------
     def after(self, seconds: float, what: Callable[[], None]) -> None:
@@ -62,7 +76,10 @@ class Driver:
         self.user = self.client.call("GET", "me/").body["username"]
         self.look()
         tasks = len(self.planner.known) if self.planner else 0
-        say(f"drives {len(self.crews) + bool(self.planner)} pools; found {len(self.known) + tasks} claims of its own")
+        say(
+            f"drives {len(self.crews) + bool(self.planner)} pools; found {len(self.known) + tasks} "
+            "claims of its own"
+        )
         for crew in self.crews:
             if crew.pool not in self.pool_of.values():
                 for _ in range(opening(crew)):
@@ -80,7 +97,9 @@ class Driver:
 
     # -- what comes in --------------------------------------------------------
     def look(self) -> None:
-        """At all that is ours and live: the newly bound begin, and what has ended without us is forgotten."""
+        """At all that is ours and live: the newly bound begin, and what has ended without us
+        is forgotten.
+        """
         found: dict[int, dict[str, Any]] = {}
         path = "claims/?" + urlencode({"requested_by": self.user, "state": STATES, "limit": 200})
         while path:
@@ -94,7 +113,9 @@ class Driver:
         if self.planner:
             for gone in self.planner.known.keys() - found.keys():
                 self.planner.forget(gone)
-        is_queue = self.planner is not None or any(state != "bound" for state in self.known.values())
+        is_queue = self.planner is not None or any(
+            state != "bound" for state in self.known.values()
+        )
         self.look_at = time.monotonic() + (LOOK_QUEUE if is_queue else LOOK)
 
     def take_in(self, claim: dict[str, Any]) -> None:
@@ -117,10 +138,15 @@ class Driver:
 
     # -- one claim ------------------------------------------------------------
     def arrive(self, crew: SampleTeam) -> None:
-        queue = sum(pool == crew.pool and self.known[claim] != "bound" for claim, pool in self.pool_of.items())
+        queue = sum(
+            pool == crew.pool and self.known[claim] != "bound"
+            for claim, pool in self.pool_of.items()
+        )
         if queue < crew.longest_queue:  # a pool that is paused for hours does not gather thousands
             self.ask(crew)
-        self.after(pause_before_next(crew, time.time(), self.chance.random()), lambda: self.arrive(crew))
+        self.after(
+            pause_before_next(crew, time.time(), self.chance.random()), lambda: self.arrive(crew)
+        )
 
     def ask(self, crew: SampleTeam) -> None:
         key = key_of(crew.pool, secrets.token_hex(6))
@@ -137,9 +163,13 @@ class Driver:
     def begin(self, claim: dict[str, Any], work: SampleClaim) -> None:
         number = claim["id"]
         if claim["acknowledge_by"]:  # null once somebody has
-            self.client.call("POST", f"claims/{number}/acknowledge/", {"generation": claim["generation"]})
+            self.client.call(
+                "POST", f"claims/{number}/acknowledge/", {"generation": claim["generation"]}
+            )
         if work.beat:
-            self.after(self.chance.uniform(0.2, 1.0) * work.beat, lambda: self.keep(number, work.beat))
+            self.after(
+                self.chance.uniform(0.2, 1.0) * work.beat, lambda: self.keep(number, work.beat)
+            )
         self.after(work.hold - age(claim["bound_at"]), lambda: self.release(number))
 
     def keep(self, claim: int, beat: float) -> None:
@@ -157,13 +187,19 @@ class Driver:
         """The look finds it, should it have been bound just now."""
         if (
             self.known.get(claim, "bound") != "bound"
-            and self.client.call("POST", f"claims/{claim}/cancel/", {"reason": "waited too long"}).is_success
+            and self.client.call(
+                "POST", f"claims/{claim}/cancel/", {"reason": "waited too long"}
+            ).is_success
         ):
             self.forget(claim)
 
     def act(self, claim: int, verb: str) -> bool:
-        """False: it is not ours any more (released by a person, expired, moved on). Nothing to mend: it was about that hold alone."""
-        if self.client.call("POST", f"claims/{claim}/{verb}/", {"generation": self.generations[claim]}).is_success:
+        """False: it is not ours any more (released by a person, expired, moved on). Nothing to
+        mend: it was about that hold alone.
+        """
+        if self.client.call(
+            "POST", f"claims/{claim}/{verb}/", {"generation": self.generations[claim]}
+        ).is_success:
             return True
         self.forget(claim)
         return False
@@ -205,7 +241,10 @@ def main() -> int:
         return 1
     while token := read_token(file):
         try:
-            with closing(SampleClient(url, token)) as client, closing(SampleClient(url, read_token(approver))) as ben:
+            with (
+                closing(SampleClient(url, token)) as client,
+                closing(SampleClient(url, read_token(approver))) as ben,
+            ):
                 Driver(client, ben if ben.token else None).run()
         except SampleUnauthorised:
             say(f"{url} does not take the token of the sample; looking again in {pause:g} s")

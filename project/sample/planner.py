@@ -1,4 +1,6 @@
-"""The sample's tasks: asked for as `sample`, done by real agents, decided by `ben`. Some plans are left to whoever looks at the sample."""
+"""The sample's tasks: asked for as `sample`, done by real agents, decided by `ben`. Some plans
+are left to whoever looks at the sample.
+"""
 
 import secrets
 from collections.abc import Callable
@@ -18,10 +20,12 @@ After = Callable[[float, Callable[[], None]], None]
 
 
 class Planner:
-    """Keeps nothing that its claims don't say: what becomes of a plan follows from the claim's key, and how long it has waited from the
-    moment at which we first saw it wait."""
+    """Keeps nothing that its claims don't say: what becomes of a plan follows from the claim's key,
+    and how long it has waited from the moment at which we first saw it wait."""
 
-    def __init__(self, client: SampleClient, ben: SampleClient, after: After, chance: Random) -> None:
+    def __init__(
+        self, client: SampleClient, ben: SampleClient, after: After, chance: Random
+    ) -> None:
         self.client, self.ben, self.after, self.chance = client, ben, after, chance
         self.program = PROGRAM.read_text()
         self.known: dict[int, str] = {}
@@ -47,7 +51,9 @@ class Planner:
             say(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
 
     def draw(self) -> tuple[str, TaskWork]:
-        """Most of the time in a workspace in which nothing waits already; now and then two meet, and one is blocked."""
+        """Most of the time in a workspace in which nothing waits already; now and then two meet,
+        and one is blocked.
+        """
         taken, tries = set(self.places.values()), TRIES
         while True:
             key = key_of(HARBOUR, secrets.token_hex(6))
@@ -83,5 +89,9 @@ class Planner:
         plan = self.ben.call("GET", f"claims/{claim}/plan/")
         if plan.is_success:
             verb = "approve" if work.is_approved else "reject"
-            self.ben.call("POST", f"claims/{claim}/{verb}/", {"digest": plan.body["digest"], "comment": work.comment})
+            self.ben.call(
+                "POST",
+                f"claims/{claim}/{verb}/",
+                {"digest": plan.body["digest"], "comment": work.comment},
+            )
         self.visitors.discard(claim)

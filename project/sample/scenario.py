@@ -1,6 +1,7 @@
 """Who asks for what in the sample, and for how long. Pure, and the standard library only.
 
-What a claim does follows from its key alone, so a driver that starts again knows what the claims it finds still have to do.
+What a claim does follows from its key alone, so a driver that starts again knows what the claims it
+finds still have to do.
 """
 
 import json
@@ -23,7 +24,8 @@ class SampleTeam:
     high: float
     hold: tuple[float, float]  # seconds
     owners: tuple[str, ...]
-    requests: tuple[dict[str, Any], ...]  # what they ask for beside the pool, each as likely as the others
+    # What they ask for beside the pool, each as likely as the others.
+    requests: tuple[dict[str, Any], ...]
     phase: float = 0.0  # of the wave, in periods, so that not all pools are full at once
     beat: float = 0.0  # seconds between heartbeats; 0: none
     patience: float = 240.0  # seconds after which one who waits gives up
@@ -52,7 +54,12 @@ class SampleClaim:
     request: dict[str, Any] = field(default_factory=dict)
 
     def body(self, pool: str) -> dict[str, Any]:
-        return {"pools": [pool], "owner": self.owner, **({"priority": self.priority} if self.priority else {}), **self.request}
+        return {
+            "pools": [pool],
+            "owner": self.owner,
+            **({"priority": self.priority} if self.priority else {}),
+            **self.request,
+        }
 
 
 CREWS = (
@@ -64,8 +71,21 @@ CREWS = (
         high=1.45,
         hold=(40.0, 240.0),
         beat=40.0,
-        owners=("branch:checkout-{n}", "branch:search-{n}", "branch:login-{n}", "nightly:payments-{n}", "nightly:e2e-{n}"),
-        requests=({}, {}, {}, {"selector": {"region": "eu"}}, {"selector": {"region": "us"}}, {"size": 2, "on_one_member": True}),
+        owners=(
+            "branch:checkout-{n}",
+            "branch:search-{n}",
+            "branch:login-{n}",
+            "nightly:payments-{n}",
+            "nightly:e2e-{n}",
+        ),
+        requests=(
+            {},
+            {},
+            {},
+            {"selector": {"region": "eu"}},
+            {"selector": {"region": "us"}},
+            {"size": 2, "on_one_member": True},
+        ),
     ),
     SampleTeam(
         pool="device-ports",
@@ -91,8 +111,8 @@ BY_POOL = {crew.pool: crew for crew in CREWS}
 
 
 def opening(crew: SampleTeam) -> int:
-    """Claims that come at once where nothing of the crew's is there yet: more than there is room for, so that somebody waits and is told
-    why from the first minute on."""
+    """Claims that come at once where nothing of the crew's is there yet: more than there is room
+    for, so that somebody waits and is told why from the first minute on."""
     return round(crew.capacity * crew.high / crew.mean_size)
 
 
@@ -116,11 +136,30 @@ def work_of(key: str) -> SampleClaim | None:
     )
 
 
-# -- plans that wait for a person ------------------------------------------------------------------------------------------------------
+# -- plans that wait for a person ------------------------------------------------------------------
 
 HARBOUR = "harbour"  # the pool whose members are agents
-WORKSPACES = ("north-quay", "south-quay", "east-dock", "west-dock", "ferry-pier", "timber-wharf", "fish-market")
-SHIPS = ("aurora", "meridian", "swift", "halcyon", "petrel", "vega", "lodestar", "marigold", "osprey", "tern")
+WORKSPACES = (
+    "north-quay",
+    "south-quay",
+    "east-dock",
+    "west-dock",
+    "ferry-pier",
+    "timber-wharf",
+    "fish-market",
+)
+SHIPS = (
+    "aurora",
+    "meridian",
+    "swift",
+    "halcyon",
+    "petrel",
+    "vega",
+    "lodestar",
+    "marigold",
+    "osprey",
+    "tern",
+)
 CARGO = ("coffee", "timber", "mail", "grain", "machines", "passengers", "nothing")
 MOST_TASKS = 9  # live at once
 VISITORS = 2  # plans that are left to whoever looks at the sample
@@ -142,9 +181,22 @@ class TaskWork:
     comment: str
 
     def body(self, program: str) -> dict[str, Any]:
-        commands = {step: f"python3 hello.py {step}" for step in (("plan", "apply") if self.task == "plan_and_apply" else ("plan",))}
-        run = {"executor": "command", "commands": commands, "source": {"files": {"hello.py": program, "harbour.json": self.wanted}}}
-        return {"pools": [HARBOUR], "task": self.task, "workspace": self.workspace, "owner": self.owner, "run": run}
+        commands = {
+            step: f"python3 hello.py {step}"
+            for step in (("plan", "apply") if self.task == "plan_and_apply" else ("plan",))
+        }
+        run = {
+            "executor": "command",
+            "commands": commands,
+            "source": {"files": {"hello.py": program, "harbour.json": self.wanted}},
+        }
+        return {
+            "pools": [HARBOUR],
+            "task": self.task,
+            "workspace": self.workspace,
+            "owner": self.owner,
+            "run": run,
+        }
 
     @property
     def wanted(self) -> str:
@@ -159,7 +211,11 @@ def task_of(key: str) -> TaskWork | None:
     draw = Random(key)
     workspace = draw.choice(WORKSPACES)
     ships = {
-        name: {"berth": number + 1, "cargo": draw.choice(CARGO), "tons": draw.randrange(200, 9000, 100)}
+        name: {
+            "berth": number + 1,
+            "cargo": draw.choice(CARGO),
+            "tons": draw.randrange(200, 9000, 100),
+        }
         for number, name in enumerate(draw.sample(SHIPS, draw.randint(2, 6)))
     }
     is_approved = draw.random() < 0.85
@@ -176,12 +232,16 @@ def task_of(key: str) -> TaskWork | None:
 
 
 def demand_at(crew: SampleTeam, now: float) -> float:
-    """Slots that are wanted at once, by wall-clock time: a driver that starts again goes on in the same wave."""
+    """Slots that are wanted at once, by wall-clock time: a driver that starts again goes on in
+    the same wave.
+    """
     wave = (1 + math.sin(2 * math.pi * (now / crew.period + crew.phase))) / 2
     return crew.capacity * (crew.low + (crew.high - crew.low) * wave)
 
 
 def pause_before_next(crew: SampleTeam, now: float, draw: float) -> float:
-    """Seconds to the next arrival, so that on average the demand is held (arrivals x hold x size). `draw` in [0, 1)."""
+    """Seconds to the next arrival, so that on average the demand is held (arrivals x hold x
+    size). `draw` in [0, 1).
+    """
     rate = demand_at(crew, now) / crew.mean_hold / crew.mean_size
     return min(-math.log(1 - draw) / rate, crew.period / 4)

@@ -1,7 +1,8 @@
 """The sample comes and goes as a whole: its pools, its user, the token its driver signs in with.
 
-Its pools say that they are the sample's (`group: Sample`), and a pool that does not is never touched. Loading twice makes what is
-missing; the token is new each time, because its secret is nowhere but in the file.
+Its pools say that they are the sample's (`group: Sample`), and a pool that does not is never
+touched. Loading twice makes what is missing; the token is new each time, because its secret is
+nowhere but in the file.
 """
 
 import hashlib
@@ -53,19 +54,26 @@ def load_sample() -> list[str]:
 
 
 def remove_sample() -> list[str]:
-    """The driver stops first; then each pool ends its claims, and goes when it is empty. Its events stay."""
+    """The driver stops first; then each pool ends its claims, and goes when it is empty. Its
+    events stay.
+    """
     for file in (token_file(), approver_file()):
         file.unlink(missing_ok=True)
     with transaction.atomic():
         lock_in_transaction(SAMPLE, "sample")
-        users = [user for user in map(_find_user, ROLES) if user is not None and not _may_sign_in(user)]
+        users = [
+            user for user in map(_find_user, ROLES) if user is not None and not _may_sign_in(user)
+        ]
         for token in Token.objects.filter(user__in=users, name=TOKEN, revoked_at__isnull=True):
             revoke_token(token.pk, reason="the sample is removed")
     said = []
     for pool in list_pools_of_sample():
         if pool.state != "deleting":
             delete_pool(pool_name=pool.name, cascade=True, reason="the sample is removed")
-        said.append(f"pool {pool.name} is being deleted, with its claims{' and agents' if has_agents(pool.provider) else ''}")
+        said.append(
+            f"pool {pool.name} is being deleted, with its "
+            f"claims{' and agents' if has_agents(pool.provider) else ''}"
+        )
     shutil.rmtree(site_folder(), ignore_errors=True)
     return said or ["there is no sample here"]
 
@@ -88,11 +96,16 @@ def approver_file() -> Path:
 
 
 def site_folder() -> Path:
-    """What the sample's tasks keep in order. Where we are root they run as users of their own, who cannot enter a private home."""
+    """What the sample's tasks keep in order. Where we are root they run as users of their own,
+    who cannot enter a private home.
+    """
     home = Path(settings.BERTH_HOME)
     if os.geteuid() != 0:
         return home / "sample-site"
-    return env.work() / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"  # see _make_site
+    # See _make_site.
+    return (
+        env.work() / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"
+    )
 
 
 def read_configs() -> list[dict[str, Any]]:
@@ -104,7 +117,9 @@ def _make_site() -> Path:
     site = site_folder()
     site.mkdir(mode=0o755, parents=True, exist_ok=True)
     if site.is_symlink() or site.stat().st_uid != os.geteuid():
-        raise Conflict(f"{site} belongs to somebody else.", way_out="Move it away, then load the sample.")
+        raise Conflict(
+            f"{site} belongs to somebody else.", way_out="Move it away, then load the sample."
+        )
     site.chmod(0o755)  # whatever the umask: tasks run as users of their own
     pages = site / "pages"
     pages.mkdir(exist_ok=True)
@@ -119,9 +134,15 @@ def _make_pool(config: dict[str, Any]) -> tuple[Pool, bool]:
     if pool is None:
         return create_pool(config, reason=REASON), True
     if pool.spec.get("group") != GROUP:
-        raise Conflict(f"There is a pool {pool.name} that is not the sample's.", way_out="Rename or delete it, then load the sample.")
+        raise Conflict(
+            f"There is a pool {pool.name} that is not the sample's.",
+            way_out="Rename or delete it, then load the sample.",
+        )
     if pool.state == "deleting":
-        raise Conflict(f"Pool {pool.name} of the sample is still being deleted.", way_out="Load it again in a moment.")
+        raise Conflict(
+            f"Pool {pool.name} of the sample is still being deleted.",
+            way_out="Load it again in a moment.",
+        )
     return pool, False
 
 
@@ -133,7 +154,10 @@ def _make_token(name: str, pools: list[Pool]) -> str:
         user.set_unusable_password()
         user.save()
     elif _may_sign_in(user):  # never somebody's who happens to have that name
-        raise Conflict(f"There is a user {name} who can sign in.", way_out="The sample needs this name. Try it on another installation.")
+        raise Conflict(
+            f"There is a user {name} who can sign in.",
+            way_out="The sample needs this name. Try it on another installation.",
+        )
     for pool in pools:
         if not Grant.objects.filter(user=user, pool=pool, role=ROLES[name]).exists():
             give_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)

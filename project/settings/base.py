@@ -1,4 +1,6 @@
-"""Settings that every profile shares. A profile sets the secret key, the hosts and how strict the transport is."""
+"""Settings that every profile shares. A profile sets the secret key, the hosts and how strict
+the transport is.
+"""
 
 import os
 from typing import Any
@@ -21,7 +23,10 @@ def read_age(text: str) -> float | None:
     """None: never."""
     found = None if text == "never" else parse_duration(text)
     if text != "never" and not found:
-        raise ImproperlyConfigured(f"BERTH_TOKEN_AGE={text[:40]} is not a length of time. Write one like 30d or 12h, or never.")
+        raise ImproperlyConfigured(
+            f"BERTH_TOKEN_AGE={text[:40]} is not a length of time. Write one like 30d or "
+            "12h, or never."
+        )
     return found
 
 
@@ -30,7 +35,9 @@ def read_bytes(name: str, default: str) -> int | None:
     text = os.environ.get(name, "").strip() or default
     found = None if text == "none" else parse_size(text)
     if text != "none" and found is None:
-        raise ImproperlyConfigured(f"{name}={text[:40]} is not a size. Write one like 500MB or 5GB, or none.")
+        raise ImproperlyConfigured(
+            f"{name}={text[:40]} is not a size. Write one like 500MB or 5GB, or none."
+        )
     return found
 
 
@@ -102,7 +109,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTHENTICATION_BACKENDS = ["project.kernel.security.login_throttle.SlowedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 10},
+    },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
@@ -123,13 +133,18 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
-BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))  # each keeps a database connection
+# Each keeps a database connection.
+BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in all web processes together; bulk counts as one
-# Bodies: where, how many bytes, and the guard that names the caller before more than a little is read (project.kernel.http.bodies). The
-# first that fits counts, also without the last slash: whoever left it out is told so (308), not that less is taken.
-CALLER, AGENT = "pools.access.authentication.guard_caller", "claims.tasks.agent_api.endpoint.guard_agent"
+# Bodies: where, how many bytes, and the guard that names the caller before more than a little is
+# read (project.kernel.http.bodies). The first that fits counts, also without the last slash:
+# whoever left it out is told so (308), not that less is taken.
+CALLER, AGENT = (
+    "pools.access.authentication.guard_caller",
+    "claims.tasks.agent_api.endpoint.guard_agent",
+)
 BERTH_BODIES = [
     (r"/api/v1/agent/tasks/.*/plan-json/?$", 64_100_000, AGENT),
     (r"/api/v1/agent/tasks/.*/(plan|state)/?$", 260_000_000, AGENT),
@@ -139,31 +154,42 @@ BERTH_BODIES = [
     (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
     (r"/", 1_000_000, CALLER),
 ]
-BERTH_BODY_SECONDS = float(os.environ.get("BERTH_BODY_SECONDS", "10"))  # in which something of a body has to come
+# In which something of a body has to come.
+BERTH_BODY_SECONDS = float(os.environ.get("BERTH_BODY_SECONDS", "10"))
 BERTH_BODY_RATE = int(os.environ.get("BERTH_BODY_RATE", "16000"))  # bytes a second, on average
-# Connections of a web process (project.kernel.http.connections). Long polls and WebSockets are not idle.
+# Connections of a web process (project.kernel.http.connections). Long polls and WebSockets
+# are not idle.
 BERTH_CONNECTIONS = int(os.environ.get("BERTH_CONNECTIONS", "4000"))
 BERTH_CONNECTIONS_PER_ADDRESS = int(os.environ.get("BERTH_CONNECTIONS_PER_ADDRESS", "1000"))
 BERTH_IDLE_CONNECTIONS = int(os.environ.get("BERTH_IDLE_CONNECTIONS", "1000"))
-BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))  # until the head of a request is there
+# Until the head of a request is there.
+BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))
 BERTH_HEAD_BYTES = 65_536
-# Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and networks, comma-separated.
+# Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and
+# networks, comma-separated.
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
-BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}  # answered on the event loop where that can be (project.kernel.http.deferred)
+# Answered on the event loop where that can be (project.kernel.http.deferred).
+BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 
-# No inline script and no inline style element; numbers go into style attributes (the length of a bar).
-STRICT = "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'"
+# No inline script and no inline style element; numbers go into style attributes (the length
+# of a bar).
+STRICT = (
+    "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'"
+)
 STRICT += "; frame-ancestors 'none'"
 # What the admin brings along: Alpine evaluates expressions and writes style elements.
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
 
-# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here: BERTH_HOME/sealing-key (project.kernel.security.encryption).
+# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here:
+# BERTH_HOME/sealing-key (project.kernel.security.encryption).
 BERTH_SEALING_KEYS = env.list_words("BERTH_SEALING_KEYS")
 BERTH_MAKES_SEALING_KEY = True  # where there is none: one machine makes its own
-# Several web replicas need a storage that all of them see: another backend, or BERTH_FILES on a shared disk.
+# Several web replicas need a storage that all of them see: another backend, or BERTH_FILES on a
+# shared disk.
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -177,7 +203,8 @@ STORAGES: dict[str, dict[str, Any]] = {
     },
 }
 
-# What uploaded sources may take: bytes of each user, and bytes of the disk that stay free for plans, logs and the database.
+# What uploaded sources may take: bytes of each user, and bytes of the disk that stay free for
+# plans, logs and the database.
 BERTH_SOURCE_QUOTA = read_bytes("BERTH_SOURCE_QUOTA", "5GB")
 BERTH_DISK_RESERVE = read_bytes("BERTH_DISK_RESERVE", "500MB")
 
@@ -205,7 +232,10 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Berth",
-    "DESCRIPTION": "Pools of capacity, their slots, and the claims that hold them. Every refusal is a problem (RFC 9457) with its way out.",
+    "DESCRIPTION": (
+        "Pools of capacity, their slots, and the claims that hold them. Every refusal is a problem "
+        "(RFC 9457) with its way out."
+    ),
     "VERSION": __version__,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_AUTHENTICATION": [],  # it tells nobody's secrets
@@ -225,11 +255,15 @@ SPECTACULAR_SETTINGS = {
 }
 
 REDIS_URL = env.redis_url()
-# The pub/sub layer: redis-py's socket timeout kills the idle sockets of the other one. Its queues are unbounded: hints only.
+# The pub/sub layer: redis-py's socket timeout kills the idle sockets of the other one. Its queues
+# are unbounded: hints only.
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [{"address": REDIS_URL or "redis://127.0.0.1:1/0", "socket_timeout": 30}], "prefix": "berth"},
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL or "redis://127.0.0.1:1/0", "socket_timeout": 30}],
+            "prefix": "berth",
+        },
     }
 }
 
@@ -241,17 +275,25 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# One queue for each provider that performs operations; those of other people's providers are added by name.
+# One queue for each provider that performs operations; those of other people's providers are
+# added by name.
 BERTH_QUEUES = ["default", "local", "kubernetes", *env.list_words("BERTH_QUEUES")]
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in BERTH_QUEUES}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 30, "socket_connect_timeout": 2}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,
+    "socket_timeout": 30,
+    "socket_connect_timeout": 2,
+}
 
-LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))
+LOGGING = logging_settings(
+    as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO")
+)
 
-# Where people find Berth, and the server that takes its mail: smtp://user:password@host:587?tls=1. None: no mail is sent.
+# Where people find Berth, and the server that takes its mail: smtp://user:password@host:587?tls=1.
+# None: no mail is sent.
 BERTH_URL = os.environ.get("BERTH_URL", "").rstrip("/")
 BERTH_MAIL = os.environ.get("BERTH_MAIL", "")
 _mail = urlsplit(BERTH_MAIL)
@@ -261,11 +303,14 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = parse_qs(_mail.query).get("tls") == ["1"], _mail.
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("BERTH_MAIL_FROM", "berth@localhost")
 
-BERTH_TOKEN_AGE = read_age(os.environ.get("BERTH_TOKEN_AGE", "").strip() or "30d")  # agents get another token then
+# Agents get another token then.
+BERTH_TOKEN_AGE = read_age(os.environ.get("BERTH_TOKEN_AGE", "").strip() or "30d")
 BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
-BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")  # past a transaction pooler, for LISTEN
+# Past a transaction pooler, for LISTEN.
+BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")
 
-# What the embedded controllers process runs, in one process; larger installations run one command each.
+# What the embedded controllers process runs, in one process; larger installations run one
+# command each.
 BERTH_CONTROLLERS: list[str] = [
     "claims.controllers.Allocator",
     "claims.controllers.Finalizer",
@@ -279,14 +324,20 @@ BERTH_PROVIDERS = [
     "pools.providers.local.provider.LocalProvider",
     "pools.providers.kubernetes.provider.KubernetesProvider",
 ]
-# Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all of BERTH_PROVIDERS.
+# Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all
+# of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
-# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and keys (pools.providers.local.protection).
+# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and
+# keys (pools.providers.local.protection).
 BERTH_TRUST_CLAIMANTS = env.is_on("BERTH_TRUST_CLAIMANTS")
-BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")  # that tasks in namespaces may write to, besides their own
-BERTH_PROGRAM_USERS = ("sample", "ben")  # of the sample's driver: no people, as long as nobody can sign in as them
+# That tasks in namespaces may write to, besides their own.
+BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")
+# Of the sample's driver: no people, as long as nobody can sign in as them.
+BERTH_PROGRAM_USERS = ("sample", "ben")
 BERTH_IS_LOOPBACK = False  # whether Berth listens on loopback alone
-# What our things are marked with outside; empty: a name drawn once, in the database. A copy of a database needs another one.
+# What our things are marked with outside; empty: a name drawn once, in the database. A copy of a
+# database needs another one.
 BERTH_INSTALLATION = os.environ.get("BERTH_INSTALLATION", "")
-# Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand. See docs/scaling.md.
+# Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand.
+# See docs/scaling.md.
 BERTH_SCALING_POLICIES: list[str] = []

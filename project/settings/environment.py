@@ -1,4 +1,6 @@
-"""What the environment and the state folder say. Standard library only: `up` reads it before Django is there."""
+"""What the environment and the state folder say. Standard library only: `up` reads it before
+Django is there.
+"""
 
 import json
 import os
@@ -17,7 +19,11 @@ HOT = {
     "enable_seqscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-PATIENT = {"lock_timeout": "5s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+PATIENT = {
+    "lock_timeout": "5s",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -32,12 +38,20 @@ def files() -> Path:
 
 
 def work() -> Path:
-    """Where agents and the sample of root have folders that other users may enter; those in a private home are out of their reach."""
-    return Path(os.environ.get("BERTH_WORK") or "/var/tmp").absolute()  # noqa: S108  (each folder's owner is checked)
+    """Where agents and the sample of root have folders that other users may enter; those in a
+    private home are out of their reach.
+    """
+    # Each folder's owner is checked.
+    return Path(os.environ.get("BERTH_WORK") or "/var/tmp").absolute()  # noqa: S108
 
 
 def is_on(name: str, default: bool = False) -> bool:
-    return os.environ.get(name, "1" if default else "0").strip().lower() in {"1", "true", "yes", "on"}
+    return os.environ.get(name, "1" if default else "0").strip().lower() in {
+        "1",
+        "true",
+        "yes",
+        "on",
+    }
 
 
 def list_words(name: str, default: str = "") -> list[str]:
@@ -45,7 +59,9 @@ def list_words(name: str, default: str = "") -> list[str]:
 
 
 def running() -> dict[str, str]:
-    """The URLs of the embedded services of this state folder, as `up` wrote them (0600): other commands find them here."""
+    """The URLs of the embedded services of this state folder, as `up` wrote them (0600): other
+    commands find them here.
+    """
     try:
         found: dict[str, str] = json.loads((home() / "services.json").read_text())
     except (OSError, ValueError):
@@ -69,7 +85,8 @@ def secret(name: str, size: int = 48) -> str:
         scratch = file.with_name(f"{name}.{os.getpid()}")
         with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
             new.write(secrets.token_urlsafe(size))
-        with suppress(FileExistsError):  # several processes start at once: the first one's counts, and appears as a whole
+        # Several processes start at once: the first one's counts, and appears as a whole.
+        with suppress(FileExistsError):
             os.link(scratch, file)
         scratch.unlink()
     return file.read_text().strip()
@@ -78,17 +95,27 @@ def secret(name: str, size: int = 48) -> str:
 def libpq(url: str) -> dict[str, str]:
     """The environment for PostgreSQL's own programs, which keeps the password out of argv."""
     at = urlsplit(url)
-    found = {"PGHOST": at.hostname, "PGPORT": str(at.port or ""), "PGUSER": at.username, "PGPASSWORD": at.password}
+    found = {
+        "PGHOST": at.hostname,
+        "PGPORT": str(at.port or ""),
+        "PGUSER": at.username,
+        "PGPASSWORD": at.password,
+    }
     found["PGDATABASE"] = at.path.lstrip("/")
     return {name: unquote(value) for name, value in found.items() if value}
 
 
 def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
-    """Django's settings for a PostgreSQL URL. The guards are options of the connection, so that no code path is without them."""
-    at = urlsplit(url or "postgresql://127.0.0.1:1/berth")  # nowhere: commands without a database still import the settings
+    """Django's settings for a PostgreSQL URL. The guards are options of the connection, so that
+    no code path is without them.
+    """
+    # Nowhere: commands without a database still import the settings.
+    at = urlsplit(url or "postgresql://127.0.0.1:1/berth")
     guards = PATIENT if is_patient else HOT
     query = dict(parse_qsl(at.query))
-    options = " ".join([query.pop("options", ""), *(f"-c {name}={value}" for name, value in guards.items())]).strip()
+    options = " ".join(
+        [query.pop("options", ""), *(f"-c {name}={value}" for name, value in guards.items())]
+    ).strip()
     return {
         "ENGINE": "project.kernel.db.postgres",
         "NAME": unquote(at.path.lstrip("/")),
@@ -98,7 +125,8 @@ def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
         "PORT": str(at.port or ""),
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
-        # Django's default of None would refuse even statements that ask to be prepared; a high number leaves all others alone.
+        # Django's default of None would refuse even statements that ask to be prepared; a high
+        # number leaves all others alone.
         "OPTIONS": {
             "application_name": "berth",
             "connect_timeout": 5,

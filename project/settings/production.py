@@ -14,7 +14,8 @@ CSRF_TRUSTED_ORIGINS = env.list_words("BERTH_ORIGINS")
 SESSION_COOKIE_SECURE = True
 CSRF_COOKIE_SECURE = True
 SECURE_SSL_REDIRECT = True
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked for from within, where there is no TLS
+# Asked for from within, where there is no TLS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "127.0.0.1,::1")
 SECURE_HSTS_SECONDS = 365 * 24 * 3600
@@ -23,4 +24,6 @@ SECURE_HSTS_PRELOAD = True
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STORAGES["staticfiles"] = {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"}
 BERTH_MAKES_SEALING_KEY = False  # each replica would make its own
-LOGGING = logging_settings(as_json=env.is_on("BERTH_JSON_LOGS", True), level=os.environ.get("BERTH_LOG_LEVEL", "INFO"))
+LOGGING = logging_settings(
+    as_json=env.is_on("BERTH_JSON_LOGS", True), level=os.environ.get("BERTH_LOG_LEVEL", "INFO")
+)

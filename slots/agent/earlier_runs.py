@@ -1,4 +1,6 @@
-"""Runs of an earlier start of the agent that their reapers still end: they are waited for, and ended by nobody else."""
+"""Runs of an earlier start of the agent that their reapers still end: they are waited for, and
+ended by nobody else.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,20 @@ class Leftovers:
 
     def find(self) -> None:
         records = self.state.list_records()
-        self.ending = [record for record in records if record.phase not in (FINISHED, REPORTED) and is_reaper_alive(record)]
+        self.ending = [
+            record
+            for record in records
+            if record.phase not in (FINISHED, REPORTED) and is_reaper_alive(record)
+        ]
 
     def end_others(self, grace: float) -> bool:
         """What no reaper looks after. False: something cannot be ended."""
-        return end_all(None, "", grace, others=lambda: set(list_marked(f".{self.identity}")) - self._list_ending())
+        return end_all(
+            None,
+            "",
+            grace,
+            others=lambda: set(list_marked(f".{self.identity}")) - self._list_ending(),
+        )
 
     def list_ended(self) -> list[Record]:
         return [record for record in self.ending if not is_reaper_alive(record)]
@@ -30,7 +41,10 @@ class Leftovers:
         self.ending = [other for other in self.ending if other is not record]
 
     def holds(self, stop: StopOrder) -> bool:
-        return any((record.slot, record.generation) == (stop.slot, stop.generation) for record in self.ending)
+        return any(
+            (record.slot, record.generation) == (stop.slot, stop.generation)
+            for record in self.ending
+        )
 
     def wait(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> Iterable[Record]:
         """Those that still end after this time."""

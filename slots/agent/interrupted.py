@@ -1,4 +1,6 @@
-"""Tells the server, for the page of a task, that its program was interrupted and what the program still has to finish."""
+"""Tells the server, for the page of a task, that its program was interrupted and what the
+program still has to finish.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class InterruptReport(threading.Thread):
         self.until = time.monotonic() + wait_s
 
     def run(self) -> None:
-        """One call for each change of what is under way. A call that fails is repeated; the ending itself waits for none."""
+        """One call for each change of what is under way. A call that fails is repeated; the
+        ending itself waits for none.
+        """
         told = None
         try:
             while not self.job.has_ended.is_set() and not self.context.quit_now.is_set():
@@ -41,7 +45,12 @@ class InterruptReport(threading.Thread):
     def _tell(self, waits_for: list[str]) -> bool:
         left = max(0, math.ceil(self.until - time.monotonic()))
         named = [self.job.clean(each)[:LONGEST] for each in waits_for[:MOST_NAMED]]
-        body = {"why": self.job.clean(self.why)[:LONGEST], "wait_s": left, "waits_for": named, "more": len(waits_for) - len(named)}
+        body = {
+            "why": self.job.clean(self.why)[:LONGEST],
+            "wait_s": left,
+            "waits_for": named,
+            "more": len(waits_for) - len(named),
+        }
         try:
             self.context.client.post(f"{self.path}interrupted/", body)
         except RequestRefused:

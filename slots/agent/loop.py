@@ -1,4 +1,6 @@
-"""The agent itself: what the server wants here, against what runs here. Runs are threads; this one only decides."""
+"""The agent itself: what the server wants here, against what runs here. Runs are threads; this
+one only decides.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,14 @@ LET_GO = 2  # further lists that do not name a folder either, until it is remove
 
 
 class Agent:
-    def __init__(self, context: Context, exit_when_away: float = 0, give_up: float = 600, inbox: Any = None, end_within: float = 0) -> None:
+    def __init__(
+        self,
+        context: Context,
+        exit_when_away: float = 0,
+        give_up: float = 600,
+        inbox: Any = None,
+        end_within: float = 0,
+    ) -> None:
         self.context = context
         self.exit_when_away, self.give_up, self.end_within = exit_when_away, give_up, end_within
         self.end_asked_at = 0.0
@@ -70,8 +79,8 @@ class Agent:
     # Start
 
     def recover(self) -> None:
-        """What an earlier start of this agent took on: what a reaper still ends is left to it, what else may run is ended, what ended is
-        reported, what began is lost."""
+        """What an earlier start of this agent took on: what a reaper still ends is left to it, what
+        else may run is ended, what ended is reported, what began is lost."""
         context = self.context
         for name in context.state.load():
             self.journal.error("unreadable, taken as lost", file=name)
@@ -88,25 +97,37 @@ class Agent:
         self._try(self._sweep)
 
     def _lose(self, record: Record) -> bool:
-        """What became of it is known as far as this folder tells, and no further. False: its state cannot be rescued yet; the run is not
-        lost before that, because its folder goes then."""
+        """What became of it is known as far as this folder tells, and no further. False: its state
+        cannot be rescued yet; the run is not lost before that, because its folder goes then."""
         state = self.context.state.folder
         rescue_state(state, record)
         if is_left_behind(state, record):
             if not record.extra.get("is_left_behind"):
-                self.journal.error("its state cannot be copied: make room there", run=record.name, folder=rescued_folder(state))
+                self.journal.error(
+                    "its state cannot be copied: make room there",
+                    run=record.name,
+                    folder=rescued_folder(state),
+                )
             record.extra["is_left_behind"] = True
             return False
         record.status = record.fate
         self.lost.append(record)
-        self.journal.note("left by an earlier start", run=record.name, phase=record.phase, stage=record.stage, status=record.status)
+        self.journal.note(
+            "left by an earlier start",
+            run=record.name,
+            phase=record.phase,
+            stage=record.stage,
+            status=record.status,
+        )
         return True
 
     def _take_ended(self) -> None:
-        """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names the run: until its state is rescued as
-        running, from then on as lost."""
+        """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names
+        the run: until its state is rescued as running, from then on as lost."""
         for record in self.leftovers.list_ended():
-            end_all(None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE)
+            end_all(
+                None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE
+            )
             if self._lose(record):
                 self.leftovers.remove(record)
                 self.poller.say_hello()
@@ -115,8 +136,16 @@ class Agent:
         """Folders that no run here needs."""
         state = self.context.state
         state.sweep()
-        known = {record.name for record in state.list_records() if record.keep or record.phase != REPORTED}
-        known |= {str(record.extra.get("folder")) for record in state.list_records() if record.phase == FINISHED}
+        known = {
+            record.name
+            for record in state.list_records()
+            if record.keep or record.phase != REPORTED
+        }
+        known |= {
+            str(record.extra.get("folder"))
+            for record in state.list_records()
+            if record.phase == FINISHED
+        }
         for folder in [*self.context.base.iterdir(), *state.spools.iterdir()]:
             if folder.name not in known and not remove(folder):
                 self.journal.error("folder cannot be removed", folder=folder)
@@ -125,14 +154,32 @@ class Agent:
 
     def hello(self) -> Hello:
         told = [
-            (run.record, "finished" if run.record.phase == FINISHED else "running") for run in list(self.runs.values()) if not run.is_done
+            (run.record, "finished" if run.record.phase == FINISHED else "running")
+            for run in list(self.runs.values())
+            if not run.is_done
         ]
-        told += [(record, "finished") for _, record in list(self.unreported.values()) if record.phase == FINISHED]
-        ending = list(self.leftovers.ending)  # before the lost ones: a record goes from here to there
+        told += [
+            (record, "finished")
+            for _, record in list(self.unreported.values())
+            if record.phase == FINISHED
+        ]
+        # Before the lost ones: a record goes from here to there.
+        ending = list(self.leftovers.ending)
         lost = list(self.lost)
         told += [(record, "running") for record in ending if record not in lost]
-        runs = [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": status} for one, status in told]
-        runs += [{"claim": one.claim, "generation": one.generation, "step": one.step, "status": one.status} for one in lost]
+        runs = [
+            {"claim": one.claim, "generation": one.generation, "step": one.step, "status": status}
+            for one, status in told
+        ]
+        runs += [
+            {
+                "claim": one.claim,
+                "generation": one.generation,
+                "step": one.step,
+                "status": one.status,
+            }
+            for one in lost
+        ]
         body = {
             "version": name_version(),
             "python": platform.python_version(),
@@ -155,7 +202,12 @@ class Agent:
             "disk_free": shutil.disk_usage(self.context.base).free,
             "version": name_version(),
             "platform": name_platform(),
-            "binaries": {name: found for name in ("tofu", "terraform", "git") for found in [shutil.which(name)] if found},
+            "binaries": {
+                name: found
+                for name in ("tofu", "terraform", "git")
+                for found in [shutil.which(name)]
+                if found
+            },
         }
 
     # The loop
@@ -182,11 +234,15 @@ class Agent:
                 ended_at = ended_at or time.monotonic()
                 most = LAST_WORDS if self.is_away_since is not None else LONGEST_WORDS
                 left = self.unreported or self.states.list_left(set(self.runs))
-                if not (self.runs or left) or (time.monotonic() - ended_at > most and (left or self.is_away_since)):
+                if not (self.runs or left) or (
+                    time.monotonic() - ended_at > most and (left or self.is_away_since)
+                ):
                     return self._leave(0, says_goodbye=True)
 
     def _try(self, step: Callable[..., Any], *given: Any) -> Any:
-        """A full disk, or no more processes or files to be had, ends no task: the next turn tries again."""
+        """A full disk, or no more processes or files to be had, ends no task: the next turn
+        tries again.
+        """
         try:
             return step(*given)
         except Exception as error:
@@ -206,24 +262,39 @@ class Agent:
             self._settle_lost(what)
         elif kind == "away":
             self.is_away_since = self.is_away_since or now
-            self.refused_since = (self.refused_since or now) if isinstance(what, TokenRejected) else None
+            self.refused_since = (
+                (self.refused_since or now) if isinstance(what, TokenRejected) else None
+            )
             if self.refused_since is not None and now - self.refused_since > REFUSED_LONG:
-                self._end_all("the server refuses this agent's token: it has called them lost, and may run them elsewhere")
+                self._end_all(
+                    "the server refuses this agent's token: it has called them lost, and may run "
+                    "them elsewhere"
+                )
         elif kind == "signal":
             self._hear_signal(what)
-        if any(run.is_executing for run in self.runs.values()):  # what only waits to be reported stays on disk
+        # What only waits to be reported stays on disk.
+        if any(run.is_executing for run in self.runs.values()):
             return None
         if self.refused_since is not None and now - self.refused_since > self.give_up:
-            self.journal.error("the server has refused this agent's token for too long: give it a new one", url=self.context.client.host)
+            self.journal.error(
+                "the server has refused this agent's token for too long: give it a new one",
+                url=self.context.client.host,
+            )
             return 3
-        if self.exit_when_away and self.is_away_since is not None and now - self.is_away_since > self.exit_when_away:
+        if (
+            self.exit_when_away
+            and self.is_away_since is not None
+            and now - self.is_away_since > self.exit_when_away
+        ):
             self.journal.note("the server is away and nothing runs: this agent ends")
             return 0
         return None
 
     def _hear_signal(self, number: int) -> None:
         if not self.is_ending:
-            self.journal.note("ends when its tasks have ended", signal=number, running=len(self.runs))
+            self.journal.note(
+                "ends when its tasks have ended", signal=number, running=len(self.runs)
+            )
             self.is_ending = self.poller.is_ending = True
             self.end_asked_at = time.monotonic()
             if number != 2:  # SIGINT does not wait
@@ -238,7 +309,9 @@ class Agent:
                 run.stop.tell(why, is_quit=True)
 
     def _end_in_time(self) -> None:
-        """Whoever sent TERM kills everything after `end_within`: what still runs is interrupted early enough to finish what it began."""
+        """Whoever sent TERM kills everything after `end_within`: what still runs is interrupted
+        early enough to finish what it began.
+        """
         if not self.is_ending or not self.end_within:
             return
         left = self.end_asked_at + self.end_within - time.monotonic()
@@ -247,7 +320,9 @@ class Agent:
                 run.stop.tell("the agent has to end", is_quit=True)
 
     def _give_up_unbegun(self) -> None:
-        """A task that has not begun needs the server to begin, and the server may stay away for ever."""
+        """A task that has not begun needs the server to begin, and the server may stay
+        away for ever.
+        """
         for run in list(self.runs.values()):
             if run.is_executing and run.record.phase == ACCEPTED:
                 run.stop.tell("the agent ends", is_quit=True)
@@ -259,7 +334,8 @@ class Agent:
             self.lost.remove(record)
             if record.phase == ACCEPTED:
                 with contextlib.suppress(OSError):
-                    self.context.state.forget(record)  # the server hands it out anew, perhaps under the same number
+                    # The server hands it out anew, perhaps under the same number.
+                    self.context.state.forget(record)
                 continue
             record.phase = REPORTED
             with contextlib.suppress(OSError):  # told once more by the next start
@@ -281,14 +357,17 @@ class Agent:
             elif run.record.phase == REPORTED:
                 self._sweep_old()
             elif run.record.phase != FINISHED:
-                run.record.status = run.record.fate  # ended midway by us or by this machine: what it came to is not known
+                # Ended midway by us or by this machine: what it came to is not known.
+                run.record.status = run.record.fate
                 self.lost.append(run.record)
                 self.poller.say_hello()
 
     def _sweep_old(self) -> None:
         """What this agent remembers and keeps does not grow for as long as it runs."""
         claims = {order.claim for order in self.orders.orders} if self.orders else set()
-        claims |= {claim for claim, _ in (*self.runs, *self.unreported)} | {record.claim for record in self.leftovers.ending}
+        claims |= {claim for claim, _ in (*self.runs, *self.unreported)} | {
+            record.claim for record in self.leftovers.ending
+        }
         for record in self.context.state.sweep(claims):
             if not remove(self.context.base / record.name):
                 self.journal.error("folder cannot be removed", folder=record.name)
@@ -302,23 +381,45 @@ class Agent:
         for key, run in self.runs.items():
             stop = StopOrder(run.record.slot, run.record.generation)
             if run.is_executing and (key not in wanted or stop in stops):
-                run.stop.tell("the server ended it" if stop in stops else "the server does not know it any more")
+                run.stop.tell(
+                    "the server ended it"
+                    if stop in stops
+                    else "the server does not know it any more"
+                )
         busy = {run.record.slot for run in self.runs.values() if run.is_executing}
         for key, order in wanted.items():
             if len(busy) >= MOST_AT_ONCE:
                 break
-            if not self.is_ending and order.slot not in busy and key not in self.runs and self._may_begin(order):
+            if (
+                not self.is_ending
+                and order.slot not in busy
+                and key not in self.runs
+                and self._may_begin(order)
+            ):
                 busy.add(order.slot)
         self._say_stopped([stop for stop in stops if not self._runs_in(stop)])
 
     def _let_go(self) -> None:
-        """Folders of plans that nobody waits for any more. Not at once: a list may be older than the plan."""
+        """Folders of plans that nobody waits for any more. Not at once: a list may be older
+        than the plan.
+        """
         if self.orders is None or self.orders.keep is None:
             return
-        wanted = self.orders.keep | {order.claim for order in self.orders.orders} | {claim for claim, _ in self.runs}
-        wanted |= {record.claim for record in self.leftovers.ending}  # an apply that its reaper still ends works in the folder of its plan
-        kept = {(record.claim, record.generation): record for record in self.context.state.list_records() if record.keep}
-        self.unwanted_since = {key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted}
+        wanted = (
+            self.orders.keep
+            | {order.claim for order in self.orders.orders}
+            | {claim for claim, _ in self.runs}
+        )
+        # An apply that its reaper still ends works in the folder of its plan.
+        wanted |= {record.claim for record in self.leftovers.ending}
+        kept = {
+            (record.claim, record.generation): record
+            for record in self.context.state.list_records()
+            if record.keep
+        }
+        self.unwanted_since = {
+            key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted
+        }
         for key, since in list(self.unwanted_since.items()):
             if self.heard - since > LET_GO:
                 record = kept[key]
@@ -331,7 +432,9 @@ class Agent:
     def _collect(self) -> None:
         if children.is_adopting and time.monotonic() - self.collected_at > COLLECT_EVERY:
             self.collected_at = time.monotonic()
-            self.dead = collect_orphans({run.record.pid for run in self.runs.values()} | children.known, self.dead)
+            self.dead = collect_orphans(
+                {run.record.pid for run in self.runs.values()} | children.known, self.dead
+            )
 
     def _send_states(self) -> None:
         """Once the server has heard the hello: it knows of them from then on."""
@@ -342,20 +445,35 @@ class Agent:
         """Something of it that could not be ended: its slot is not free before that has gone."""
         if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
             return True
-        known = [record for record in self.context.state.list_records() if (record.slot, record.generation) == (stop.slot, stop.generation)]
-        return any(started_at(pid) == since != "" for record in known for pid, since in record.extra.get("left") or ())
+        known = [
+            record
+            for record in self.context.state.list_records()
+            if (record.slot, record.generation) == (stop.slot, stop.generation)
+        ]
+        return any(
+            started_at(pid) == since != ""
+            for record in known
+            for pid, since in record.extra.get("left") or ()
+        )
 
     def _runs_in(self, stop: StopOrder) -> bool:
         return any(
-            run.needs_slot and (run.record.slot, run.record.generation) == (stop.slot, stop.generation) for run in self.runs.values()
+            run.needs_slot
+            and (run.record.slot, run.record.generation) == (stop.slot, stop.generation)
+            for run in self.runs.values()
         )
 
     def _may_begin(self, order: Order) -> bool:
         """A generation that this folder knows has run, or was given up: it never begins again."""
         key = order.claim, order.generation
-        if self.context.state.get(*key) is not None or time.monotonic() - self.not_begun.get(key, -BEGIN_AGAIN) < BEGIN_AGAIN:
+        if (
+            self.context.state.get(*key) is not None
+            or time.monotonic() - self.not_begun.get(key, -BEGIN_AGAIN) < BEGIN_AGAIN
+        ):
             return False
-        record = Record(order.claim, order.generation, order.step, order.slot, order.place, order.task)
+        record = Record(
+            order.claim, order.generation, order.step, order.slot, order.place, order.task
+        )
         try:
             self._start(record, order)
         except Exception as error:
@@ -383,7 +501,10 @@ class Agent:
             self._start(record, None)
         except Exception as error:
             self.journal.trace("cannot be reported yet", error, run=record.name)
-            self.unreported[record.claim, record.generation] = time.monotonic() + REPORT_AGAIN, record
+            self.unreported[record.claim, record.generation] = (
+                time.monotonic() + REPORT_AGAIN,
+                record,
+            )
 
     def _report_again(self) -> None:
         """It has ended, and how is on this disk: that is no loss, though the reporting failed."""
@@ -395,7 +516,11 @@ class Agent:
 
     def _say_stopped(self, stops: list[StopOrder]) -> None:
         now = time.monotonic()
-        self.stopped_at = {stop: at for stop, at in self.stopped_at.items() if self.orders and stop in self.orders.stop}
+        self.stopped_at = {
+            stop: at
+            for stop, at in self.stopped_at.items()
+            if self.orders and stop in self.orders.stop
+        }
         due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
         self.stopped_at.update(dict.fromkeys(due, now))
         if free := [stop for stop in due if not self._is_left(stop)]:
@@ -421,6 +546,9 @@ class Agent:
                 self.context.base.rmdir()
         why = "refused" if code else "asked" if self.is_ending else "away"
         with contextlib.suppress(OSError):  # for whoever started us: an end on purpose is no crash
-            write_whole(self.context.state.folder / "ended.json", json.dumps({"why": why, "pid": os.getpid()}).encode())
+            write_whole(
+                self.context.state.folder / "ended.json",
+                json.dumps({"why": why, "pid": os.getpid()}).encode(),
+            )
         self.journal.note("ended", code=code)
         return code

@@ -1,5 +1,5 @@
-"""Talks with the server while the loop decides: hello, then what the open connection says, or one long-poll after the other where there is
-none. Each of its calls is the agent's heartbeat."""
+"""Talks with the server while the loop decides: hello, then what the open connection says, or one
+long-poll after the other where there is none. Each of its calls is the agent's heartbeat."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ LONGEST = 10.0  # seconds between two tries
 SLOW = 15.0  # between tries with a token that is refused
 AWAY_LONG = 10.0  # after this long, the agent announces itself anew
 LOOK = 1.0  # seconds: the agent may be told to say hello, or to end, while nothing comes
-QUICK, MOST_QUICK = 0.2, 5  # a server that answers at once, again and again, is asked no more often than this
+# A server that answers at once, again and again, is asked no more often than this.
+QUICK, MOST_QUICK = 0.2, 5
 
 
 class Poller(threading.Thread):
-    def __init__(self, context: Context, tell: Callable[[Any], None], hello: Callable[[], Hello]) -> None:
+    def __init__(
+        self, context: Context, tell: Callable[[Any], None], hello: Callable[[], Hello]
+    ) -> None:
         super().__init__(name="poll", daemon=True)
         self.context, self.tell, self.greet = context, tell, hello
         self.load: Callable[[], dict[str, Any]] | None = None
@@ -110,15 +113,20 @@ class Poller(threading.Thread):
             self._poll()
 
     def _poll(self) -> None:
-        wait = min(self.wait_s, max(LOOK, self.door.until_look))  # not for long beside a connection that is about to be there
+        # Not for long beside a connection that is about to be there.
+        wait = min(self.wait_s, max(LOOK, self.door.until_look))
         have = urllib.parse.quote(self.version, safe="")
-        orders = read_orders(self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15))
+        orders = read_orders(
+            self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15)
+        )
         self._take(orders)
         if (load := self._due_load()) is not None:
             self.context.client.post("heartbeat/", {"load": load})
 
     def _listen(self, channel: Channel) -> None:
-        """Until something comes, or it is to be looked elsewhere for a moment. What breaks here is asked by the next poll."""
+        """Until something comes, or it is to be looked elsewhere for a moment. What breaks here
+        is asked by the next poll.
+        """
         try:
             if channel.until_beat <= 0:
                 channel.beat(self.version, self._due_load())
@@ -154,11 +162,19 @@ class Poller(threading.Thread):
                 with self.lock:
                     told = list(self.stopped)
                 try:
-                    self.context.client.post("stopped/", {"slots": [{"slot": stop.slot, "generation": stop.generation} for stop in told]})
+                    self.context.client.post(
+                        "stopped/",
+                        {
+                            "slots": [
+                                {"slot": stop.slot, "generation": stop.generation} for stop in told
+                            ]
+                        },
+                    )
                     backoff.reset()
                 except RequestRefused as error:
                     self.context.journal.note("stopped, refused", error=error)
-                except Exception as error:  # whatever it is: a slot that nobody calls clean is never used again
+                except Exception as error:
+                    # Whatever it is: a slot that nobody calls clean is never used again.
                     if isinstance(error, (Away, TokenRejected)):
                         self.context.journal.note("stopped, not sent", error=error)
                     else:

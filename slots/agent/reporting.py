@@ -1,4 +1,6 @@
-"""Hands a finished run to the server: its log, its files, then its result, which is taken once. Survives any end of this process."""
+"""Hands a finished run to the server: its log, its files, then its result, which is taken once.
+Survives any end of this process.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Reporter:
                 break
             except (Away, TokenRejected) as error:
                 delay = backoff.next()
-                self.context.journal.note("result not sent", run=self.record.name, error=error, again_s=round(delay, 1))
+                self.context.journal.note(
+                    "result not sent", run=self.record.name, error=error, again_s=round(delay, 1)
+                )
                 quit_now.wait(delay)
         else:
             return
@@ -52,7 +56,11 @@ class Reporter:
     def report_lost(self) -> None:
         """Its end is known to the server; the log that exists is kept."""
         is_rescued = bool(self.record.extra.get("rescued"))
-        self._ship_log("Berth: the state was not saved; the agent rescued it and uploads it" if is_rescued else "")
+        self._ship_log(
+            "Berth: the state was not saved; the agent rescued it and uploads it"
+            if is_rescued
+            else ""
+        )
         if not self.context.quit_now.is_set():
             self._clear()
 
@@ -66,7 +74,12 @@ class Reporter:
         spool.end()
         saying = self.context.journal.saying(self.record.name)
         shipper = Shipper(
-            self.context.client, f"{self.record.path}log/", spool, self.context.limits.chunk_bytes, self.context.quit_now, saying
+            self.context.client,
+            f"{self.record.path}log/",
+            spool,
+            self.context.limits.chunk_bytes,
+            self.context.quit_now,
+            saying,
         )
         shipper.next = self.record.log_next
         shipper.run()
@@ -77,19 +90,39 @@ class Reporter:
 
     def _send(self) -> None:
         record = self.record
-        result: dict[str, Any] = record.result or {"outcome": "failed", "code": "killed", "reason": "The agent lost its result."}
+        result: dict[str, Any] = record.result or {
+            "outcome": "failed",
+            "code": "killed",
+            "reason": "The agent lost its result.",
+        }
         if record.has_plan and result["outcome"] == "planned":
-            self._put("plan/", self.folder.saved_plan, "application/octet-stream", "plan_refused", has_digest=True)
+            self._put(
+                "plan/",
+                self.folder.saved_plan,
+                "application/octet-stream",
+                "plan_refused",
+                has_digest=True,
+            )
         if record.has_json and result["outcome"] in ("planned", "no_changes"):
             self._put("plan-json/", self.folder.plan_json, "application/json", "not_json")
         self._put_state()
         result = record.result or result
         try:
             answer = self._post(f"{record.path}result/", result)
-            record.keep = bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
-            self.context.journal.note("reported", run=record.name, outcome=result["outcome"], state=answer.get("state"), keep=record.keep)
+            record.keep = (
+                bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
+            )
+            self.context.journal.note(
+                "reported",
+                run=record.name,
+                outcome=result["outcome"],
+                state=answer.get("state"),
+                keep=record.keep,
+            )
         except RequestRefused as error:
-            self.context.journal.note("result refused", run=record.name, outcome=result["outcome"], error=error)
+            self.context.journal.note(
+                "result refused", run=record.name, outcome=result["outcome"], error=error
+            )
             record.keep = False
         record.phase = REPORTED
 
@@ -101,10 +134,14 @@ class Reporter:
             if error.status not in (400, 422):
                 raise
             self.context.journal.error("result not understood", run=self.record.name, error=error)
-            return self.context.client.post(path, {name: result.get(name) for name in BARE}, timeout=30)
+            return self.context.client.post(
+                path, {name: result.get(name) for name in BARE}, timeout=30
+            )
 
     def _put(self, name: str, file: Path, kind: str, code: str, has_digest: bool = False) -> None:
-        """What the server does not take makes the plan fail: nobody could approve what nobody has."""
+        """What the server does not take makes the plan fail: nobody could approve what
+        nobody has.
+        """
         record = self.record
         try:
             headers = {"Berth-Digest": digest_file(file)} if has_digest else {}
@@ -120,7 +157,9 @@ class Reporter:
             self._fail("disk_full", "The plan is no longer on the agent's disk.")
 
     def _put_state(self) -> None:
-        """Before the result, which frees the slot. Where the server refuses the state, the result says that only this agent has it."""
+        """Before the result, which frees the slot. Where the server refuses the state, the
+        result says that only this agent has it.
+        """
         record = self.record
         self._rescue_again()
         file = rescued_file(self.context.state.folder, record.name)
@@ -131,34 +170,49 @@ class Reporter:
             self.context.journal.note("rescued state sent", run=record.name)
             return
         except RequestRefused as error:
-            self.context.journal.error("rescued state refused", run=record.name, error=error, file=file)
+            self.context.journal.error(
+                "rescued state refused", run=record.name, error=error, file=file
+            )
             why = error.detail or error.code
         except OSError as error:
             why = f"{error}"
         result = record.result or {}
         if "state" not in result:
-            reason = f"{result.get('reason') or ''} The server does not have the state ({why}); the agent keeps it as {file}.".strip()
+            reason = (
+                f"{result.get('reason') or ''} The server does not have the state ({why}); the "
+                f"agent keeps it as {file}."
+            ).strip()
             record.result = {**result, "reason": reason, "state": {"size": size_of(file)}}
             self._save(record)
 
     def _rescue_again(self) -> None:
-        """Nothing is reported before the state is rescued, because the folder that holds it goes after the report. The log has been
-        sent, and its copy here makes room."""
+        """Nothing is reported before the state is rescued, because the folder that holds it goes
+        after the report. The log has been sent, and its copy here makes room."""
         state = self.context.state.folder
         if not is_left_behind(state, self.record):
             return
         shutil.rmtree(self.spool_folder, ignore_errors=True)
         if not rescue_state(state, self.record):
-            raise Away(f"the state that the apply left cannot be copied to {rescued_folder(state)}: make room there")
+            raise Away(
+                f"the state that the apply left cannot be copied to {rescued_folder(state)}: "
+                "make room there"
+            )
         self._save(self.record)
 
     def _fail(self, code: str, reason: str) -> None:
         self.record.has_plan = self.record.has_json = False
-        self.record.result = {**(self.record.result or {}), "outcome": "failed", "code": code, "reason": reason}
+        self.record.result = {
+            **(self.record.result or {}),
+            "outcome": "failed",
+            "code": code,
+            "reason": reason,
+        }
         self._save(self.record)
 
     def _save(self, record: Record) -> None:
-        """What is only known here is enough until this process ends: the next start says it once more."""
+        """What is only known here is enough until this process ends: the next start says it
+        once more.
+        """
         try:
             self.context.state.save(record)
         except OSError as error:
@@ -166,13 +220,16 @@ class Reporter:
 
     def _clear(self) -> None:
         shutil.rmtree(self.spool_folder, ignore_errors=True)
-        others = [other for other in self.context.state.list_records() if other.claim == self.record.claim]
+        others = [
+            other for other in self.context.state.list_records() if other.claim == self.record.claim
+        ]
         is_newest = all(other.generation <= self.record.generation for other in others)
         if not self.record.keep:
             remove(self.context.base / self.record.name)
             if is_newest:
                 remove(self.folder.top)
-        for other in others if is_newest else ():  # an earlier plan of the claim, or the one that was applied now; a newer one may be in it
+        # An earlier plan of the claim, or the one that was applied now; a newer one may be in it.
+        for other in others if is_newest else ():
             if other.keep and other.generation < self.record.generation:
                 other.keep = False
                 remove(self.context.base / other.name)

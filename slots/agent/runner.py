@@ -1,4 +1,6 @@
-"""One generation on this agent: from its order until the server has its log, its files and its result. Each in a thread of its own."""
+"""One generation on this agent: from its order until the server has its log, its files and its
+result. Each in a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class Context:
     limits: UploadLimits = field(default_factory=UploadLimits)
     isolation: Isolation | None = None
     grace_s: float = 20.0
-    quit_now: threading.Event = field(default_factory=threading.Event)  # nothing is reported any more: this process ends
+    # Nothing is reported any more: this process ends.
+    quit_now: threading.Event = field(default_factory=threading.Event)
 
 
 class TaskThread(threading.Thread):
@@ -66,9 +69,13 @@ class TaskThread(threading.Thread):
 
     @property
     def needs_slot(self) -> bool:
-        """Its program runs, or its state is on the way to the server: a slot that is free lets the member be removed."""
+        """Its program runs, or its state is on the way to the server: a slot that is free lets
+        the member be removed.
+        """
         state = self.context.state.folder
-        has_state = rescued_file(state, self.record.name).is_file() or is_left_behind(state, self.record)
+        has_state = rescued_file(state, self.record.name).is_file() or is_left_behind(
+            state, self.record
+        )
         return self.is_executing or (not self.is_done and has_state)
 
     def run(self) -> None:
@@ -106,7 +113,9 @@ class TaskThread(threading.Thread):
             self.context.wake()
 
     def _begin(self, order: Order) -> WorkOrder | None:
-        """Asks what to do, and says that it begins. None: it is not to begin (any more), and nothing has."""
+        """Asks what to do, and says that it begins. None: it is not to begin (any more), and
+        nothing has.
+        """
         context, record, backoff = self.context, self.record, RetryDelay()
         while not context.quit_now.is_set():
             try:
@@ -116,17 +125,28 @@ class TaskThread(threading.Thread):
                 context.client.post(f"{record.path}started/", {"boot": context.boot})
                 if self.stop.is_quit:
                     return None  # nothing has run, and the server is told so
-                context.journal.note("started", run=record.name, step=record.step, place=record.place, executor=work.executor)
+                context.journal.note(
+                    "started",
+                    run=record.name,
+                    step=record.step,
+                    place=record.place,
+                    executor=work.executor,
+                )
                 return work
             except (Away, TokenRejected) as error:
                 delay = backoff.next()
-                context.journal.note("cannot begin yet", run=record.name, error=error, again_s=round(delay, 1))
+                context.journal.note(
+                    "cannot begin yet", run=record.name, error=error, again_s=round(delay, 1)
+                )
                 self.stop.event.wait(delay)
             except (RequestRefused, Stopped) as error:
                 if self.stop.is_quit and isinstance(error, Stopped):
-                    return None  # it may have been said to begin, with the answer lost: the server is told that nothing has run
+                    # It may have been said to begin, with the answer lost: the server is told that
+                    # nothing has run.
+                    return None
                 context.journal.note("not begun", run=record.name, reason=error)
-                context.state.forget(record)  # nothing has run: should the order stand, it may be taken up again
+                # Nothing has run: should the order stand, it may be taken up again.
+                context.state.forget(record)
                 record.phase, record.status = REPORTED, NOT_HERE
                 return None
         return None
@@ -134,16 +154,39 @@ class TaskThread(threading.Thread):
     def _execute(self, work: WorkOrder, user: User | None) -> None:
         context, record = self.context, self.record
         secrets = spell([*work.secrets.values(), context.client.token])
-        spool = Spool(context.state.spools / record.name, work.limits.log_head_bytes, work.limits.log_tail_bytes, Masker(secrets))
+        spool = Spool(
+            context.state.spools / record.name,
+            work.limits.log_head_bytes,
+            work.limits.log_tail_bytes,
+            Masker(secrets),
+        )
         shipper = Shipper(
-            context.client, f"{record.path}log/", spool, context.limits.chunk_bytes, context.quit_now, context.journal.saying(record.name)
+            context.client,
+            f"{record.path}log/",
+            spool,
+            context.limits.chunk_bytes,
+            context.quit_now,
+            context.journal.saying(record.name),
         )
         shipper.start()
         folder = Folder(context.base / record.name)
         try:
-            job = Job(work, record, context.state, folder, user, spool, secrets, self.mark, context.grace_s, self.stop)
+            job = Job(
+                work,
+                record,
+                context.state,
+                folder,
+                user,
+                spool,
+                secrets,
+                self.mark,
+                context.grace_s,
+                self.stop,
+            )
             job.isolation = context.isolation
-            job.announce = lambda why, wait_s: InterruptReport(context, record.path, job, why, wait_s).start()
+            job.announce = lambda why, wait_s: InterruptReport(
+                context, record.path, job, why, wait_s
+            ).start()
             try:
                 made = self._perform(job)
             finally:
@@ -159,13 +202,29 @@ class TaskThread(threading.Thread):
             return  # no result: half of it may have happened. The loop tells what became of it
         if made.outcome not in ("planned", "no_changes"):
             made.has_plan = made.has_json = False
-        record.phase, record.digest, record.has_plan, record.has_json = FINISHED, made.digest, made.has_plan, made.has_json
+        record.phase, record.digest, record.has_plan, record.has_json = (
+            FINISHED,
+            made.digest,
+            made.has_plan,
+            made.has_json,
+        )
         record.extra["folder"] = job.folder.top.name
-        totals = {"next": 0, "bytes": spool.written + spool.left_out, "lines": spool.count_lines(), "left_out": spool.left_out}
+        totals = {
+            "next": 0,
+            "bytes": spool.written + spool.left_out,
+            "lines": spool.count_lines(),
+            "left_out": spool.left_out,
+        }
         left = len(record.extra.get("left") or ())
-        record.result = {**made.as_result(), "log": totals, **({"left_running": left} if left else {})}
+        record.result = {
+            **made.as_result(),
+            "log": totals,
+            **({"left_running": left} if left else {}),
+        }
         self._save_result()
-        context.journal.note("ended", run=record.name, outcome=made.outcome, code=made.code, reason=made.reason)
+        context.journal.note(
+            "ended", run=record.name, outcome=made.outcome, code=made.code, reason=made.reason
+        )
         self.is_executing = False
         context.wake()
         shipper.join()
@@ -176,12 +235,18 @@ class TaskThread(threading.Thread):
         work = job.work
         try:
             if work.missing:
-                raise TaskFailed("secret_missing", f"The pool has no secret {', '.join(work.missing)}.")
+                raise TaskFailed(
+                    "secret_missing", f"The pool has no secret {', '.join(work.missing)}."
+                )
             if work.step == "apply" and work.plan is None:
                 raise TaskFailed("source_refused", "There is no approved plan to apply.")
             return EXECUTORS[work.executor][work.step](job, self.context.client)
         except Stopped as error:
-            return Made("cancelled", code="killed", reason=add_progress(job, f"It was ended before it was done: {error}."))
+            return Made(
+                "cancelled",
+                code="killed",
+                reason=add_progress(job, f"It was ended before it was done: {error}."),
+            )
         except TaskFailed as error:
             if self.stop.event.is_set():
                 reason = add_progress(job, f"It was ended before it was done: {self.stop.reason}.")
@@ -207,7 +272,9 @@ class TaskThread(threading.Thread):
 
 
 def add_progress(job: Job, reason: str) -> str:
-    """How much of an apply was done stands behind the reason, which is cut to leave room for that."""
+    """How much of an apply was done stands behind the reason, which is cut to leave
+    room for that.
+    """
     if job.progress is None:
         return reason
     said = job.clean(job.progress.describe())

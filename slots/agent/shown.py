@@ -1,4 +1,6 @@
-"""Where agents that were started by an earlier release find this program. Leave out once no such agent runs."""
+"""Where agents that were started by an earlier release find this program. Leave out once no such
+agent runs.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""States that this agent has rescued and the server lacks: listed for its hello, uploaded, and removed once the server has them.
+"""States that this agent has rescued and the server lacks: listed for its hello, uploaded, and
+removed once the server has them.
 
-The folder is the list: `rescued/<claim>-<generation>.tfstate`. A file whose name ends otherwise is still being written.
+The folder is the list: `rescued/<claim>-<generation>.tfstate`. A file whose name ends otherwise is
+still being written.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def list_rescued(state: Path) -> dict[Key, Path]:
     except OSError:
         return {}
     named = [(NAME.match(path.name), path) for path in found]
-    return {(int(match.group(1)), int(match.group(2))): path for match, path in named if match and path.is_file()}
+    return {
+        (int(match.group(1)), int(match.group(2))): path
+        for match, path in named
+        if match and path.is_file()
+    }
 
 
 def describe_rescued(state: Path) -> list[dict[str, int]]:
@@ -45,7 +51,9 @@ def describe_rescued(state: Path) -> list[dict[str, int]]:
 
 
 def send_state(client: BerthClient, key: Key, file: Path) -> bool:
-    """Uploads one and removes it here. False: a person has given it up, and the server does not keep it."""
+    """Uploads one and removes it here. False: a person has given it up, and the server does
+    not keep it.
+    """
     claim, generation = key
     digest = digest_file(file)
     try:
@@ -63,7 +71,9 @@ def send_state(client: BerthClient, key: Key, file: Path) -> bool:
 
 
 class StateSender:
-    """Uploads what no run uploads with its result: what an earlier start of the agent left, and what the server refused before."""
+    """Uploads what no run uploads with its result: what an earlier start of the agent left, and
+    what the server refused before.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -77,13 +87,21 @@ class StateSender:
 
     def list_left(self, but: set[Key]) -> dict[Key, Path]:
         """`but`: runs that upload their own."""
-        return {key: path for key, path in list_rescued(self.context.state.folder).items() if key not in but}
+        return {
+            key: path
+            for key, path in list_rescued(self.context.state.folder).items()
+            if key not in but
+        }
 
     def start(self, but: set[Key]) -> None:
         now = time.monotonic()
-        left = {key: path for key, path in self.list_left(but).items() if self.due.get(key, 0.0) <= now}
+        left = {
+            key: path for key, path in self.list_left(but).items() if self.due.get(key, 0.0) <= now
+        }
         if left and not self.is_sending:
-            self.thread = threading.Thread(target=self._send_all, args=(left,), name="rescued states", daemon=True)
+            self.thread = threading.Thread(
+                target=self._send_all, args=(left,), name="rescued states", daemon=True
+            )
             self.thread.start()
 
     def _send_all(self, left: dict[Key, Path]) -> None:
@@ -95,12 +113,17 @@ class StateSender:
                 name = f"{key[0]}-{key[1]}"
                 try:
                     is_kept = send_state(self.context.client, key, path)
-                    journal.note("rescued state sent" if is_kept else "rescued state given up by a person", run=name)
+                    journal.note(
+                        "rescued state sent" if is_kept else "rescued state given up by a person",
+                        run=name,
+                    )
                 except (Away, TokenRejected, RequestRefused, OSError) as error:
                     self.failures[key] = self.failures.get(key, 0) + 1
                     pause = min(AGAIN_AT_MOST, AGAIN * 2 ** min(self.failures[key] - 1, 10))
                     self.due[key] = time.monotonic() + pause
-                    journal.error("rescued state not sent", run=name, error=error, again_s=pause, file=path)
+                    journal.error(
+                        "rescued state not sent", run=name, error=error, again_s=pause, file=path
+                    )
         finally:
             self.context.client.close()
             self.context.wake()

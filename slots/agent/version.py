@@ -1,4 +1,6 @@
-"""Which agent this is: the same text from the repository and from the one-file agent, another one after any change."""
+"""Which agent this is: the same text from the repository and from the one-file agent, another
+one after any change.
+"""
 
 from __future__ import annotations
 
@@ -70,5 +72,7 @@ MODULES = (
 def name_version() -> str:
     digest = hashlib.sha256()
     for name in MODULES:
-        digest.update(name.encode() + b"\0" + (pkgutil.get_data(__package__, f"{name}.py") or b"") + b"\0")
+        digest.update(
+            name.encode() + b"\0" + (pkgutil.get_data(__package__, f"{name}.py") or b"") + b"\0"
+        )
     return f"{NUMBER}+{digest.hexdigest()[:12]}"

@@ -1,4 +1,6 @@
-"""Who speaks for a member with the member's own token: its heartbeat, and nothing else, through the API of people and programs."""
+"""Who speaks for a member with the member's own token: its heartbeat, and nothing else, through
+the API of people and programs.
+"""
 
 from typing import Any
 
@@ -11,7 +13,13 @@ from rest_framework.request import Request
 from pools.access.authentication import SCHEME, count
 from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
 from pools.access.tokens import hash_secret
-from slots.members.tokens import PREFIX, AgentIdentity, BadMemberToken, identify_member, note_refused
+from slots.members.tokens import (
+    PREFIX,
+    AgentIdentity,
+    BadMemberToken,
+    identify_member,
+    note_refused,
+)
 
 
 class MemberUnauthenticated(AuthenticationFailed):
@@ -24,12 +32,18 @@ class MemberUnauthenticated(AuthenticationFailed):
 
 
 class MemberAuthentication(BaseAuthentication):
-    """Others are left to the next one. A caller beyond its share is refused before the database is asked."""
+    """Others are left to the next one. A caller beyond its share is refused before the
+    database is asked.
+    """
 
     def authenticate(self, request: Request) -> tuple[Any, AgentIdentity] | None:
         header: str = request._request.META.get("HTTP_AUTHORIZATION", "")
         secret = header[len(SCHEME) :].strip()
-        if header[: len(SCHEME)].lower() != SCHEME or not secret.startswith(PREFIX) or len(secret) > 200:
+        if (
+            header[: len(SCHEME)].lower() != SCHEME
+            or not secret.startswith(PREFIX)
+            or len(secret) > 200
+        ):
             return None
         caller, address = hash_secret(secret), request._request.META.get("REMOTE_ADDR", "")
         if known := buckets().is_known(caller):
@@ -39,7 +53,12 @@ class MemberAuthentication(BaseAuthentication):
         try:
             found = identify_member(secret)
         except BadMemberToken as error:
-            note_refused("a token that opens nothing", pool_id=error.pool_id, member_id=error.member_id, address=address)
+            note_refused(
+                "a token that opens nothing",
+                pool_id=error.pool_id,
+                member_id=error.member_id,
+                address=address,
+            )
             count_unknown(address, caller)
             raise MemberUnauthenticated(error)
         if not known:
@@ -55,4 +74,8 @@ class MemberScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
     name = "member"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": "A member's own token (berthm_...): for its heartbeat alone."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A member's own token (berthm_...): for its heartbeat alone.",
+        }

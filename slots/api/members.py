@@ -34,7 +34,14 @@ from project.kernel.validation import LONGEST_REASON
 from slots.api import schemas as shapes
 from slots.api.authentication import MemberAuthentication
 from slots.members import services
-from slots.members.selectors import MemberView, get_member, list_members, no_such_member, view_member, who_held
+from slots.members.selectors import (
+    MemberView,
+    get_member,
+    list_members,
+    no_such_member,
+    view_member,
+    who_held,
+)
 from slots.members.tokens import AgentIdentity
 from slots.models import Slot
 
@@ -43,7 +50,13 @@ LARGEST_BATCH = 1000  # members in one call
 
 
 class MemberList(Endpoint):
-    @describe("Members of a pool", {200: pages_of(shapes.MemberAnswer)}, query=PAGES, name="list_members", tag=TAG)
+    @describe(
+        "Members of a pool",
+        {200: pages_of(shapes.MemberAnswer)},
+        query=PAGES,
+        name="list_members",
+        tag=TAG,
+    )
     def get(self, request: Request, pool_name: str) -> Response:
         """In the order in which they are filled. Their slots: of one member, or under slots."""
         limit, after = read_page(request)
@@ -64,13 +77,21 @@ class MemberList(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """One or many, all or none. Claims that are there do not notice; who waits may be served at once."""
+        """One or many, all or none. Claims that are there do not notice; who waits may be
+        served at once.
+        """
         pool = get_pool(pool_name)
         require(self.identity, "add_member", pool)
         declared, reason, where = read_declared(request.data)
         added = services.add_members(pool_id=pool.pk, declared=declared, where=where, reason=reason)
-        rows = Member.objects.select_related("pool").filter(pk__in=[member.pk for member in added]).order_by("id")
-        return Response({"results": [show_member(member) for member in rows], "next": None}, status=201)
+        rows = (
+            Member.objects.select_related("pool")
+            .filter(pk__in=[member.pk for member in added])
+            .order_by("id")
+        )
+        return Response(
+            {"results": [show_member(member) for member in rows], "next": None}, status=201
+        )
 
 
 class MemberEndpoint(Endpoint):
@@ -81,7 +102,9 @@ class MemberEndpoint(Endpoint):
 
 
 class MemberDetail(MemberEndpoint):
-    @describe("A member with its slots", {200: shapes.MemberDetailAnswer}, name="get_member", tag=TAG)
+    @describe(
+        "A member with its slots", {200: shapes.MemberDetailAnswer}, name="get_member", tag=TAG
+    )
     def get(self, request: Request, member_id: int) -> Response:
         self.find(member_id, "read")
         return Response(show_member_view(view_member(member_id)))
@@ -95,63 +118,128 @@ class MemberDetail(MemberEndpoint):
         tag=TAG,
     )
     def patch(self, request: Request, member_id: int) -> Response:
-        """Its labels, or slots and ports of its own. What is left out stays; null goes back to what the pool says."""
+        """Its labels, or slots and ports of its own. What is left out stays; null goes back to
+        what the pool says.
+        """
         self.find(member_id, "edit_member")
         changes, reason = split_reason(request.data)
         refuse_unknown(changes, shapes.MEMBER_CHANGES["properties"])
         services.edit_member(member_id=member_id, reason=reason, **changes)
         return Response(show_member_view(view_member(member_id)))
 
-    @describe("Remove a member", {200: shapes.RemovalAnswer}, query=[NEEDED_REASON], problems=(409,), name="remove_member", tag=TAG)
+    @describe(
+        "Remove a member",
+        {200: shapes.RemovalAnswer},
+        query=[NEEDED_REASON],
+        problems=(409,),
+        name="remove_member",
+        tag=TAG,
+    )
     def delete(self, request: Request, member_id: int) -> Response:
-        """It takes nothing new and goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
+        """It takes nothing new and goes when it is empty, at once if it is so now. Nobody is
+        moved: the answer lists who is still there.
+        """
         self.find(member_id, "remove_member")
-        removal = services.remove_member(member_id=member_id, reason=read_text(request, "reason", LONGEST_REASON))
+        removal = services.remove_member(
+            member_id=member_id, reason=read_text(request, "reason", LONGEST_REASON)
+        )
         holders = [
-            {"claim_id": h.claim_id, "slot_id": h.slot_id, "lane": h.lane, "number": h.number, "state": h.state} for h in removal.holders
+            {
+                "claim_id": h.claim_id,
+                "slot_id": h.slot_id,
+                "lane": h.lane,
+                "number": h.number,
+                "state": h.state,
+            }
+            for h in removal.holders
         ]
-        return Response({"member_id": removal.member_id, "state": removal.state, "holders": holders})
+        return Response(
+            {"member_id": removal.member_id, "state": removal.state, "holders": holders}
+        )
 
 
 class MemberCordon(MemberEndpoint):
-    @describe("Cordon", {200: shapes.MemberDetailAnswer}, body=shapes.NeededReasonBody, problems=(409,), name="cordon_member", tag=TAG)
+    @describe(
+        "Cordon",
+        {200: shapes.MemberDetailAnswer},
+        body=shapes.NeededReasonBody,
+        problems=(409,),
+        name="cordon_member",
+        tag=TAG,
+    )
     def post(self, request: Request, member_id: int) -> Response:
         """Nothing new comes here; what is here stays."""
         self.find(member_id, "cordon")
-        services.cordon_member(member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"])
+        services.cordon_member(
+            member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
+        )
         return Response(show_member_view(view_member(member_id)))
 
 
 class MemberUncordon(MemberEndpoint):
-    @describe("Uncordon", {200: shapes.MemberDetailAnswer}, body=shapes.ReasonBody, problems=(409,), name="uncordon_member", tag=TAG)
+    @describe(
+        "Uncordon",
+        {200: shapes.MemberDetailAnswer},
+        body=shapes.ReasonBody,
+        problems=(409,),
+        name="uncordon_member",
+        tag=TAG,
+    )
     def post(self, request: Request, member_id: int) -> Response:
         """Open again, as far as the pool and the member itself are willing."""
         self.find(member_id, "cordon")
-        services.uncordon_member(member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"])
+        services.uncordon_member(
+            member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
+        )
         return Response(show_member_view(view_member(member_id)))
 
 
 class MemberKeep(MemberEndpoint):
     @describe(
-        "Keep a member that leaves", {200: shapes.MemberDetailAnswer}, body=shapes.ReasonBody, problems=(409,), name="keep_member", tag=TAG
+        "Keep a member that leaves",
+        {200: shapes.MemberDetailAnswer},
+        body=shapes.ReasonBody,
+        problems=(409,),
+        name="keep_member",
+        tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
         """Takes a removal back, as long as the member has not gone."""
         self.find(member_id, "remove_member")
-        services.keep_member(member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"])
+        services.keep_member(
+            member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
+        )
         return Response(show_member_view(view_member(member_id)))
 
 
 class MemberHeartbeat(MemberEndpoint):
     authentication_classes = (MemberAuthentication, *Endpoint.authentication_classes)  # type: ignore[assignment]
 
-    @describe("Heartbeat of a member", {200: shapes.BeatAnswer}, body=shapes.BeatBody, problems=(409,), name="beat_member", tag=TAG)
+    @describe(
+        "Heartbeat of a member",
+        {200: shapes.BeatAnswer},
+        body=shapes.BeatBody,
+        problems=(409,),
+        name="beat_member",
+        tag=TAG,
+    )
     def post(self, request: Request, member_id: int) -> Response:
-        """Its owner says that it is alive; one that was offline comes back. With the member's own token, or as an operator of its pool."""
+        """Its owner says that it is alive; one that was offline comes back. With the member's
+        own token, or as an operator of its pool.
+        """
         body = read_body(request, shapes.BeatBody)
-        heard = services.beat_member(member_id=member_id, incarnation=self.speaks_for(member_id, body["incarnation"]), load=body["load"])
+        heard = services.beat_member(
+            member_id=member_id,
+            incarnation=self.speaks_for(member_id, body["incarnation"]),
+            load=body["load"],
+        )
         return Response(
-            {"member_id": heard.member_id, "state": heard.state, "incarnation": heard.incarnation, "next_within_s": heard.next_within}
+            {
+                "member_id": heard.member_id,
+                "state": heard.state,
+                "incarnation": heard.incarnation,
+                "next_within_s": heard.next_within,
+            }
         )
 
     def speaks_for(self, member_id: int, incarnation: int | None) -> int | None:
@@ -162,7 +250,10 @@ class MemberHeartbeat(MemberEndpoint):
             return incarnation
         if who.member_id != member_id:
             way_out = f"Send it to members/{who.member_id}/heartbeat/."
-            raise Forbidden(f"This token speaks for {who.member} in {who.pool}, and for no other member.", way_out=way_out)
+            raise Forbidden(
+                f"This token speaks for {who.member} in {who.pool}, and for no other member.",
+                way_out=way_out,
+            )
         return who.incarnation if incarnation is None else incarnation
 
 
@@ -190,7 +281,9 @@ class SlotList(Endpoint):
         if after is not None:
             found = found.filter(pk__gt=after)
         with reporting():
-            rows, cursor = cut(list(found.select_related("pool", "member").order_by("id")[: limit + 1]), limit)
+            rows, cursor = cut(
+                list(found.select_related("pool", "member").order_by("id")[: limit + 1]), limit
+            )
         return page(request, [show_slot(slot) for slot in rows], cursor)
 
 
@@ -198,7 +291,13 @@ class SlotHeldBy(Endpoint):
     @describe(
         "Who held a slot",
         {200: shapes.HeldByAnswer},
-        query=[in_query("at", "At this moment, with an offset. Left out: now.", {"type": "string", "format": "date-time"})],
+        query=[
+            in_query(
+                "at",
+                "At this moment, with an offset. Left out: now.",
+                {"type": "string", "format": "date-time"},
+            )
+        ],
         name="get_slot_holder",
         tag=TAG,
     )
@@ -213,7 +312,13 @@ class SlotHeldBy(Endpoint):
         held = who_held(slot_id, at)
         known = {"claim_id": None, "generation": None, "since": None, "verb": None, "actor": None}
         if held is not None:
-            known = {"claim_id": held.claim_id, "generation": held.generation, "since": held.at, "verb": held.verb, "actor": held.actor}  # type: ignore[dict-item]
+            known = {
+                "claim_id": held.claim_id,  # type: ignore[dict-item]
+                "generation": held.generation,  # type: ignore[dict-item]
+                "since": held.at,  # type: ignore[dict-item]
+                "verb": held.verb,  # type: ignore[dict-item]
+                "actor": held.actor,  # type: ignore[dict-item]
+            }
         return Response({"slot_id": slot_id, "at": at, "is_known": held is not None, **known})
 
 
@@ -246,7 +351,13 @@ def read_declared(body: Any) -> tuple[list[Any], str, str]:
     members = given["members"]
     if not isinstance(members, list) or not 1 <= len(members) <= LARGEST_BATCH:
         raise Invalid(
-            fields=[FieldError("members", f"This is not a list of 1 to {LARGEST_BATCH} members.", "Write [{name: a}, {name: b}].")]
+            fields=[
+                FieldError(
+                    "members",
+                    f"This is not a list of 1 to {LARGEST_BATCH} members.",
+                    "Write [{name: a}, {name: b}].",
+                )
+            ]
         )
     return members, reason, "members"
 
@@ -256,14 +367,20 @@ def split_reason(body: Any) -> tuple[dict[str, Any], str]:
         raise Invalid("The body is not an object.", way_out='Send JSON like {"name": "a"}.')
     reason = body.get("reason", "")
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        raise Invalid(fields=[FieldError("reason", f"This is not a text of up to {LONGEST_REASON} characters.")])
+        raise Invalid(
+            fields=[
+                FieldError("reason", f"This is not a text of up to {LONGEST_REASON} characters.")
+            ]
+        )
     return {name: value for name, value in body.items() if name != "reason"}, reason
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
     way_out = f"Known: {', '.join(known)}."
     if unknown := [name for name in given if name not in known]:
-        raise Invalid(fields=(FieldError(name[:80], "This field is not known.", way_out) for name in unknown))
+        raise Invalid(
+            fields=(FieldError(name[:80], "This field is not known.", way_out) for name in unknown)
+        )
 
 
 def show_member(member: Member) -> dict[str, Any]:
@@ -292,7 +409,15 @@ def show_member(member: Member) -> dict[str, Any]:
 
 def show_member_view(view: MemberView) -> dict[str, Any]:
     slots = [
-        {"id": s.id, "lane": s.lane, "number": s.number, "state": s.state, "is_open": s.is_open, "claim_id": s.claim_id} for s in view.slots
+        {
+            "id": s.id,
+            "lane": s.lane,
+            "number": s.number,
+            "state": s.state,
+            "is_open": s.is_open,
+            "claim_id": s.claim_id,
+        }
+        for s in view.slots
     ]
     return show_member(view.member) | {"heard_at": view.heard_at, "load": view.load, "slots": slots}
 
@@ -316,23 +441,52 @@ def show_slot(slot: Slot) -> dict[str, Any]:
 
 
 class PoolPause(Endpoint):
-    @describe("Pause a pool", {200: shapes.PauseAnswer}, body=shapes.PauseBody, problems=(409,), name="pause_pool", tag="pools")
+    @describe(
+        "Pause a pool",
+        {200: shapes.PauseAnswer},
+        body=shapes.PauseBody,
+        problems=(409,),
+        name="pause_pool",
+        tag="pools",
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Nothing new is handed out until then; holders stay. It ends by itself."""
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
         body = read_body(request, shapes.PauseBody)
-        return Response(show_pause(services.pause_pool(pool_id=pool.pk, until=body["until"], reason=body["reason"])))
+        return Response(
+            show_pause(
+                services.pause_pool(pool_id=pool.pk, until=body["until"], reason=body["reason"])
+            )
+        )
 
 
 class PoolResume(Endpoint):
-    @describe("Resume a pool", {200: shapes.PauseAnswer}, body=shapes.ReasonBody, problems=(409,), name="resume_pool", tag="pools")
+    @describe(
+        "Resume a pool",
+        {200: shapes.PauseAnswer},
+        body=shapes.ReasonBody,
+        problems=(409,),
+        name="resume_pool",
+        tag="pools",
+    )
     def post(self, request: Request, pool_name: str) -> Response:
         """Ends a pause before its time. One that is not paused stays as it is."""
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
-        return Response(show_pause(services.resume_pool(pool_id=pool.pk, reason=read_body(request, shapes.ReasonBody)["reason"])))
+        return Response(
+            show_pause(
+                services.resume_pool(
+                    pool_id=pool.pk, reason=read_body(request, shapes.ReasonBody)["reason"]
+                )
+            )
+        )
 
 
 def show_pause(pool: Pool) -> dict[str, Any]:
-    return {"name": pool.name, "state": pool.state, "paused_until": pool.paused_until, "pause_reason": pool.pause_reason}
+    return {
+        "name": pool.name,
+        "state": pool.state,
+        "paused_until": pool.paused_until,
+        "pause_reason": pool.pause_reason,
+    }

@@ -1,4 +1,6 @@
-"""Bodies and answers about members and slots, as the schema shows them. Answers are built by hand in api.py."""
+"""Bodies and answers about members and slots, as the schema shows them. Answers are built by
+hand in api.py.
+"""
 
 from typing import Any
 
@@ -21,7 +23,11 @@ OWN_SLOTS: dict[str, Any] = {
 
 class ReasonBody(StrictSerializer):
     reason = serializers.CharField(
-        max_length=LONGEST_REASON, required=False, allow_blank=True, default="", help_text="Why; others read it."
+        max_length=LONGEST_REASON,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Why; others read it.",
     )
 
 
@@ -49,7 +55,9 @@ class BeatBody(StrictSerializer):
         default=None,
         help_text="An older one is refused. Left out: the present.",
     )
-    load = serializers.DictField(required=False, allow_null=True, default=None, help_text="Whatever is worth showing.")
+    load = serializers.DictField(
+        required=False, allow_null=True, default=None, help_text="Whatever is worth showing."
+    )
 
 
 class BeatAnswer(Shape):
@@ -57,7 +65,8 @@ class BeatAnswer(Shape):
     state = serializers.ChoiceField(MEMBER_STATES)
     incarnation = serializers.IntegerField()
     next_within_s = serializers.FloatField(
-        allow_null=True, help_text="Seconds until it counts as silent; null: nobody waits for the next one."
+        allow_null=True,
+        help_text="Seconds until it counts as silent; null: nobody waits for the next one.",
     )
 
 
@@ -80,13 +89,23 @@ class MemberAnswer(Shape):
     note = serializers.CharField(allow_blank=True, help_text="Why it is cordoned or leaves.")
     labels = serializers.DictField(child=serializers.CharField())
     external_id = serializers.CharField(allow_blank=True)
-    outside = serializers.CharField(allow_blank=True, help_text="What it waits for outside, or what is wrong there, in words.")
-    restarts = serializers.IntegerField(help_text="In a row; forgotten once it has been well for ten minutes.")
-    gave_up_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is not started again by itself.")
-    is_outdated = serializers.BooleanField(help_text="Made from another configuration than its pool has now; renewed once it is idle.")
+    outside = serializers.CharField(
+        allow_blank=True, help_text="What it waits for outside, or what is wrong there, in words."
+    )
+    restarts = serializers.IntegerField(
+        help_text="In a row; forgotten once it has been well for ten minutes."
+    )
+    gave_up_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since when it is not started again by itself."
+    )
+    is_outdated = serializers.BooleanField(
+        help_text="Made from another configuration than its pool has now; renewed once it is idle."
+    )
     incarnation = serializers.IntegerField()
     own = serializers.DictField(help_text="What was declared for this member alone.")
-    drain_until = serializers.DateTimeField(allow_null=True, help_text="It drains: past this moment whoever is still there is put out.")
+    drain_until = serializers.DateTimeField(
+        allow_null=True, help_text="It drains: past this moment whoever is still there is put out."
+    )
     drain_by = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
     changed_at = serializers.DateTimeField()
@@ -108,7 +127,10 @@ class HolderAnswer(Shape):
 
 class RemovalAnswer(Shape):
     member_id = serializers.IntegerField()
-    state = serializers.ChoiceField(MEMBER_STATES, help_text="gone or deleting: nobody was there. Else it leaves when the holders have.")
+    state = serializers.ChoiceField(
+        MEMBER_STATES,
+        help_text="gone or deleting: nobody was there. Else it leaves when the holders have.",
+    )
     holders = HolderAnswer(many=True)
 
 
@@ -131,7 +153,9 @@ class SlotAnswer(Shape):
 class HeldByAnswer(Shape):
     slot_id = serializers.IntegerField()
     at = serializers.DateTimeField(help_text="The moment that was asked for.")
-    is_known = serializers.BooleanField(help_text="Whether the log reaches back that far for this slot.")
+    is_known = serializers.BooleanField(
+        help_text="Whether the log reaches back that far for this slot."
+    )
     claim_id = serializers.IntegerField(allow_null=True, help_text="null: it was free.")
     generation = serializers.IntegerField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True, help_text="When that began.")
@@ -140,14 +164,26 @@ class HeldByAnswer(Shape):
 
 
 LABELS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
-PORTS: dict[str, Any] = {"type": "string", "pattern": r"^\d+-\d+$", "description": 'Fewer ports than the pool has, like "30000-30049".'}
+PORTS: dict[str, Any] = {
+    "type": "string",
+    "pattern": r"^\d+-\d+$",
+    "description": 'Fewer ports than the pool has, like "30000-30049".',
+}
 MEMBER_PROPERTIES: dict[str, Any] = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"},
     "labels": LABELS,
     "slots": OWN_SLOTS,
-    "external_id": {"type": "string", "maxLength": 255, "description": "What it is outside, an ARN for example."},
+    "external_id": {
+        "type": "string",
+        "maxLength": 255,
+        "description": "What it is outside, an ARN for example.",
+    },
     "ports": PORTS,
-    "foreign": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}, "description": "Numbers that others have."},
+    "foreign": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+        "description": "Numbers that others have.",
+    },
 }
 DECLARED_MEMBER: dict[str, Any] = {
     "type": "object",
@@ -163,7 +199,10 @@ MEMBERS_BODY: dict[str, Any] = {
             "type": "object",
             "required": ["members"],
             "additionalProperties": False,
-            "properties": {"members": {"type": "array", "items": DECLARED_MEMBER, "minItems": 1}, "reason": REASON_PROPERTY},
+            "properties": {
+                "members": {"type": "array", "items": DECLARED_MEMBER, "minItems": 1},
+                "reason": REASON_PROPERTY,
+            },
         },
     ]
 }
@@ -178,6 +217,9 @@ def as_nullable(schema: dict[str, Any]) -> dict[str, Any]:
 MEMBER_CHANGES: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {name: as_nullable(schema) for name, schema in MEMBER_PROPERTIES.items() if name != "name"} | {"reason": REASON_PROPERTY},
+    "properties": {
+        name: as_nullable(schema) for name, schema in MEMBER_PROPERTIES.items() if name != "name"
+    }
+    | {"reason": REASON_PROPERTY},
     "description": "What is left out stays; null goes back to what the pool says.",
 }

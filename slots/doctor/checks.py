@@ -1,5 +1,6 @@
-"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it leaves, I11 the most, I16m timers, I19 the
-outside, I24 looks, I26 agents of this machine, I40 providers that may be used, I41 protection of tasks on this machine."""
+"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it
+leaves, I11 the most, I16m timers, I19 the outside, I24 looks, I26 agents of this machine, I40
+providers that may be used, I41 protection of tasks on this machine."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,55 +27,82 @@ LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes
 
 
 def list_operation_limits() -> dict[int, float]:
-    """How long an operation of a pool may stay open: as long as its slots may drain, which is how long the pool lets the outside take."""
-    return {pool.pk: max(TIMER_LIMIT, spec_of(pool).drain_limit) for pool in list_pools() if pool.queue}
+    """How long an operation of a pool may stay open: as long as its slots may drain, which is
+    how long the pool lets the outside take.
+    """
+    return {
+        pool.pk: max(TIMER_LIMIT, spec_of(pool).drain_limit) for pool in list_pools() if pool.queue
+    }
 
 
 operation_limits.append(list_operation_limits)
 
 WRONGLY_OPEN = """
-SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open, count(*) FILTER (WHERE NOT s.is_open) AS closed
+SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open,
+  count(*) FILTER (WHERE NOT s.is_open) AS closed
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
-WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready'
+WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL
+  AND m.state = 'ready'
                     AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')
   AND coalesce(p.unaligned_at, 'epoch') < now() - interval '1 min'  -- it is being done, and nobody is bound to what is open too long
-GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
+GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""  # noqa: E501
 
-PLACES = "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s AND state <> 'retired'"
+PLACES = (
+    "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s "
+    "AND state <> 'retired'"
+)
 
 NOT_EMPTY = """
 SELECT m.id, m.name, p.name AS pool, m.state, count(*) FILTER (WHERE s.is_open) AS open,
   count(*) FILTER (WHERE s.state NOT IN ('idle', 'retired')) AS occupied,
   array_agg(s.claim_id ORDER BY s.claim_id) FILTER (WHERE s.claim_id IS NOT NULL) AS claims
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id JOIN slots_slot s ON s.member_id = m.id
-WHERE m.state IN ('deleting', 'gone') AND (s.is_open OR s.state NOT IN ('idle', 'retired')) GROUP BY m.id, p.id ORDER BY m.id LIMIT 1000"""
+WHERE m.state IN ('deleting', 'gone') AND (s.is_open OR s.state NOT IN ('idle', 'retired'))
+  GROUP BY m.id, p.id ORDER BY m.id LIMIT 1000"""
 
-# A scaled pool may be given fewer than it has: who is busy stays until it is idle, and nobody new comes.
+# A scaled pool may be given fewer than it has: who is busy stays until it is idle, and nobody
+# new comes.
 TOO_MANY = """
-SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id
+SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p
+  JOIN pools_member m ON m.pool_id = p.id
 WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members
   AND (p.spec->'scaling' IS NULL OR max(m.created_at) > p.changed_at)
 ORDER BY p.name"""
 
 OLD_TIMERS = """
 SELECT what, id, age FROM (
-  SELECT 'member' AS what, id, extract(epoch FROM now() - due_at)::float8 AS age FROM pools_member WHERE due_at IS NOT NULL
+  SELECT 'member' AS what, id, extract(epoch FROM now() - due_at)::float8 AS age FROM pools_member
+    WHERE due_at IS NOT NULL
   UNION ALL
-  SELECT 'slot', id, extract(epoch FROM now() - due_at)::float8 FROM slots_slot WHERE due_at IS NOT NULL AND state = 'draining') x
+  SELECT 'slot', id, extract(epoch FROM now() - due_at)::float8 FROM slots_slot
+    WHERE due_at IS NOT NULL AND state = 'draining') x
 WHERE age > %(limit)s::float8 ORDER BY age DESC LIMIT 1000"""
 
 NOT_LOOKED_AT = """
-SELECT name, extract(epoch FROM now() - coalesce(observed_at, created_at))::float8 AS age FROM pools_pool
-WHERE state IN ('pending', 'active') AND coalesce(observed_at, created_at) < now() - make_interval(secs => %(limit)s::float8)
+SELECT name, extract(epoch FROM now() - coalesce(observed_at, created_at))::float8 AS age
+  FROM pools_pool
+WHERE state IN ('pending', 'active')
+  AND coalesce(observed_at, created_at) < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY name"""
 
 
-@check("I8", "A slot is open exactly where its pool and its member are willing", "Binding trusts it and asks neither of them.")
+@check(
+    "I8",
+    "A slot is open exactly where its pool and its member are willing",
+    "Binding trusts it and asks neither of them.",
+)
 def find_wrongly_open() -> Iterator[Finding]:
     for row in run(WRONGLY_OPEN, prepare=False):
-        what = [f"{row.open} open that should be closed"] * bool(row.open) + [f"{row.closed} closed that should be open"] * bool(row.closed)
+        what = [f"{row.open} open that should be closed"] * bool(row.open) + [
+            f"{row.closed} closed that should be open"
+        ] * bool(row.closed)
         repair = "Opens or closes them as pool and member are now."
-        yield Finding(f"member {row.name} of pool {row.pool}", ", ".join(what), repair, partial(align_member, member_id=row.id))
+        yield Finding(
+            f"member {row.name} of pool {row.pool}",
+            ", ".join(what),
+            repair,
+            partial(align_member, member_id=row.id),
+        )
 
 
 @check(
@@ -87,11 +115,16 @@ def find_wrong_places() -> Iterator[Finding]:
         layout = spec_of(pool).layout
         for member in list_members_of(pool.pk):
             if member.lost_at is None and member.state != "deleting":
-                yield from _compare_places(pool.name, member, set(slots_of(layout, member_spec_of(member, layout).own)))
+                yield from _compare_places(
+                    pool.name, member, set(slots_of(layout, member_spec_of(member, layout).own))
+                )
 
 
 def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -> Iterator[Finding]:
-    rows = {(row.lane, row.number): row.claim_id for row in run(PLACES, {"member": member.pk}, prepare=False)}
+    rows = {
+        (row.lane, row.number): row.claim_id
+        for row in run(PLACES, {"member": member.pk}, prepare=False)
+    }
     missing, more = declared - set(rows), set(rows) - declared
     if not missing and not more:
         return
@@ -104,33 +137,59 @@ def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -
     yield Finding(f"member {member.name} of pool {pool}", detail, repair, fix)
 
 
-@check("I10", "A member that leaves has no open and no occupied slot", "It is being removed under somebody, or somebody would still come.")
+@check(
+    "I10",
+    "A member that leaves has no open and no occupied slot",
+    "It is being removed under somebody, or somebody would still come.",
+)
 def find_members_not_empty() -> Iterator[Finding]:
     for row in run(NOT_EMPTY, prepare=False):
         detail = f"{row.state}, with {row.open} open and {row.occupied} occupied slots"
         repair = "--repair closes what is open."
         if row.claims:
-            repair = f"Release the claims {', '.join(map(str, row.claims[:10]))}; what they hold is not there any more."
+            repair = (
+                f"Release the claims {', '.join(map(str, row.claims[:10]))}; what they hold is not "
+                "there any more."
+            )
         fix = partial(align_member, member_id=row.id) if row.open else None
         yield Finding(f"member {row.name} of pool {row.pool}", detail, repair, fix)
 
 
-@check("I11", "A pool has no more members than its most", "The most is what somebody pays for, or what is there.")
+@check(
+    "I11",
+    "A pool has no more members than its most",
+    "The most is what somebody pays for, or what is there.",
+)
 def find_too_many() -> Iterator[Finding]:
     for row in run(TOO_MANY, prepare=False):
-        yield Finding(f"pool {row.name}", f"{row.n} members, at most {row.max_members}", "Raise members.max, or remove members.")
+        yield Finding(
+            f"pool {row.name}",
+            f"{row.n} members, at most {row.max_members}",
+            "Raise members.max, or remove members.",
+        )
 
 
-@check("I16m", "No timer of a member or a draining slot is older than a minute", "The finalizer does not run, or can't deal with it.")
+@check(
+    "I16m",
+    "No timer of a member or a draining slot is older than a minute",
+    "The finalizer does not run, or can't deal with it.",
+)
 def find_old_timers() -> Iterator[Finding]:
     for row in run(OLD_TIMERS, {"limit": TIMER_LIMIT}, prepare=False):
-        yield Finding(f"{row.what} {row.id}", f"due {row.age:.0f} s ago", "See that the finalizer runs; its log says what it can't do.")
+        yield Finding(
+            f"{row.what} {row.id}",
+            f"due {row.age:.0f} s ago",
+            "See that the finalizer runs; its log says what it can't do.",
+        )
 
 
 @check(
     "I19",
     "What is outside is what the rows say",
-    "A member that is missing there serves nobody; one that no row knows costs and is used by nobody.",
+    (
+        "A member that is missing there serves nobody; one that no row knows costs and is "
+        "used by nobody."
+    ),
 )
 def find_differences_outside() -> Iterator[Finding]:
     for pool in list_pools().filter(state="active"):
@@ -139,7 +198,9 @@ def find_differences_outside() -> Iterator[Finding]:
             look = ask_provider(before)
         except ProviderError as error:
             yield Finding(
-                f"pool {pool.name}", f"its provider was not seen: {error}", "See whether it answers, and what its account may do."
+                f"pool {pool.name}",
+                f"its provider was not seen: {error}",
+                "See whether it answers, and what its account may do.",
             )
             continue
         rows = {member.id: member for member in before.members}
@@ -147,13 +208,27 @@ def find_differences_outside() -> Iterator[Finding]:
         again = partial(look_at_pool, pool)
         for member in rows.values():
             if member.id not in seen and member.state in ("ready", "offline"):
-                yield Finding(f"member {member.name} of pool {pool.name}", "missing outside", "--repair looks again and loses it.", again)
+                yield Finding(
+                    f"member {member.name} of pool {pool.name}",
+                    "missing outside",
+                    "--repair looks again and loses it.",
+                    again,
+                )
             elif member.state == "ready" and not seen[member.id].is_ready:
                 why = seen[member.id].why or "its provider says it is not ready"
-                yield Finding(f"member {member.name} of pool {pool.name}", f"not ready outside: {why}", "--repair takes it offline.", again)
+                yield Finding(
+                    f"member {member.name} of pool {pool.name}",
+                    f"not ready outside: {why}",
+                    "--repair takes it offline.",
+                    again,
+                )
         for member_id in sorted(set(seen) - set(rows)):
             outside = seen[member_id].external_id or f"member {member_id}"
-            yield Finding(f"{outside} of pool {pool.name}", "is outside, and no row knows it", "Remove it there, or declare it.")
+            yield Finding(
+                f"{outside} of pool {pool.name}",
+                "is outside, and no row knows it",
+                "Remove it there, or declare it.",
+            )
 
 
 @check(
@@ -170,28 +245,47 @@ def find_not_looked_at() -> Iterator[Finding]:
 @check(
     "I26",
     "Each agent of this machine has its member",
-    "One that nobody knows any more is refused, does nothing and takes memory; after a restore it may be of another time.",
+    (
+        "One that nobody knows any more is refused, does nothing and takes memory; after a restore "
+        "it may be of another time."
+    ),
 )
 def find_agents_without_members() -> Iterator[Finding]:
     folders = sorted(agents_home().glob("*.*")) if agents_home().is_dir() else []
-    known = set(Member.objects.filter(LIVE, pk__in=[member_of(folder) or 0 for folder in folders]).values_list("pk", flat=True))
+    known = set(
+        Member.objects.filter(
+            LIVE, pk__in=[member_of(folder) or 0 for folder in folders]
+        ).values_list("pk", flat=True)
+    )
     for folder in folders:
         if member_of(folder) not in known:
-            yield Finding(str(folder), "no member knows it", "--repair ends what runs there and removes it.", partial(remove, folder))
+            yield Finding(
+                str(folder),
+                "no member knows it",
+                "--repair ends what runs there and removes it.",
+                partial(remove, folder),
+            )
 
 
 @check(
     "I40",
     "Each pool's provider may be used in this installation",
-    "BERTH_ALLOWED_PROVIDERS lists the kinds that may be used. A pool of another kind keeps its members and takes no new ones.",
+    (
+        "BERTH_ALLOWED_PROVIDERS lists the kinds that may be used. A pool of another kind keeps "
+        "its members and takes no new ones."
+    ),
 )
 def find_providers_not_allowed() -> Iterator[Finding]:
     if unknown := sorted(set(settings.BERTH_ALLOWED_PROVIDERS) - set(known_providers())):
         detail = f"names {', '.join(unknown)}, which no provider here is called"
-        yield Finding("BERTH_ALLOWED_PROVIDERS", detail, f"Known: {', '.join(sorted(known_providers()))}.")
+        yield Finding(
+            "BERTH_ALLOWED_PROVIDERS", detail, f"Known: {', '.join(sorted(known_providers()))}."
+        )
     for pool in list_pools():
         if (fault := explain_not_allowed(pool.provider)) is not None:
-            yield Finding(f"pool {pool.name}", f"{fault.message} It takes no new members.", fault.way_out)
+            yield Finding(
+                f"pool {pool.name}", f"{fault.message} It takes no new members.", fault.way_out
+            )
 
 
 @fact
@@ -202,7 +296,10 @@ def tell_protection() -> str:
 @check(
     "I41",
     "Tasks on this machine cannot read Berth's own passwords and keys",
-    "Whoever may claim could read the database and become an admin. Agents are not started until that is mended.",
+    (
+        "Whoever may claim could read the database and become an admin. Agents are not started "
+        "until that is mended."
+    ),
 )
 def find_unprotected() -> Iterator[Finding]:
     for pool in list_pools_here():

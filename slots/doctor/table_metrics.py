@@ -21,8 +21,12 @@ def measure_slots() -> Iterator[Metric]:
         "Slots by pool and state. Used are held and reserved; open ones go to the next claim.",
         labels=["pool", "state"],
     )
-    total = GaugeMetricFamily("berth_slots_total", "Slots that a pool offers: all but retired.", labels=["pool"])
-    members = GaugeMetricFamily("berth_members", "Members by pool and state.", labels=["pool", "state"])
+    total = GaugeMetricFamily(
+        "berth_slots_total", "Slots that a pool offers: all but retired.", labels=["pool"]
+    )
+    members = GaugeMetricFamily(
+        "berth_members", "Members by pool and state.", labels=["pool", "state"]
+    )
     for pool_id, counts in count_pools(names).items():
         total.add_metric([names[pool_id]], counts.slots.total)
         for state in SLOT_STATES:
@@ -36,7 +40,10 @@ def measure_slots() -> Iterator[Metric]:
 def measure_overdue_slots() -> Iterator[Metric]:
     overdue = GaugeMetricFamily(
         "berth_slots_draining_overdue",
-        "Slots that drain for longer than their pool allows: capacity that leaks until the outside is clean.",
+        (
+            "Slots that drain for longer than their pool allows: capacity that leaks until the "
+            "outside is clean."
+        ),
         labels=["pool"],
     )
     for row in S.rows("count_overdue"):

@@ -1,4 +1,6 @@
-"""Members and slots follow the configuration of their pool, in its transaction. `pools.lifecycle.services` calls this without knowing it."""
+"""Members and slots follow the configuration of their pool, in its transaction.
+`pools.lifecycle.services` calls this without knowing it.
+"""
 
 from pools.config.spec import Liveness, MemberSpec, PoolSpec
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
@@ -35,7 +37,13 @@ def follow_pool(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
     members = _lock_members(pool)
     if before.layout != spec.layout:
         for member in members:
-            make_slots(pool, member, spec, member_spec_of(member, spec.layout), "the configuration of its pool")
+            make_slots(
+                pool,
+                member,
+                spec,
+                member_spec_of(member, spec.layout),
+                "the configuration of its pool",
+            )
     if before.placement != spec.placement:
         for member in members:
             rank_slots(member, spec.placement)
@@ -44,7 +52,9 @@ def follow_pool(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
 
 
 def list_hindrances(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
-    """What stands against the members that a configuration declares, told before anything is changed."""
+    """What stands against the members that a configuration declares, told before anything
+    is changed.
+    """
     if spec.declared is None:
         return []
     there = {} if pool is None else {m.name: m for m in Member.objects.filter(LIVE, pool=pool)}
@@ -52,21 +62,47 @@ def list_hindrances(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
     for i, declared in enumerate(spec.declared):
         member = there.get(declared.name)
         if member is not None and member.state == "deleting":
-            found.append(FieldError(f"{WHERE}[{i}].name", f"{declared.name} is being removed.", "Wait until it is gone."))
-        elif member is not None and member.external_id != declared.external_id and (declared.external_id or not member.is_owned):
+            found.append(
+                FieldError(
+                    f"{WHERE}[{i}].name",
+                    f"{declared.name} is being removed.",
+                    "Wait until it is gone.",
+                )
+            )
+        elif (
+            member is not None
+            and member.external_id != declared.external_id
+            and (declared.external_id or not member.is_owned)
+        ):
             way_out = "Give it another name, and the old one leaves."
-            found.append(FieldError(f"{WHERE}[{i}].external_id", "What a member is outside never changes.", way_out))
+            found.append(
+                FieldError(
+                    f"{WHERE}[{i}].external_id", "What a member is outside never changes.", way_out
+                )
+            )
     names = {d.name for d in spec.declared}
     staying = _list_staying(pool, [m for m in there.values() if m.name not in names])
     if len(staying) + len(spec.declared) > spec.max_members:
-        still = f"{len(spec.declared)} are declared and {len(staying)} still leave, at most {spec.max_members} are allowed."
-        found.append(FieldError(WHERE, still, f"Raise members.max, or wait for {', '.join(sorted(m.name for m in staying)[:5])}."))
-    known = [m.pk for m in there.values() if m not in staying]  # those that go now make room; the others of the list are compared in it
+        still = (
+            f"{len(spec.declared)} are declared and {len(staying)} still leave, at most "
+            f"{spec.max_members} are allowed."
+        )
+        found.append(
+            FieldError(
+                WHERE,
+                still,
+                f"Raise members.max, or wait for {', '.join(sorted(m.name for m in staying)[:5])}.",
+            )
+        )
+    # Those that go now make room; the others of the list are compared in it.
+    known = [m.pk for m in there.values() if m not in staying]
     return found + list_overlaps(spec, spec.declared, WHERE, except_members=known)
 
 
 def _list_staying(pool: Pool | None, leaving: list[Member]) -> list[Member]:
-    """Those that are no longer declared and can't go at once: somebody is there, or something is to be removed outside."""
+    """Those that are no longer declared and can't go at once: somebody is there, or something is
+    to be removed outside.
+    """
     if pool is None or not leaving:
         return []
     held = {row.member_id for row in list_holders_of([m.pk for m in leaving])}
@@ -87,9 +123,13 @@ def _make_members(pool: Pool, spec: PoolSpec, declared: tuple[MemberSpec, ...]) 
         if existing is None:
             continue
         if existing.is_leaving:
-            change_member(existing, "keep", before="leaving", after=kept_state(existing), **kept(existing))
+            change_member(
+                existing, "keep", before="leaving", after=kept_state(existing), **kept(existing)
+            )
             changed = True
-        apply_member_spec(pool, existing, member_spec_of(existing, layout_of(pool)), each, where=WHERE)
+        apply_member_spec(
+            pool, existing, member_spec_of(existing, layout_of(pool)), each, where=WHERE
+        )
     new = [each for each in declared if each.name not in there]
     with explain_overlap(spec, new, WHERE):
         add_member_rows(pool, spec, new)
@@ -99,18 +139,24 @@ def _make_members(pool: Pool, spec: PoolSpec, declared: tuple[MemberSpec, ...]) 
 
 
 def _lock_members(pool: Pool) -> list[Member]:
-    return list(Member.objects.select_for_update(no_key=True).filter(LIVE, pool=pool).order_by("id"))
+    return list(
+        Member.objects.select_for_update(no_key=True).filter(LIVE, pool=pool).order_by("id")
+    )
 
 
 def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None) -> None:
-    """Counted from now: nobody is offline for having been silent while nobody listened. No liveness: nobody is offline for silence."""
+    """Counted from now: nobody is offline for having been silent while nobody listened. No
+    liveness: nobody is offline for silence.
+    """
     due_at = None if liveness is None else in_seconds(liveness.heartbeat)
     ids = [m.pk for m in members if m.state in ("ready", "offline") and m.lost_at is None]
     Member.objects.filter(pk__in=ids).update(due_at=due_at)
     if liveness is None and not pool.queue:
         for member in members:
             if member.state == "offline" and member.lost_at is None:
-                move_member(member, "ready", "online", reason="its pool listens no more", due_at=None)
+                move_member(
+                    member, "ready", "online", reason="its pool listens no more", due_at=None
+                )
         align_pool(pool)
 
 

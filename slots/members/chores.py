@@ -1,6 +1,6 @@
-"""What the finalizer does for members and pools. Each step finds what is due, does a little in short transactions of its own, and says
-whether there is more. Any number of finalizers may run: what one has taken the others pass over, and every service looks again under
-its locks.
+"""What the finalizer does for members and pools. Each step finds what is due, does a little in
+short transactions of its own, and says whether there is more. Any number of finalizers may run:
+what one has taken the others pass over, and every service looks again under its locks.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,14 @@ from slots.members.drain import list_to_settle, settle_drain
 from slots.members.open_slots import align_the_rest
 from slots.members.policy import decide_liveness
 from slots.members.restart import settle_condition
-from slots.members.services import bring_back, clean_slot, lose_member, resume_pool, settle_leaving, take_offline
+from slots.members.services import (
+    bring_back,
+    clean_slot,
+    lose_member,
+    resume_pool,
+    settle_leaving,
+    take_offline,
+)
 from slots.members.store import S, ask_for_sync, in_seconds, lane_of
 
 BATCH = 50
@@ -39,8 +46,13 @@ def keeps_pool(keeper: Keeper) -> Keeper:
 @chore("pauses", every=1.0)
 def end_pauses() -> bool:
     """A pause ends by itself."""
-    due = list(Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH])
-    each(due, lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True))
+    due = list(
+        Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH]
+    )
+    each(
+        due,
+        lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True),
+    )
     return len(due) == BATCH
 
 
@@ -53,7 +65,9 @@ def look_at_members() -> bool:
 
 
 def settle_liveness(member_id: int) -> None:
-    """One member, decided and changed under its lock: a heartbeat that comes back meanwhile waits, then finds it offline."""
+    """One member, decided and changed under its lock: a heartbeat that comes back meanwhile
+    waits, then finds it offline.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         liveness = spec_of(pool).liveness
@@ -77,7 +91,9 @@ def settle_liveness(member_id: int) -> None:
 
 @chore("restarts", every=1.0)
 def restart_unwell() -> bool:
-    """Members of ours that are unwell are started again, more and more slowly, and in the end not any more."""
+    """Members of ours that are unwell are started again, more and more slowly, and in the end
+    not any more.
+    """
     providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
     each([row.id for row in S.rows("to_restart", providers=providers)], settle_condition)
     return False
@@ -101,7 +117,9 @@ def settle_drains() -> bool:
 
 @chore("draining", every=2.0)
 def look_at_draining() -> bool:
-    """Slots that drain and whose time has come: their provider is asked again, and past the deadline it puts out whoever is left."""
+    """Slots that drain and whose time has come: their provider is asked again, and past the
+    deadline it puts out whoever is left.
+    """
     due = S.rows("take_due_slots", BATCH, seconds=PROBE)
     pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
     each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
@@ -121,15 +139,21 @@ def sync_again() -> bool:
 def _sync_if_nobody_does(member_id: int) -> None:
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.state != "gone" and not S.value("has_operation", lane=lane_of(member_id), but=None):
+        if member.state != "gone" and not S.value(
+            "has_operation", lane=lane_of(member_id), but=None
+        ):
             ask_for_sync(pool, member)
 
 
 @chore("deleting", every=1.0)
 def end_pools() -> bool:
-    """A pool that is deleted goes with its last member and its last claim: also those end first that wait and hold nothing."""
+    """A pool that is deleted goes with its last member and its last claim: also those end first
+    that wait and hold nothing.
+    """
     members = Member.objects.filter(LIVE, pool_id=OuterRef("pk"))
-    due = list(Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH])
+    due = list(
+        Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH]
+    )
     each(due, settle_deleting)
     return len(due) == BATCH
 
@@ -137,7 +161,11 @@ def end_pools() -> bool:
 def settle_deleting(pool_id: int) -> bool:
     with transaction.atomic():
         pool = lock_pool(pool_id)
-        if pool.state != "deleting" or Member.objects.filter(LIVE, pool=pool).exists() or any(stays(pool_id) for stays in _keepers):
+        if (
+            pool.state != "deleting"
+            or Member.objects.filter(LIVE, pool=pool).exists()
+            or any(stays(pool_id) for stays in _keepers)
+        ):
             return False
         Pool.objects.filter(pk=pool.pk).update(state="gone", paused_until=None, changed_at=Now())
         record("gone", pool_id=pool.pk, before="deleting", after="gone")
@@ -146,6 +174,6 @@ def settle_deleting(pool_id: int) -> bool:
 
 
 FINALIZERS: list[Callable[[], bool]] = [
-    end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains, look_at_draining, sync_again, end_pools,
-    align_the_rest,
+    end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains,
+    look_at_draining, sync_again, end_pools, align_the_rest,
 ]  # fmt: skip

@@ -1,8 +1,11 @@
-"""Draining: a member takes nothing new, who is there may finish, and past a deadline they are put out (P8).
+"""Draining: a member takes nothing new, who is there may finish, and past a deadline they are
+put out (P8).
 
-It goes once it is empty, or stays, cordoned, for whoever empties it to come back to. The deadline is the order to put out: it stands in the
-row, so it is carried out by whoever finds it, again until it is done. Force is a deadline that is now. What becomes of claims then is known
-above (claims.lifecycle.drain); what is taken back before that is done stays so, because both need the member's row.
+It goes once it is empty, or stays, cordoned, for whoever empties it to come back to. The deadline
+is the order to put out: it stands in the row, so it is carried out by whoever finds it, again until
+it is done. Force is a deadline that is now. What becomes of claims then is known above
+(claims.lifecycle.drain); what is taken back before that is done stays so, because both need the
+member's row.
 """
 
 from dataclasses import dataclass
@@ -21,7 +24,16 @@ from project.kernel.errors import Conflict
 from project.kernel.events.notify import hint
 from project.kernel.validation import moment, require_future, require_reason
 from slots.members.services import Removal, view_holders
-from slots.members.store import STAYS, S, align_slots, change_member, kept, kept_state, let_go, refuse_unless_there
+from slots.members.store import (
+    STAYS,
+    S,
+    align_slots,
+    change_member,
+    kept,
+    kept_state,
+    let_go,
+    refuse_unless_there,
+)
 
 DRAINING = Statements(Path(__file__).with_name("drain.sql"))
 LONGEST = timedelta(days=30)
@@ -44,10 +56,18 @@ class Stuck:
     pool_id: int
 
 
-def drain_member(*, member_id: int, reason: str, until: datetime | None = None, force: bool = False, stays: bool | None = None) -> Removal:
-    """Nothing new comes, and past `until` (left out: as long as the pool lets a drain take) who is there is put out. `force`: at once.
-    It goes once it is empty; `stays`: it is cordoned then, until somebody opens it. Said again it has another deadline, reason or end;
-    left out, the end stays what it was."""
+def drain_member(
+    *,
+    member_id: int,
+    reason: str,
+    until: datetime | None = None,
+    force: bool = False,
+    stays: bool | None = None,
+) -> Removal:
+    """Nothing new comes, and past `until` (left out: as long as the pool lets a drain take) who is
+    there is put out. `force`: at once. It goes once it is empty; `stays`: it is cordoned then,
+    until somebody opens it. Said again it has another deadline, reason or end; left out, the end
+    stays what it was."""
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -55,10 +75,20 @@ def drain_member(*, member_id: int, reason: str, until: datetime | None = None, 
         if stays is None:
             stays = is_resting(member) and pool.state != "deleting"
         if stays and pool.state == "deleting":
-            raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Drain it without staying.")
+            raise Conflict(
+                f"Pool {pool.name} is being deleted, so its members leave.",
+                way_out="Drain it without staying.",
+            )
         if until is not None and not force:
             require_future(until, LONGEST, "30 days", "Choose a nearer time, or cordon it.")
-        _start(pool, member, note, _deadline(pool, member, until, force=force), force=force, stays=stays)
+        _start(
+            pool,
+            member,
+            note,
+            _deadline(pool, member, until, force=force),
+            force=force,
+            stays=stays,
+        )
         if member.is_leaving:
             let_go(pool, member)
         else:
@@ -67,15 +97,25 @@ def drain_member(*, member_id: int, reason: str, until: datetime | None = None, 
 
 
 def undrain_member(*, member_id: int, reason: str = "") -> Member:
-    """It takes claims again, as long as it has not gone; one that was cordoned apart from its drain is cordoned as it was. Who was put out
-    before stays so."""
+    """It takes claims again, as long as it has not gone; one that was cordoned apart from its drain
+    is cordoned as it was. Who was put out before stays so."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if pool.state in ("deleting", "gone"):
-            raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
+            raise Conflict(
+                f"Pool {pool.name} is being deleted, so its members leave.",
+                way_out="Make the pool anew once it is gone.",
+            )
         refuse_unless_there(member)
         if is_draining(member):
-            change_member(member, "undrain", before="draining", after=kept_state(member), reason=reason.strip(), **kept(member))
+            change_member(
+                member,
+                "undrain",
+                before="draining",
+                after=kept_state(member),
+                reason=reason.strip(),
+                **kept(member),
+            )
             raise_revision(pool)
             hint("pools")
         align_slots(pool, member)
@@ -92,8 +132,9 @@ def is_resting(member: Member) -> bool:
 
 
 def settle_drain(member_id: int) -> bool:
-    """The finalizer found nobody there; it is looked at again here, under its lock. What does not come clean is not waited for for ever:
-    past both deadlines a member that goes takes it along. True: the drain is over."""
+    """The finalizer found nobody there; it is looked at again here, under its lock. What does not
+    come clean is not waited for for ever: past both deadlines a member that goes takes it along.
+    True: the drain is over."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.drain_until is None or member.state in ("deleting", "gone"):
@@ -102,9 +143,13 @@ def settle_drain(member_id: int) -> bool:
             return _rest_if_empty(member)
         rows = DRAINING.rows("occupied", member=member.pk)
         if rows:
-            if member.drain_until > moment() or not all(row.state == "draining" and row.is_overdue for row in rows):
+            if member.drain_until > moment() or not all(
+                row.state == "draining" and row.is_overdue for row in rows
+            ):
                 return False
-            S.rows("retire_slots", slots=[row.id for row in rows], actor=current_actor(), reason=OVER)
+            S.rows(
+                "retire_slots", slots=[row.id for row in rows], actor=current_actor(), reason=OVER
+            )
         return let_go(pool, member) in ("deleting", "gone")
 
 
@@ -118,13 +163,18 @@ def list_to_settle(limit: int) -> list[int]:
 
 
 def lock_over(member_id: int) -> Any | None:
-    """In the transaction that puts somebody out: the member, if its deadline has passed and nobody has taken it back."""
+    """In the transaction that puts somebody out: the member, if its deadline has passed and
+    nobody has taken it back.
+    """
     return DRAINING.one("is_over", member=member_id)
 
 
 def list_stuck(limit: int = 50) -> list[Stuck]:
     rows = DRAINING.rows("progress", limit, over=HANGS)
-    return [Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id) for r in rows]
+    return [
+        Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id)
+        for r in rows
+    ]
 
 
 def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool) -> datetime:
@@ -136,8 +186,11 @@ def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool
     return member.drain_until or now + timedelta(seconds=spec_of(pool).drain_limit)
 
 
-def _start(pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool) -> None:
-    if member.is_cordoned and not member.cordon_by and not is_draining(member):  # by the release before, which kept no more of it
+def _start(
+    pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool
+) -> None:
+    # By the release before, which kept no more of it.
+    if member.is_cordoned and not member.cordon_by and not is_draining(member):
         Member.objects.filter(pk=member.pk).update(cordon_by="system", cordon_note=member.note)
         member.refresh_from_db()
     change_member(
@@ -165,8 +218,18 @@ def _rest_if_empty(member: Member) -> bool:
         return False
     # Somebody cordoned it apart from this: that order is not replaced by the drain's.
     ordered = (
-        {"note": member.cordon_note} if member.cordon_by else {"cordon_by": member.drain_by or current_actor(), "cordon_note": member.note}
+        {"note": member.cordon_note}
+        if member.cordon_by
+        else {"cordon_by": member.drain_by or current_actor(), "cordon_note": member.note}
     )
-    change_member(member, "drained", before="draining", after="cordoned", reason=member.note, **STAYS, **ordered)
+    change_member(
+        member,
+        "drained",
+        before="draining",
+        after="cordoned",
+        reason=member.note,
+        **STAYS,
+        **ordered,
+    )
     hint("pools")
     return True

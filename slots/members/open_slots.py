@@ -1,8 +1,10 @@
 """The slots of a whole pool become open or closed as the pool now is.
 
-A pool may have hundreds of thousands. What is more than a few thousand is left to the finalizer, in short transactions of their own: the
-pool says since when (`unaligned_at`), so that a crash in between is carried on with by whoever comes next. Nobody is bound meanwhile by
-a slot that is still open: whatever hands slots over asks whether the pool takes a pause, too. Opening is not waited for by anybody.
+A pool may have hundreds of thousands. What is more than a few thousand is left to the finalizer, in
+short transactions of their own: the pool says since when (`unaligned_at`), so that a crash in
+between is carried on with by whoever comes next. Nobody is bound meanwhile by a slot that is still
+open: whatever hands slots over asks whether the pool takes a pause, too. Opening is not waited for
+by anybody.
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,9 @@ class At(NamedTuple):
 
 
 def align_pool(pool: Pool) -> None:
-    """In a transaction that has locked the pool. Its members are locked, too: one may be cordoned."""
+    """In a transaction that has locked the pool. Its members are locked, too: one may
+    be cordoned.
+    """
     at = _align_some(pool, At())
     since = None if at is None else Now()
     if since is not None or pool.unaligned_at is not None:
@@ -42,14 +46,18 @@ def align_pool(pool: Pool) -> None:
 @chore("aligning", every=0.5)
 def align_the_rest() -> bool:
     """What a pause, a freeze or its end has left over."""
-    due = list(Pool.objects.filter(unaligned_at__isnull=False).order_by("unaligned_at").values_list("pk", flat=True)[:BATCH])
+    due = list(
+        Pool.objects.filter(unaligned_at__isnull=False)
+        .order_by("unaligned_at")
+        .values_list("pk", flat=True)[:BATCH]
+    )
     each(due, align_rest_of)
     return len(due) == BATCH
 
 
 def align_rest_of(pool_id: int) -> int:
-    """Until nothing is left; answers in how many transactions. Whoever changes the pool meanwhile has his turn between two of them, and
-    then it begins anew; several at once do no harm."""
+    """Until nothing is left; answers in how many transactions. Whoever changes the pool meanwhile
+    has his turn between two of them, and then it begins anew; several at once do no harm."""
     at: At | None = At()
     for count in _count():
         with transaction.atomic():
@@ -80,7 +88,9 @@ def _align_some(pool: Pool, at: At) -> At | None:
     looked = 0
     for member in behind.select_for_update(no_key=True)[:MEMBERS]:
         is_willing = is_member_willing(pool, member)
-        changed = len(S.rows("open_some" if is_willing else "close_some", AT_ONCE, member=member.pk))
+        changed = len(
+            S.rows("open_some" if is_willing else "close_some", AT_ONCE, member=member.pk)
+        )
         is_opened = is_opened or (is_willing and changed > 0)
         left -= changed
         if left <= 0:

@@ -14,12 +14,18 @@ class LivenessDecision:
 
 
 def decide_liveness(
-    *, state: str, is_lost: bool, silent_for: float | None, heartbeat: float | None, lost: float | None
+    *,
+    state: str,
+    is_lost: bool,
+    silent_for: float | None,
+    heartbeat: float | None,
+    lost: float | None,
 ) -> LivenessDecision:
     """What becomes of a member whose timer has run out.
 
-    Offline is the absence of heartbeats, nothing else. Lost is counted from there: while nobody could be heard (our own outage), members
-    go offline together, and they have the whole time to be heard again.
+    Offline is the absence of heartbeats, nothing else. Lost is counted from there: while nobody
+    could be heard (our own outage), members go offline together, and they have the whole time to be
+    heard again.
     """
     if heartbeat is None or state not in ("ready", "offline"):
         return LivenessDecision("stay", None)
@@ -36,7 +42,8 @@ def decide_liveness(
 
 
 RestartAction = Literal["stay", "restart", "give_up", "lose", "forget"]
-GRACE = 120.0  # seconds one that is unwell has to get well by itself; none, where nothing of it runs
+# Seconds one that is unwell has to get well by itself; none, where nothing of it runs.
+GRACE = 120.0
 BACK_OFF = (0.0, 60.0, 120.0, 240.0, 480.0)  # seconds more before each restart in a row
 MOST_RESTARTS = len(BACK_OFF)
 WELL_AFTER = 600.0  # seconds after which its restarts are forgotten
@@ -70,11 +77,16 @@ STAY = RestartVerdict("stay")
 def decide_restart(now: RestartCondition, lost_after: float | None) -> RestartVerdict:
     """What becomes of a member that is unwell, or was.
 
-    One that is silent may still be at work: it is not started anew under its task, only once that is lost or nothing of it runs.
+    One that is silent may still be at work: it is not started anew under its task, only once that
+    is lost or nothing of it runs.
     """
     if now.state == "ready":
         was_unwell = now.restarts > 0 or now.has_given_up
-        return RestartVerdict("forget", f"well for {_words(WELL_AFTER)}") if was_unwell and now.for_s >= WELL_AFTER else STAY
+        return (
+            RestartVerdict("forget", f"well for {_words(WELL_AFTER)}")
+            if was_unwell and now.for_s >= WELL_AFTER
+            else STAY
+        )
     if now.state not in ("offline", "creating"):
         return STAY
     if now.is_down and now.is_planned:
@@ -88,7 +100,11 @@ def decide_restart(now: RestartCondition, lost_after: float | None) -> RestartVe
     if now.has_unsaved_state and not now.is_down:  # its files may go with it
         return STAY
     if now.restarts >= MOST_RESTARTS:
-        return RestartVerdict("give_up", f"started {now.restarts} times in a row in vain") if now.for_s >= grace else STAY
+        return (
+            RestartVerdict("give_up", f"started {now.restarts} times in a row in vain")
+            if now.for_s >= grace
+            else STAY
+        )
     if now.for_s < grace + BACK_OFF[now.restarts]:
         return STAY
     what = "its process has ended" if now.is_down else f"unwell for {_words(round(now.for_s))}"

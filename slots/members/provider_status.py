@@ -1,5 +1,6 @@
-"""What providers say of pools and members, written down: for people, and so that nothing new goes where somebody takes a member away.
-Each function is one short transaction, or a guarded update; what is said of an incarnation that is over changes nothing."""
+"""What providers say of pools and members, written down: for people, and so that nothing new goes
+where somebody takes a member away. Each function is one short transaction, or a guarded update;
+what is said of an incarnation that is over changes nothing."""
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,9 +18,12 @@ LONGEST = 300
 LONGEST_ERROR = 2000
 
 
-def note_outside(*, member_id: int, incarnation: int, state: str, why: str, external_id: str = "") -> bool:
-    """What it waits for, and what it is called. False: known already, or of another incarnation. Words count for the state that was looked
-    at: one that is ready by now, as its agent has come meanwhile, waits for nothing any more."""
+def note_outside(
+    *, member_id: int, incarnation: int, state: str, why: str, external_id: str = ""
+) -> bool:
+    """What it waits for, and what it is called. False: known already, or of another incarnation.
+    Words count for the state that was looked at: one that is ready by now, as its agent has come
+    meanwhile, waits for nothing any more."""
     why = why[:LONGEST]
     mine = Member.objects.filter(pk=member_id, incarnation=incarnation)
     is_news = bool(mine.filter(state=state).exclude(outside=why).update(outside=why))
@@ -31,30 +35,57 @@ def note_outside(*, member_id: int, incarnation: int, state: str, why: str, exte
 
 
 def note_ending(*, member_id: int, incarnation: int, reason: str) -> str:
-    """It is taken away by somebody else: it gets nothing new, and is not back because its agent is still heard while its tasks end."""
-    if not Member.objects.filter(pk=member_id, incarnation=incarnation, is_ending=False, state__in=("ready", "offline")).exists():
+    """It is taken away by somebody else: it gets nothing new, and is not back because its agent
+    is still heard while its tasks end.
+    """
+    if not Member.objects.filter(
+        pk=member_id, incarnation=incarnation, is_ending=False, state__in=("ready", "offline")
+    ).exists():
         return ""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.incarnation != incarnation or member.is_ending or member.state not in ("ready", "offline"):
+        if (
+            member.incarnation != incarnation
+            or member.is_ending
+            or member.state not in ("ready", "offline")
+        ):
             return member.state
         Member.objects.filter(pk=member_id).update(is_ending=True)
         liveness = spec_of(pool).liveness
-        return take_offline(member_id=member_id, reason=reason, next_look=None if liveness is None else liveness.lost)
+        return take_offline(
+            member_id=member_id,
+            reason=reason,
+            next_look=None if liveness is None else liveness.lost,
+        )
 
 
 def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
-    """Nothing of it runs, and whoever is started next knows nothing of it: what it was at is lost now, not when the next one says so."""
+    """Nothing of it runs, and whoever is started next knows nothing of it: what it was at is
+    lost now, not when the next one says so.
+    """
     with transaction.atomic():
         _, member = lock_member(member_id)
-        is_first = member.incarnation == incarnation and member.down_at is None and member.state in ("creating", "ready", "offline")
-        note_down(member_id=member_id, incarnation=incarnation, reason=reason, is_planned=is_planned or member.is_ending)
-        if is_first and any(row.state in ("held", "reserved") for row in S.rows("lock_slots", member=member_id)):
+        is_first = (
+            member.incarnation == incarnation
+            and member.down_at is None
+            and member.state in ("creating", "ready", "offline")
+        )
+        note_down(
+            member_id=member_id,
+            incarnation=incarnation,
+            reason=reason,
+            is_planned=is_planned or member.is_ending,
+        )
+        if is_first and any(
+            row.state in ("held", "reserved") for row in S.rows("lock_slots", member=member_id)
+        ):
             lose_member(member_id=member_id, reason=reason)
 
 
 def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
-    """Its provider did not make it as it should be. An event for each new reason, not for each try."""
+    """Its provider did not make it as it should be. An event for each new reason, not
+    for each try.
+    """
     why = f"{error}"[:LONGEST]
     mine = Member.objects.filter(pk=member.id, incarnation=member.incarnation).exclude(outside=why)
     with transaction.atomic():
@@ -62,7 +93,10 @@ def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
             return False
         if Member.objects.filter(pk=member.id, pool__provider_error_since=None).exists():
             record(
-                "sync_fails", member_id=member.id, pool_id=Member.objects.values_list("pool_id", flat=True).get(pk=member.id), reason=why
+                "sync_fails",
+                member_id=member.id,
+                pool_id=Member.objects.values_list("pool_id", flat=True).get(pk=member.id),
+                reason=why,
             )
         hint("pools")
     return True
@@ -74,7 +108,9 @@ def hurry_member(member_id: int) -> bool:
 
 
 def forget_member(*, member_id: int, reason: str) -> bool:
-    """It is being removed, and nobody can say any more that it is gone: a person does. False: it is not being removed."""
+    """It is being removed, and nobody can say any more that it is gone: a person does. False: it
+    is not being removed.
+    """
     with transaction.atomic():
         _, member = lock_member(member_id)
         if member.state != "deleting":
@@ -84,7 +120,9 @@ def forget_member(*, member_id: int, reason: str) -> bool:
 
 
 def confirm_place(*, pool_id: int, reason: str) -> bool:
-    """A person says that its provider looks at the right place, though nothing of the pool is there. False: no other is known."""
+    """A person says that its provider looks at the right place, though nothing of the pool is
+    there. False: no other is known.
+    """
     with transaction.atomic():
         if not Pool.objects.filter(pk=pool_id).exclude(place="").update(place=""):
             return False
@@ -94,15 +132,21 @@ def confirm_place(*, pool_id: int, reason: str) -> bool:
 
 
 def note_provider_error(pool: Pool, error: ProviderError) -> bool:
-    """The last look failed. True: it is news. One error stands for all that fails there, with since when."""
+    """The last look failed. True: it is news. One error stands for all that fails there, with
+    since when.
+    """
     text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]
     mine = Pool.objects.filter(pk=pool.pk)
     with transaction.atomic():
-        if mine.filter(provider_error_since=None).update(provider_error=text, provider_error_code=error.code, provider_error_since=Now()):
+        if mine.filter(provider_error_since=None).update(
+            provider_error=text, provider_error_code=error.code, provider_error_since=Now()
+        ):
             record("provider_fails", pool_id=pool.pk, reason=text)
             hint("pools")
             return True
-    mine.exclude(provider_error=text, provider_error_code=error.code).update(provider_error=text, provider_error_code=error.code)
+    mine.exclude(provider_error=text, provider_error_code=error.code).update(
+        provider_error=text, provider_error_code=error.code
+    )
     return False
 
 
@@ -113,7 +157,9 @@ def clear_provider_error(pool: Pool) -> bool:
         if not known.update(provider_error="", provider_error_code="", provider_error_since=None):
             return False
         record("provider_works", pool_id=pool.pk)
-        members = Member.objects.filter(pool=pool).exclude(state="gone").values_list("pk", flat=True)
+        members = (
+            Member.objects.filter(pool=pool).exclude(state="gone").values_list("pk", flat=True)
+        )
         hurry(*map(lane_of, members))
         hint("pools", "operations")
     return True

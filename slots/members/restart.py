@@ -1,5 +1,6 @@
-"""Members that are started again: by themselves while it helps, and by a person. A restart is a new incarnation: what the old one signed
-in with opens nothing any more, and what is known of its claims stays as it is until the new one has said what became of them."""
+"""Members that are started again: by themselves while it helps, and by a person. A restart is a new
+incarnation: what the old one signed in with opens nothing any more, and what is known of its claims
+stays as it is until the new one has said what became of them."""
 
 from collections.abc import Mapping
 
@@ -18,7 +19,9 @@ from slots.members.store import S, align_slots, ask_for_sync, change_member, ref
 
 
 def settle_condition(member_id: int) -> RestartVerdict:
-    """One member, decided and changed under its lock: its first word that comes meanwhile waits, then finds another incarnation."""
+    """One member, decided and changed under its lock: its first word that comes meanwhile waits,
+    then finds another incarnation.
+    """
     if _decide(member_id, 0.0) == STAY:
         return STAY  # most of the time; nobody waits for our lock then
     with transaction.atomic():
@@ -28,10 +31,20 @@ def settle_condition(member_id: int) -> RestartVerdict:
         liveness = spec_of(pool).liveness
         verdict = _decide(member_id, None if liveness is None else liveness.lost)
         if verdict.action == "restart":
-            _start_again(pool, member, verdict.reason, restarts=member.restarts + verdict.is_counted)
+            _start_again(
+                pool, member, verdict.reason, restarts=member.restarts + verdict.is_counted
+            )
         elif verdict.action == "give_up":
             data = {"restarts": member.restarts}
-            change_member(member, "give_up", before=member.state, after=member.state, reason=verdict.reason, data=data, gave_up_at=Now())
+            change_member(
+                member,
+                "give_up",
+                before=member.state,
+                after=member.state,
+                reason=verdict.reason,
+                data=data,
+                gave_up_at=Now(),
+            )
             hint("pools")
         elif verdict.action == "lose":
             lose_member(member_id=member_id, reason=verdict.reason)
@@ -41,17 +54,35 @@ def settle_condition(member_id: int) -> RestartVerdict:
 
 
 def restart_member(*, member_id: int, reason: str) -> Member:
-    """A person wants it anew. What runs there is ended with it, so it is refused while something may run."""
+    """A person wants it anew. What runs there is ended with it, so it is refused while
+    something may run.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if not provider_class(pool.provider).is_owner:
-            raise Conflict(f"{member.name} is not ours to start.", code="not_ours", way_out="Start it where it runs.")
+            raise Conflict(
+                f"{member.name} is not ours to start.",
+                code="not_ours",
+                way_out="Start it where it runs.",
+            )
         if member.state in ("deleting", "gone") or member.is_leaving:
-            raise Conflict(f"Member {member.name} is leaving.", way_out="Keep it first, or add it anew once it is gone.")
-        busy = [row.claim_id for row in S.rows("lock_slots", member=member_id) if row.state in ("held", "draining")]
+            raise Conflict(
+                f"Member {member.name} is leaving.",
+                way_out="Keep it first, or add it anew once it is gone.",
+            )
+        busy = [
+            row.claim_id
+            for row in S.rows("lock_slots", member=member_id)
+            if row.state in ("held", "draining")
+        ]
         if busy and member.down_at is None:
-            running = f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} {', '.join(map(str, busy[:5]))}."
-            raise Conflict(running, code="in_use", way_out="Cordon it and wait until they end, or cancel them.")
+            running = (
+                f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} "
+                f"{', '.join(map(str, busy[:5]))}."
+            )
+            raise Conflict(
+                running, code="in_use", way_out="Cordon it and wait until they end, or cancel them."
+            )
         if member.down_at is None:
             refuse_unsaved(member)
         _start_again(pool, member, reason, restarts=0)
@@ -59,8 +90,8 @@ def restart_member(*, member_id: int, reason: str) -> Member:
 
 
 def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping[str, str]) -> bool:
-    """A member that is outdated is made anew from what its pool says now. Both locked. Closed, then found empty: a claim that is faster
-    keeps it, and it stays as it is. False: so it is."""
+    """A member that is outdated is made anew from what its pool says now. Both locked. Closed, then
+    found empty: a claim that is faster keeps it, and it stays as it is. False: so it is."""
     if member.state not in ("creating", "ready", "offline") or member.is_leaving:
         return False
     S.rows("close_member", member=member.pk)
@@ -95,9 +126,9 @@ def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> N
     before = member.state
     incarnation = member.incarnation + 1
     Member.objects.filter(pk=member.pk).update(
-        state="creating", state_at=Now(), changed_at=Now(), due_at=None,
-        incarnation=incarnation, spec_digest=pool.member_digest, restarts=restarts, down_at=None, is_down_planned=False, gave_up_at=None,
-        outside="", is_ending=False,
+        state="creating", state_at=Now(), changed_at=Now(), due_at=None, incarnation=incarnation,
+        spec_digest=pool.member_digest, restarts=restarts, down_at=None, is_down_planned=False,
+        gave_up_at=None, outside="", is_ending=False,
     )  # fmt: skip
     member.refresh_from_db()
     record(

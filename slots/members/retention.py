@@ -1,4 +1,6 @@
-"""Members that are gone are kept for a week, with their slots and heartbeats; then their rows go. What happened stays in the log."""
+"""Members that are gone are kept for a week, with their slots and heartbeats; then their rows
+go. What happened stays in the log.
+"""
 
 from project.kernel.events.retention import keeps
 from slots.members.store import S
@@ -8,7 +10,9 @@ SLOTS = 5000  # deleted at a time; a member goes with the last of its slots
 
 @keeps("gone members", days=7)
 def delete_gone_members(days: float, chunk: int) -> int:
-    """Slots first, member after member, so that one with very many does not take a transaction of its size."""
+    """Slots first, member after member, so that one with very many does not take a transaction
+    of its size.
+    """
     slots = S.rows("delete_gone_slots", min(chunk, SLOTS), days=days)
     if slots:
         return len(slots)

@@ -1,4 +1,6 @@
-"""Reads about members and slots for the API and for the apps above. What pages show is in boards.py."""
+"""Reads about members and slots for the API and for the apps above. What pages show is
+in slots/pages/dashboard_queries.py.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,7 +32,9 @@ class StoredSlotCounts:
     away: int = 0  # of held and reserved: their member is offline
     retired: int = 0
     lost: int = 0  # of retired: with a member that is lost
-    by_lane: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    by_lane: dict[str, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
 
     @property
     def idle(self) -> int:
@@ -43,7 +47,9 @@ class StoredSlotCounts:
 
 @dataclass(slots=True)
 class MemberCounts:
-    """Members of a pool, those that are gone left out. One that is cordoned and leaves counts as leaving."""
+    """Members of a pool, those that are gone left out. One that is cordoned and leaves counts
+    as leaving.
+    """
 
     total: int = 0
     ready: int = 0  # and willing
@@ -142,7 +148,12 @@ def view_members(members: Iterable[Member]) -> list[MemberView]:
     slots: dict[int, list[SlotView]] = defaultdict(list)
     for slot in Slot.objects.filter(member_id__in=ids).order_by("member_id", "number", "lane"):
         slots[slot.member_id].append(view_slot(slot))
-    return [MemberView(m, b.at if (b := beats.get(m.pk)) else None, b.load if b else None, tuple(slots[m.pk])) for m in rows]
+    return [
+        MemberView(
+            m, b.at if (b := beats.get(m.pk)) else None, b.load if b else None, tuple(slots[m.pk])
+        )
+        for m in rows
+    ]
 
 
 def view_slot(slot: Slot) -> SlotView:
@@ -168,11 +179,15 @@ def who_held(slot_id: int, at: datetime) -> SlotHolding | None:
     if row is None:
         return None
     is_held = row.after in ("held", "reserved", "bound")
-    return SlotHolding(row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at)
+    return SlotHolding(
+        row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at
+    )
 
 
 def list_lost_members(limit: int = 50) -> list[int]:
-    """Members that are lost while claims still hold slots there: each of these claims is to be lost, in its own transaction."""
+    """Members that are lost while claims still hold slots there: each of these claims is to be
+    lost, in its own transaction.
+    """
     return [row.id for row in S.rows("lost_with_holders", limit)]
 
 
@@ -182,11 +197,15 @@ def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
     if member is None:
         return None
     is_due = bool(TOKENS.value("is_due", member=member_id, **token_limits()))
-    return snapshot_pool(member.pool), snapshot_member(member, _slot_snapshots([member_id])[member_id], is_token_due=is_due)
+    return snapshot_pool(member.pool), snapshot_member(
+        member, _slot_snapshots([member_id])[member_id], is_token_due=is_due
+    )
 
 
 def snapshot_whole(pool: Pool) -> PoolSnapshot:
-    """A pool with all its members, for a full look. Their slots are left out: there may be a million."""
+    """A pool with all its members, for a full look. Their slots are left out: there may be
+    a million.
+    """
     return snapshot_pool(pool, [snapshot_member(m) for m in list_members_of(pool.pk)])
 
 
@@ -194,7 +213,16 @@ def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
     found: dict[int, list[SlotSnapshot]] = defaultdict(list)
     for row in S.rows("slots_outside", members=member_ids):
         found[row.member_id].append(
-            SlotSnapshot(row.id, row.lane, row.number, row.state, row.claim_id, row.last_claim_id, row.generation, row.is_overdue)
+            SlotSnapshot(
+                row.id,
+                row.lane,
+                row.number,
+                row.state,
+                row.claim_id,
+                row.last_claim_id,
+                row.generation,
+                row.is_overdue,
+            )
         )
     return found
 

@@ -1,7 +1,9 @@
-"""Members and their slots: added, edited, closed, opened, heard, let go. Each function is one short transaction.
+"""Members and their slots: added, edited, closed, opened, heard, let go. Each function is one
+short transaction.
 
-Locks are taken in one order, pool -> member -> slots. Binding takes none of the first two: `slot.is_open` tells it that both are
-willing, so whoever changes that writes it to the slots in the same transaction.
+Locks are taken in one order, pool -> member -> slots. Binding takes none of the first two:
+`slot.is_open` tells it that both are willing, so whoever changes that writes it to the slots in the
+same transaction.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,13 @@ from django.db.models.functions import Now
 from pools.config.parsing import Faults
 from pools.config.spec import MemberSpec, read_member, read_members
 from pools.lifecycle.policy import diff_values
-from pools.lifecycle.selectors import list_members_of, lock_member, lock_pool, member_spec_of, spec_of
+from pools.lifecycle.selectors import (
+    list_members_of,
+    lock_member,
+    lock_pool,
+    member_spec_of,
+    spec_of,
+)
 from pools.lifecycle.services import raise_revision
 from pools.models import Member, Pool
 from project.kernel.actor import current_actor
@@ -69,8 +77,12 @@ class Removal:
     holders: tuple[Holder, ...]
 
 
-def add_members(*, pool_id: int, declared: Sequence[Any], where: str = "members", reason: str = "") -> list[Member]:
-    """More members for a pool, at any time; claims that are there do not notice. All of them or none."""
+def add_members(
+    *, pool_id: int, declared: Sequence[Any], where: str = "members", reason: str = ""
+) -> list[Member]:
+    """More members for a pool, at any time; claims that are there do not notice. All of
+    them or none.
+    """
     with transaction.atomic():
         pool = _lock_living_pool(pool_id)
         spec = spec_of(pool)
@@ -85,7 +97,9 @@ def add_members(*, pool_id: int, declared: Sequence[Any], where: str = "members"
 
 
 def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: Any) -> Member:
-    """Other labels, another number of slots, other ports of its own. A field that is None goes back to what the pool says."""
+    """Other labels, another number of slots, other ports of its own. A field that is None goes
+    back to what the pool says.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
@@ -100,7 +114,15 @@ def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes:
     return member
 
 
-def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: MemberSpec, *, reason: str = "", where: str = "") -> bool:
+def apply_member_spec(
+    pool: Pool,
+    member: Member,
+    before: MemberSpec,
+    after: MemberSpec,
+    *,
+    reason: str = "",
+    where: str = "",
+) -> bool:
     """In a transaction that has locked pool and member. False: it is so already."""
     differences = diff_values(before.as_config(), after.as_config())
     if not differences:
@@ -111,7 +133,11 @@ def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: Mem
             member,
             "edit",
             reason=reason,
-            data={"changes": [{"field": c.field, "before": c.before, "after": c.after} for c in differences]},
+            data={
+                "changes": [
+                    {"field": c.field, "before": c.before, "after": c.after} for c in differences
+                ]
+            },
             labels=dict(after.labels),
             spec=after.own_as_stored(),
             ports=port_range(spec, after),
@@ -124,36 +150,62 @@ def apply_member_spec(pool: Pool, member: Member, before: MemberSpec, after: Mem
 
 
 def cordon_member(*, member_id: int, reason: str) -> Member:
-    """Nothing new comes here; what is here stays. Said twice, it is so once; of one that drains, it is so also once that is taken back."""
+    """Nothing new comes here; what is here stays. Said twice, it is so once; of one that drains,
+    it is so also once that is taken back.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
-        if not (member.is_cordoned and member.cordon_by):  # one of the two alone was left by the release before
+        # One of the two alone was left by the release before.
+        if not (member.is_cordoned and member.cordon_by):
             ordered = {"is_cordoned": True, "cordon_by": current_actor(), "cordon_note": note}
             shown = member.note if member.is_leaving or member.drain_until is not None else note
-            change_member(member, "cordon", before=member.state, after="cordoned", reason=note, note=shown, **ordered)
+            change_member(
+                member,
+                "cordon",
+                before=member.state,
+                after="cordoned",
+                reason=note,
+                note=shown,
+                **ordered,
+            )
         align_slots(pool, member)
     return member
 
 
 def uncordon_member(*, member_id: int, reason: str = "") -> Member:
-    """Open again, as far as the pool and the member itself are willing. Not while it drains: whoever came then would be put out at once."""
+    """Open again, as far as the pool and the member itself are willing. Not while it drains:
+    whoever came then would be put out at once.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
         if member.drain_until is not None and not member.is_leaving:
-            raise Conflict(f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.", code="draining", way_out="Undrain it.")
+            raise Conflict(
+                f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.",
+                code="draining",
+                way_out="Undrain it.",
+            )
         if member.is_cordoned or member.cordon_by:
             note = member.note if member.is_leaving else ""
             opened = {"is_cordoned": False, "cordon_by": "", "cordon_note": "", "note": note}
-            change_member(member, "uncordon", before="cordoned", after=member.state, reason=reason.strip(), **opened)
+            change_member(
+                member,
+                "uncordon",
+                before="cordoned",
+                after=member.state,
+                reason=reason.strip(),
+                **opened,
+            )
         align_slots(pool, member)
     return member
 
 
 def remove_member(*, member_id: int, reason: str) -> Removal:
-    """Close a member; it goes when it is empty, at once if it is so now. Nobody is moved: the answer lists who is still there."""
+    """Close a member; it goes when it is empty, at once if it is so now. Nobody is moved: the
+    answer lists who is still there.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -169,10 +221,20 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if pool.state != "active" and pool.state != "pending":
-            raise Conflict(f"Pool {pool.name} is being deleted, so its members leave.", way_out="Make the pool anew once it is gone.")
+            raise Conflict(
+                f"Pool {pool.name} is being deleted, so its members leave.",
+                way_out="Make the pool anew once it is gone.",
+            )
         refuse_unless_there(member)
         if member.is_leaving:
-            change_member(member, "keep", before="leaving", after=kept_state(member), reason=reason.strip(), **kept(member))
+            change_member(
+                member,
+                "keep",
+                before="leaving",
+                after=kept_state(member),
+                reason=reason.strip(),
+                **kept(member),
+            )
             raise_revision(pool)
         align_slots(pool, member)
     return member
@@ -188,22 +250,37 @@ def settle_leaving(member_id: int) -> bool:
 
 
 def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
-    """Nothing new is handed out until then; holders stay. It ends by itself. Said again, it counts from then on."""
+    """Nothing new is handed out until then; holders stay. It ends by itself. Said again, it
+    counts from then on.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         pool = _lock_living_pool(pool_id)
-        require_future(until, LONGEST_PAUSE, "a year", "Choose a nearer time, or remove the members.")
+        require_future(
+            until, LONGEST_PAUSE, "a year", "Choose a nearer time, or remove the members."
+        )
         before = "paused" if pool.paused_until else pool.state
-        Pool.objects.filter(pk=pool.pk).update(paused_until=until, pause_reason=note, changed_at=Now())
+        Pool.objects.filter(pk=pool.pk).update(
+            paused_until=until, pause_reason=note, changed_at=Now()
+        )
         pool.refresh_from_db()
-        record("pause", pool_id=pool.pk, before=before, after="paused", reason=note, data={"until": until})
+        record(
+            "pause",
+            pool_id=pool.pk,
+            before=before,
+            after="paused",
+            reason=note,
+            data={"until": until},
+        )
         align_pool(pool)
         hint("pools")
     return pool
 
 
 def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -> Pool:
-    """`only_if_over` is how a pause ends by itself: by the database's clock, and not if somebody has made it longer meanwhile."""
+    """`only_if_over` is how a pause ends by itself: by the database's clock, and not if somebody
+    has made it longer meanwhile.
+    """
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.paused_until is None or (only_if_over and pool.paused_until > moment()):
@@ -217,8 +294,9 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
 
 
 def close_pool(*, pool_id: int, reason: str) -> Pool:
-    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever calls looks after the claims. Of very many
-    slots or members those that this transaction does not come to are closed by the finalizer."""
+    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever
+    calls looks after the claims. Of very many slots or members those that this transaction does not
+    come to are closed by the finalizer."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.state in ("deleting", "gone"):
@@ -230,10 +308,12 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         is_large = S.value("has_slots", open_slots.AT_ONCE + 1, pool=pool.pk) or S.value(
             "has_members", open_slots.MEMBERS + 1, pool=pool.pk
         )
-        # Whoever is there is ended by whoever calls; what does not come clean then is waited for as long as a slot may drain, not for ever.
+        # Whoever is there is ended by whoever calls; what does not come clean then is waited for as
+        # long as a slot may drain, not for ever.
         S.rows("leave_all", pool=pool.pk, reason=reason, actor=current_actor())
         if is_large:
-            align_pool(pool)  # in pieces: nobody is bound from here on, and the finalizer closes the rest
+            # In pieces: nobody is bound from here on, and the finalizer closes the rest.
+            align_pool(pool)
         else:
             for member in list_members_of(pool.pk):
                 let_go(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk))
@@ -255,7 +335,9 @@ def activate_pool(*, pool_id: int) -> Pool:
 
 
 def align_member(*, member_id: int) -> None:
-    """Repair: its slots are open or closed as pool and member are willing, and they are those it offers."""
+    """Repair: its slots are open or closed as pool and member are willing, and they are those
+    it offers.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         spec = spec_of(pool)
@@ -265,7 +347,9 @@ def align_member(*, member_id: int) -> None:
 
 
 def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id: str = "") -> None:
-    """What the provider confirmed after an operation: created and seen, or gone as it was wanted."""
+    """What the provider confirmed after an operation: created and seen, or gone as it
+    was wanted.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if external_id and external_id != member.external_id:
@@ -279,7 +363,9 @@ def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id:
 
 
 def clean_slot(*, slot_id: int, generation: int) -> bool:
-    """The world confirmed that a draining slot is empty. False: it does not drain any more, or for somebody else."""
+    """The world confirmed that a draining slot is empty. False: it does not drain any more, or
+    for somebody else.
+    """
     with transaction.atomic():
         row = S.one("clean", slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
@@ -288,20 +374,38 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
 
 
 def view_holders(member_id: int) -> tuple[Holder, ...]:
-    return tuple(Holder(row.claim_id, row.id, row.lane, row.number, row.state) for row in list_holders_of([member_id]))
+    return tuple(
+        Holder(row.claim_id, row.id, row.lane, row.number, row.state)
+        for row in list_holders_of([member_id])
+    )
 
 
 def _lock_living_pool(pool_id: int) -> Pool:
     pool = lock_pool(pool_id)
     if pool.state in ("deleting", "gone"):
-        raise Conflict(f"Pool {pool.name} is being deleted.", way_out="Wait until it is gone, then make it anew.")
+        raise Conflict(
+            f"Pool {pool.name} is being deleted.",
+            way_out="Wait until it is gone, then make it anew.",
+        )
     return pool
 
 
 def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldError]:
     found = []
     if before.name != after.name:
-        found.append(FieldError("name", f"The name of {before.name} never changes.", "Add another member and remove this one."))
+        found.append(
+            FieldError(
+                "name",
+                f"The name of {before.name} never changes.",
+                "Add another member and remove this one.",
+            )
+        )
     if before.external_id != after.external_id:
-        found.append(FieldError("external_id", "What a member is outside never changes.", "Add another member and remove this one."))
+        found.append(
+            FieldError(
+                "external_id",
+                "What a member is outside never changes.",
+                "Add another member and remove this one.",
+            )
+        )
     return found

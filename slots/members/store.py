@@ -1,6 +1,8 @@
-"""Rows of members and slots, made and moved. For services and finalization only: the caller has locked pool, then member.
+"""Rows of members and slots, made and moved. For services and finalization only: the caller has
+locked pool, then member.
 
-Slot states change by named statements, member states by guarded updates; each says what it did in an event.
+Slot states change by named statements, member states by guarded updates; each says what it did
+in an event.
 """
 
 import random
@@ -31,7 +33,12 @@ from slots.states import OCCUPIED
 S = Statements(Path(__file__).with_name("statements.sql"))
 PIECE = 2_000  # slots that go in one transaction, where they are very many
 LARGEST_RANK = 2**31 - 1
-STAYS: dict[str, Any] = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": ""}
+STAYS: dict[str, Any] = {
+    "is_leaving": False,
+    "drain_until": None,
+    "drain_since": None,
+    "drain_by": "",
+}
 
 
 def in_seconds(seconds: float) -> Combinable:
@@ -40,7 +47,9 @@ def in_seconds(seconds: float) -> Combinable:
 
 
 def kept(member: Member) -> dict[str, Any]:
-    """Columns of a member that neither drains nor leaves any more: cordoned as somebody ordered it, if somebody has, else open."""
+    """Columns of a member that neither drains nor leaves any more: cordoned as somebody ordered
+    it, if somebody has, else open.
+    """
     return STAYS | {"is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
 
 
@@ -51,11 +60,17 @@ def kept_state(member: Member) -> str:
 
 def refuse_unless_there(member: Member) -> None:
     if member.state in ("deleting", "gone"):
-        raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
+        raise Conflict(
+            f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone."
+        )
 
 
-def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = "") -> list[Member]:
-    """Members with all their slots, behind those that are there. A provider that has to act first gets an operation for each."""
+def add_member_rows(
+    pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = ""
+) -> list[Member]:
+    """Members with all their slots, behind those that are there. A provider that has to act
+    first gets an operation for each.
+    """
     if not declared:
         return []
     if (fault := explain_not_allowed(pool.provider)) is not None:
@@ -63,7 +78,8 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], 
         raise Refused(detail, code="provider_not_allowed", way_out=fault.way_out)
     last = Member.objects.filter(pool=pool).aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
-    provider = known_providers().get(spec.provider)  # none: its class was taken out of the settings, the pool is still there
+    # None: its class was taken out of the settings, the pool is still there.
+    provider = known_providers().get(spec.provider)
     members = Member.objects.bulk_create(
         Member(
             pool=pool,
@@ -80,10 +96,14 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], 
         for i, member in enumerate(declared)
     )
     if spec.liveness is not None:
-        Member.objects.filter(pk__in=[m.pk for m in members]).update(due_at=in_seconds(spec.liveness.heartbeat))
+        Member.objects.filter(pk__in=[m.pk for m in members]).update(
+            due_at=in_seconds(spec.liveness.heartbeat)
+        )
     for row, member in zip(members, declared, strict=True):
         offered = slots_of(spec.layout, member.own)
-        add_slot_rows(pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank))
+        add_slot_rows(
+            pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank)
+        )
         about = {"member": member.as_config(), "slots": len(offered)}
         record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=about)
         ask_for_sync(pool, row)
@@ -91,7 +111,9 @@ def add_member_rows(pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], 
     return members
 
 
-def add_slot_rows(pool: Pool, member: Member, offered: Sequence[tuple[str, int]], ranks: Sequence[int]) -> None:
+def add_slot_rows(
+    pool: Pool, member: Member, offered: Sequence[tuple[str, int]], ranks: Sequence[int]
+) -> None:
     if offered:
         S.rows(
             "add_slots",
@@ -124,7 +146,9 @@ def is_member_willing(pool: Pool, member: Member) -> bool:
 
 
 def align_slots(pool: Pool, member: Member) -> bool:
-    """Open the member's slots or close them, as pool and member are willing now: I8 holds again. True: capacity opened."""
+    """Open the member's slots or close them, as pool and member are willing now: I8 holds again.
+    True: capacity opened.
+    """
     if not is_member_willing(pool, member):
         S.rows("close_member", member=member.pk)
         return False
@@ -134,24 +158,47 @@ def align_slots(pool: Pool, member: Member) -> bool:
     return is_opened
 
 
-def make_slots(pool: Pool, member: Member, spec: PoolSpec, declared: MemberSpec, reason: str = "") -> bool:
-    """The slots of a member become what it offers now. A number that is withdrawn must be free: nothing is moved silently."""
+def make_slots(
+    pool: Pool, member: Member, spec: PoolSpec, declared: MemberSpec, reason: str = ""
+) -> bool:
+    """The slots of a member become what it offers now. A number that is withdrawn must be free:
+    nothing is moved silently.
+    """
     offered = slots_of(spec.layout, declared.own)
     rows = {(r.lane, r.number): r for r in S.rows("lock_slots", member=member.pk)}
-    withdrawn = [row for place, row in rows.items() if place not in set(offered) and row.state != "retired"]
+    withdrawn = [
+        row for place, row in rows.items() if place not in set(offered) and row.state != "retired"
+    ]
     held = [row for row in withdrawn if row.state in OCCUPIED]
     if held:
         raise Refused(
             f"{len(held)} of the slots to be withdrawn from {member.name} are in use.",
             code="in_use",
             way_out="Wait until they are free, or release them first.",
-            holders=[{"claim_id": row.claim_id, "slot_id": row.id, "lane": row.lane, "number": row.number} for row in held],
+            holders=[
+                {
+                    "claim_id": row.claim_id,
+                    "slot_id": row.id,
+                    "lane": row.lane,
+                    "number": row.number,
+                }
+                for row in held
+            ],
         )
-    ranks = dict(zip(offered, ranks_of(spec.placement, member.position, offered, draw_rank), strict=True))
+    ranks = dict(
+        zip(offered, ranks_of(spec.placement, member.position, offered, draw_rank), strict=True)
+    )
     missing = [place for place in offered if place not in rows]
-    again = [rows[place].id for place in offered if place in rows and rows[place].state == "retired"]
+    again = [
+        rows[place].id for place in offered if place in rows and rows[place].state == "retired"
+    ]
     if withdrawn:
-        S.rows("retire_slots", slots=[row.id for row in withdrawn], actor=current_actor(), reason=reason)
+        S.rows(
+            "retire_slots",
+            slots=[row.id for row in withdrawn],
+            actor=current_actor(),
+            reason=reason,
+        )
     if again:
         S.rows("offer_slots", slots=again, actor=current_actor(), reason=reason)
     add_slot_rows(pool, member, missing, [ranks[place] for place in missing])
@@ -168,29 +215,68 @@ def rank_slots(member: Member, placement: str) -> None:
     S.rows("rank_slots", slots=[r.id for r in in_order], ranks=ranks)
 
 
-def move_member(member: Member, state: str, verb: str, *, reason: str = "", data: Any = None, **columns: Any) -> None:
+def move_member(
+    member: Member, state: str, verb: str, *, reason: str = "", data: Any = None, **columns: Any
+) -> None:
     """One declared move of a member, guarded by the state it was read in, under its lock."""
     before = member.state
     if before == state or not MEMBER.may(before, state):
-        raise Conflict(f"Member {member.name} is {before}, it can't become {state}.", way_out="Look at it again.")
-    Member.objects.filter(pk=member.pk, state=before).update(state=state, state_at=Now(), changed_at=Now(), **columns)
+        raise Conflict(
+            f"Member {member.name} is {before}, it can't become {state}.",
+            way_out="Look at it again.",
+        )
+    Member.objects.filter(pk=member.pk, state=before).update(
+        state=state, state_at=Now(), changed_at=Now(), **columns
+    )
     member.refresh_from_db()
-    record(verb, pool_id=member.pool_id, member_id=member.pk, before=before, after=state, reason=reason, data=data)
+    record(
+        verb,
+        pool_id=member.pool_id,
+        member_id=member.pk,
+        before=before,
+        after=state,
+        reason=reason,
+        data=data,
+    )
 
 
 def change_member(
-    member: Member, verb: str, *, before: str = "", after: str = "", reason: str = "", data: Any = None, **columns: Any
+    member: Member,
+    verb: str,
+    *,
+    before: str = "",
+    after: str = "",
+    reason: str = "",
+    data: Any = None,
+    **columns: Any,
 ) -> None:
     """Columns of a member other than its state."""
     Member.objects.filter(pk=member.pk).update(changed_at=Now(), **columns)
     member.refresh_from_db()
-    record(verb, pool_id=member.pool_id, member_id=member.pk, before=before, after=after, reason=reason, data=data)
+    record(
+        verb,
+        pool_id=member.pool_id,
+        member_id=member.pk,
+        before=before,
+        after=after,
+        reason=reason,
+        data=data,
+    )
 
 
 def ask_for_sync(pool: Pool, member: Member, *, delay: float = 0.0) -> None:
-    """Where the provider has something to do outside: it is asked to make the member equal to its rows, after the commit."""
+    """Where the provider has something to do outside: it is asked to make the member equal to
+    its rows, after the commit.
+    """
     if pool.queue:
-        add_operation(queue=pool.queue, lane=lane_of(member.pk), kind="sync", pool_id=pool.pk, member_id=member.pk, delay=delay)
+        add_operation(
+            queue=pool.queue,
+            lane=lane_of(member.pk),
+            kind="sync",
+            pool_id=pool.pk,
+            member_id=member.pk,
+            delay=delay,
+        )
 
 
 def lane_of(member_id: int) -> str:
@@ -199,7 +285,9 @@ def lane_of(member_id: int) -> str:
 
 
 def let_go(pool: Pool, member: Member) -> str:
-    """A member that leaves and is empty goes: closed, found empty, `deleting`, in one transaction. Answers its state."""
+    """A member that leaves and is empty goes: closed, found empty, `deleting`, in one
+    transaction. Answers its state.
+    """
     if member.state not in ("creating", "ready", "offline"):
         return member.state
     if pool.state == "deleting" and pool.unaligned_at is not None:
@@ -222,7 +310,15 @@ def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
     if member.state in ("deleting", "gone"):
         return
     if not member.is_leaving:
-        change_member(member, "remove", before=member.state, after="leaving", reason=reason, is_leaving=True, note=reason)
+        change_member(
+            member,
+            "remove",
+            before=member.state,
+            after="leaving",
+            reason=reason,
+            is_leaving=True,
+            note=reason,
+        )
     let_go(pool, member)
 
 
@@ -236,7 +332,13 @@ def end_member(member: Member, reason: str = "") -> None:
 
 def lose_unsaved_states(member: Member, reason: str) -> None:
     """The member is gone, and the only copies of these states with it."""
-    lost = S.rows("lose_unsaved", member=member.pk, pool=member.pool_id, actor=current_actor(), reason=reason or "its member is gone")
+    lost = S.rows(
+        "lose_unsaved",
+        member=member.pk,
+        pool=member.pool_id,
+        actor=current_actor(),
+        reason=reason or "its member is gone",
+    )
     if lost:
         hint("events")
 
@@ -245,9 +347,13 @@ def refuse_unsaved(member: Member) -> None:
     if rows := S.rows("unsaved_of", members=[member.pk]):
         claims = ", ".join(str(row.claim_id) for row in rows[:5])
         raise Conflict(
-            f"The agent of {member.name} has the only copy of the Terraform state of claim {claims}.",
+            f"The agent of {member.name} has the only copy of the Terraform state of "
+            f"claim {claims}.",
             code="unsaved_state",
-            way_out="Wait until the agent has uploaded it. If it never will, discard the state on the page of its claim.",
+            way_out=(
+                "Wait until the agent has uploaded it. If it never will, discard the state on the "
+                "page of its claim."
+            ),
         )
 
 

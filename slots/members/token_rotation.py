@@ -1,8 +1,10 @@
-"""Tokens of agents grow old: another one is due after BERTH_TOKEN_AGE, or when somebody says so (P16).
+"""Tokens of agents grow old: another one is due after BERTH_TOKEN_AGE, or when somebody
+says so (P16).
 
-Where we hand our agents their token, the watch sees to it: a `sync` asks the provider, which writes the new one where the agent reads it,
-and the one before opens until the new one is used. An agent that somebody else starts is given one by them: it is said in time that one is
-due. It does not fetch one by itself, because then whoever has got hold of a token would renew it for ever.
+Where we hand our agents their token, the watch sees to it: a `sync` asks the provider, which writes
+the new one where the agent reads it, and the one before opens until the new one is used. An agent
+that somebody else starts is given one by them: it is said in time that one is due. It does not
+fetch one by itself, because then whoever has got hold of a token would renew it for ever.
 """
 
 from dataclasses import dataclass
@@ -41,20 +43,37 @@ def rotates(provider: str) -> bool:
 
 
 def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> Member:
-    """Another token for one of our agents, now. It goes on working: the present one opens until it has taken the new one, and not a moment
-    longer with `ends_previous`."""
+    """Another token for one of our agents, now. It goes on working: the present one opens until it
+    has taken the new one, and not a moment longer with `ends_previous`."""
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
         if not rotates(pool.provider):
-            way_out = "Make one on its page, or with 'manage.py member_token', and put it where its agent reads it."
-            raise Conflict(f"The agent of {member.name} is not given its token by Berth.", code="not_ours", way_out=way_out)
+            way_out = (
+                "Make one on its page, or with 'manage.py member_token', and put it where its "
+                "agent reads it."
+            )
+            raise Conflict(
+                f"The agent of {member.name} is not given its token by Berth.",
+                code="not_ours",
+                way_out=way_out,
+            )
         if member.state != "ready":
-            raise Conflict(f"{member.name} is {member.state}.", code="not_ready", way_out="It gets a new token with its next start.")
-        is_ending = ends_previous or member.is_previous_ending  # what somebody was promised before holds
+            raise Conflict(
+                f"{member.name} is {member.state}.",
+                code="not_ready",
+                way_out="It gets a new token with its next start.",
+            )
+        # What somebody was promised before holds.
+        is_ending = ends_previous or member.is_previous_ending
         change_member(
-            member, "order_token", reason=note, data={"ends_previous": ends_previous}, token_due_at=Now(), is_previous_ending=is_ending
+            member,
+            "order_token",
+            reason=note,
+            data={"ends_previous": ends_previous},
+            token_due_at=Now(),
+            is_previous_ending=is_ending,
         )
         ask_for_sync(pool, member)
     return member
@@ -68,7 +87,9 @@ def rotate_due(pool: Pool) -> int:
     for row in rows:
         with transaction.atomic():
             locked, member = lock_member(row.id)
-            if member.state == "ready" and not S.value("has_operation", lane=lane_of(member.pk), but=None):
+            if member.state == "ready" and not S.value(
+                "has_operation", lane=lane_of(member.pk), but=None
+            ):
                 ask_for_sync(locked, member)
     return len(rows)
 
@@ -78,5 +99,18 @@ def list_old_tokens(limit: int = 50) -> list[OldToken]:
     limits = token_limits()
     agents = kinds_with(lambda provider: provider.has_agents and not provider.rotates)
     ours = kinds_with(lambda provider: provider.rotates)
-    rows = SQL.rows("old", limit, age=limits["age"], untaken=UNTAKEN, notice=NOTICE if token_age() else 0.0, ours=ours, theirs=agents)
-    return [OldToken(r.id, r.name, r.pool, r.is_ours, r.is_untaken, r.age, limits["age"] - r.age, r.pool_id) for r in rows]
+    rows = SQL.rows(
+        "old",
+        limit,
+        age=limits["age"],
+        untaken=UNTAKEN,
+        notice=NOTICE if token_age() else 0.0,
+        ours=ours,
+        theirs=agents,
+    )
+    return [
+        OldToken(
+            r.id, r.name, r.pool, r.is_ours, r.is_untaken, r.age, limits["age"] - r.age, r.pool_id
+        )
+        for r in rows
+    ]

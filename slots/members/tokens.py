@@ -1,7 +1,7 @@
 """What an agent signs in with: a token of its member, for one incarnation. Only a hash is kept.
 
-The hash is of secret and incarnation together, so a member that was made anew knows none of its old tokens, whoever made it so.
-Asked for with every call of every agent: one prepared statement.
+The hash is of secret and incarnation together, so a member that was made anew knows none of its old
+tokens, whoever made it so. Asked for with every call of every agent: one prepared statement.
 """
 
 import hashlib
@@ -27,12 +27,16 @@ from project.kernel.events.log import record
 SQL = Statements(Path(__file__).with_name("tokens.sql"))
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
-OVERLAP = 3600.0  # seconds in which the token before still opens, at least; it does until the new one has been used
+# Seconds in which the token before still opens, at least; it does until the new one has been used.
+OVERLAP = 3600.0
 UNTAKEN = 3600.0  # seconds after which a new token that its agent has not used is made anew
 NEVER = 1e9  # seconds; an age that nothing here reaches
 QUIET = 60.0  # seconds between two events about the same refusal
 MOST_KEPT = 5000
-WAY_OUT = "Make a new one on the member's page, or with 'manage.py member_token POOL/MEMBER', and start the agent with it."
+WAY_OUT = (
+    "Make a new one on the member's page, or with 'manage.py member_token POOL/MEMBER', and start "
+    "the agent with it."
+)
 
 
 class BadMemberToken(BerthError):
@@ -40,7 +44,14 @@ class BadMemberToken(BerthError):
 
     code = "bad_token"
 
-    def __init__(self, detail: str, *, member_id: int | None = None, pool_id: int | None = None, why: str = "unknown") -> None:
+    def __init__(
+        self,
+        detail: str,
+        *,
+        member_id: int | None = None,
+        pool_id: int | None = None,
+        why: str = "unknown",
+    ) -> None:
         super().__init__(detail, way_out=WAY_OUT)
         self.member_id, self.pool_id, self.why = member_id, pool_id, why
 
@@ -57,7 +68,8 @@ class AgentIdentity:
     incarnation: int
     state: str
     is_leaving: bool
-    is_replaced: bool = field(default=False, compare=False)  # it came with the token before the present one, which opens for a while yet
+    # It came with the token before the present one, which opens for a while yet.
+    is_replaced: bool = field(default=False, compare=False)
 
     @property
     def actor(self) -> str:
@@ -66,16 +78,32 @@ class AgentIdentity:
 
 
 def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True) -> str:
-    """A secret that cannot be read again. The one before opens for an hour more and until this one is used, unless it is to end at once."""
+    """A secret that cannot be read again. The one before opens for an hour more and until this
+    one is used, unless it is to end at once.
+    """
     with transaction.atomic():
         _, member = lock_member(member_id)
         if member.state in ("deleting", "gone"):
-            raise Conflict(f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone.")
+            raise Conflict(
+                f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone."
+            )
         secret = f"{PREFIX}{member_id}_{secrets.token_urlsafe(32)}"
         hashed = hash_secret(secret, member.incarnation)
-        SQL.rows("issue", member=member_id, hash=hashed, incarnation=member.incarnation, keep=keep_previous)
+        SQL.rows(
+            "issue",
+            member=member_id,
+            hash=hashed,
+            incarnation=member.incarnation,
+            keep=keep_previous,
+        )
         data = {"incarnation": member.incarnation, "ends_previous": not keep_previous}
-        record("issue_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip(), data=data)
+        record(
+            "issue_token",
+            pool_id=member.pool_id,
+            member_id=member_id,
+            reason=reason.strip(),
+            data=data,
+        )
     return secret
 
 
@@ -85,7 +113,9 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
         _, member = lock_member(member_id)
         is_changed = bool(SQL.rows("revoke", member=member_id))
         if is_changed:
-            record("revoke_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip())
+            record(
+                "revoke_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip()
+            )
     return is_changed
 
 
@@ -101,7 +131,9 @@ def token_age() -> float | None:
 
 
 def hash_secret(secret: str, incarnation: int) -> str:
-    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow hash would protect."""
+    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow
+    hash would protect.
+    """
     return hashlib.sha256(f"{incarnation}:{secret}".encode()).hexdigest()
 
 
@@ -115,26 +147,47 @@ def identify_member(secret: str) -> AgentIdentity:
     """Whose token this is. Raises BadMemberToken."""
     member_id = read_secret(secret)
     if member_id is None:
-        raise BadMemberToken(f"There is no such token: those of agents begin with {PREFIX}.", why="malformed")
+        raise BadMemberToken(
+            f"There is no such token: those of agents begin with {PREFIX}.", why="malformed"
+        )
     row = SQL.one("identity", member=member_id, overlap=OVERLAP)
     if row is None:
         raise BadMemberToken("There is no such token.")
     hashed = hash_secret(secret, row.incarnation)
-    if not any(known and hmac.compare_digest(known, hashed) for known in (row.token_hash, row.previous)):
-        raise BadMemberToken(_explain(secret, row), member_id=row.id, pool_id=row.pool_id, why="wrong")
+    if not any(
+        known and hmac.compare_digest(known, hashed) for known in (row.token_hash, row.previous)
+    ):
+        raise BadMemberToken(
+            _explain(secret, row), member_id=row.id, pool_id=row.pool_id, why="wrong"
+        )
     if row.state == "gone":
-        raise BadMemberToken(f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone")
+        raise BadMemberToken(
+            f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone"
+        )
     if not row.is_used and row.token_hash == hashed:
         SQL.rows("use", member=row.id, hash=hashed)
     is_replaced = row.token_hash != hashed
-    return AgentIdentity(row.id, row.name, row.pool_id, row.pool, row.revision, row.incarnation, row.state, row.is_leaving, is_replaced)
+    return AgentIdentity(
+        row.id,
+        row.name,
+        row.pool_id,
+        row.pool,
+        row.revision,
+        row.incarnation,
+        row.state,
+        row.is_leaving,
+        is_replaced,
+    )
 
 
 def _explain(secret: str, row: Any) -> str:
     """Who shows a token that was right once is told so; who guesses learns nothing."""
     for older in range(max(1, row.incarnation - 3), row.incarnation):
         if hmac.compare_digest(row.token_hash or "-", hash_secret(secret, older)):
-            return f"This token was for incarnation {older} of {row.name}, which is at {row.incarnation}."
+            return (
+                f"This token was for incarnation {older} of {row.name}, which is at "
+                f"{row.incarnation}."
+            )
     return "There is no such token."
 
 
@@ -142,8 +195,17 @@ _told: OrderedDict[tuple[Any, ...], float] = OrderedDict()
 _telling = threading.Lock()
 
 
-def note_refused(why: str, *, pool_id: int | None = None, member_id: int | None = None, claim_id: int | None = None, **data: Any) -> bool:
-    """An agent was refused: an event, but not one for each of a thousand tries. False: it was said a moment ago."""
+def note_refused(
+    why: str,
+    *,
+    pool_id: int | None = None,
+    member_id: int | None = None,
+    claim_id: int | None = None,
+    **data: Any,
+) -> bool:
+    """An agent was refused: an event, but not one for each of a thousand tries. False: it was
+    said a moment ago.
+    """
     key, now = (why, pool_id, member_id, claim_id, data.get("address")), time.monotonic()
     with _telling:
         if now - _told.get(key, -QUIET) < QUIET:
@@ -152,5 +214,12 @@ def note_refused(why: str, *, pool_id: int | None = None, member_id: int | None 
         _told.move_to_end(key)
         if len(_told) > MOST_KEPT:
             _told.popitem(last=False)
-    record("refused_agent", pool_id=pool_id, member_id=member_id, claim_id=claim_id, reason=why, data=data or None)
+    record(
+        "refused_agent",
+        pool_id=pool_id,
+        member_id=member_id,
+        claim_id=claim_id,
+        reason=why,
+        data=data or None,
+    )
     return True

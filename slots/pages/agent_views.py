@@ -1,4 +1,6 @@
-"""Pages about members that are agents: a token with the lines that start an agent, and a new start."""
+"""Pages about members that are agents: a token with the lines that start an agent, and a
+new start.
+"""
 
 from typing import Any
 
@@ -25,13 +27,24 @@ from slots.pages.views import member_for
 def token(request: Any, member_id: int) -> HttpResponse:
     """Asked for by a button, shown once."""
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
-    if member is None or not request.identity.may("read", member.pool_id) or not may_sign_in(member):
-        raise NotFound(f"There is no member {member_id} that signs in.", way_out="Look at the members of the pool.")
+    if (
+        member is None
+        or not request.identity.may("read", member.pool_id)
+        or not may_sign_in(member)
+    ):
+        raise NotFound(
+            f"There is no member {member_id} that signs in.",
+            way_out="Look at the members of the pool.",
+        )
     require(request.identity, "edit_member", member.pool)
     lines, problems = list[str](), list[FieldError]()
     if request.method == "POST":
         try:
-            secret = make_token(member, reason=request.POST.get("reason", "").strip()[:500], ends_previous="ends_previous" in request.POST)
+            secret = make_token(
+                member,
+                reason=request.POST.get("reason", "").strip()[:500],
+                ends_previous="ends_previous" in request.POST,
+            )
             lines = start_lines(request.build_absolute_uri("/"), member, secret)
         except BerthError as error:
             problems = list(error.fields) or [FieldError("", error.detail, error.way_out)]
@@ -53,8 +66,14 @@ def restart(request: Any, member_id: int) -> HttpResponse:
         title=f"Restart {board.name}",
         verb="Restart",
         href=request.path,
-        intro="Its agent is ended and started again. What is reserved here stays so; restarts in vain are counted anew.",
-        facts=[("Is", board.word), ("Incarnation", f"{board.incarnation}, then {board.incarnation + 1}")],
+        intro=(
+            "Its agent is ended and started again. What is reserved here stays so; restarts in "
+            "vain are counted anew."
+        ),
+        facts=[
+            ("Is", board.word),
+            ("Incarnation", f"{board.incarnation}, then {board.incarnation + 1}"),
+        ],
         nothing=why_no_restart(pool.provider, board),
     )
 
@@ -73,14 +92,22 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
         verb="Rotate",
         href=request.path,
         intro="Its agent is given another token while it works. Nothing of it stops.",
-        facts=[("Token", f"made {formatting.exact(board.token_since)}" if board.token_since else "none yet")],
+        facts=[
+            (
+                "Token",
+                f"made {formatting.exact(board.token_since)}" if board.token_since else "none yet",
+            )
+        ],
         fields=[
             Field(
                 "previous",
                 "The one before",
                 "select",
                 value="overlap",
-                options=(("overlap", "opens for an hour more"), ("ends", "ends as soon as the new one is used: it is in the wrong hands")),
+                options=(
+                    ("overlap", "opens for an hour more"),
+                    ("ends", "ends as soon as the new one is used: it is in the wrong hands"),
+                ),
             )
         ],
         note="The events say it, not the token.",
@@ -88,7 +115,11 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        order_token(member_id=board.id, reason=given.reason, ends_previous=given.values["previous"] == "ends")
+        order_token(
+            member_id=board.id,
+            reason=given.reason,
+            ends_previous=given.values["previous"] == "ends",
+        )
         return Done(f"{board.name} gets another token.", reverse("pool", args=[pool.name]))
 
     return ask(request, question, perform, frame(request, "overview"))
@@ -97,7 +128,11 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
 def why_no_rotation(provider: str, board: MemberCard) -> str:
     if not rotates(provider):
         return "Berth does not hand it its token: make one on its page."
-    return "" if board.state == "ready" else f"It is {board.word}: it gets a token with its next start."
+    return (
+        ""
+        if board.state == "ready"
+        else f"It is {board.word}: it gets a token with its next start."
+    )
 
 
 def why_no_restart(provider: str, board: MemberCard) -> str:

@@ -1,4 +1,6 @@
-"""Reads for pages: slots as they are shown. The rule is in display.py and, for many rows at once, in boards.sql."""
+"""Reads for pages: slots as they are shown. The rule is in display.py and, for many rows at
+once, in dashboard_queries.sql.
+"""
 
 import json
 from collections import defaultdict
@@ -12,7 +14,15 @@ from project.kernel.db.sql import Statements
 from project.kernel.live.regions import reads_cells
 from slots.agent.version import name_version
 from slots.agent_versions import SAME, WORDS, compare
-from slots.pages.display import HIDDEN, MEMBER_WORDS, SLOT_WORDS, BarPart, Use, bar_parts, member_class
+from slots.pages.display import (
+    HIDDEN,
+    MEMBER_WORDS,
+    SLOT_WORDS,
+    BarPart,
+    Use,
+    bar_parts,
+    member_class,
+)
 
 S = Statements(Path(__file__).with_name("dashboard_queries.sql"))
 
@@ -120,7 +130,11 @@ class MemberCard:
 
     @property
     def word(self) -> str:
-        return "draining" if self.css == "draining" and self.drain_until else MEMBER_WORDS.get(self.css, self.css)
+        return (
+            "draining"
+            if self.css == "draining" and self.drain_until
+            else MEMBER_WORDS.get(self.css, self.css)
+        )
 
     @property
     def open_count(self) -> int:
@@ -202,7 +216,8 @@ def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
 def count_members(pool_ids: Iterable[int]) -> dict[int, ShownMemberCounts]:
     ids = list(pool_ids)
     found = {
-        row.pool_id: ShownMemberCounts(row.there, row.offline, row.cordoned, row.leaving) for row in S.rows("count_members", pools=ids)
+        row.pool_id: ShownMemberCounts(row.there, row.offline, row.cordoned, row.leaving)
+        for row in S.rows("count_members", pools=ids)
     }
     return {pool: found.get(pool, ShownMemberCounts()) for pool in ids}
 
@@ -233,8 +248,12 @@ def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
     cells: dict[int, list[SlotCell]] = defaultdict(list)
     for row in S.rows("list_cells", members=member_ids):
         if row.name != HIDDEN:
-            claim = row.claim_id or (row.last_claim_id if row.name in ("draining", "lost") else None)
-            cells[row.member_id].append(SlotCell(row.id, row.lane, row.number, row.name, row.state, claim, row.changed_at))
+            claim = row.claim_id or (
+                row.last_claim_id if row.name in ("draining", "lost") else None
+            )
+            cells[row.member_id].append(
+                SlotCell(row.id, row.lane, row.number, row.name, row.state, claim, row.changed_at)
+            )
     return cells
 
 
@@ -280,9 +299,13 @@ def _board(row: Any, cells: list[SlotCell]) -> MemberCard:
 
 
 @reads_cells
-async def read_cells(connection: Any, slots: set[int], members: set[int], pools: set[int]) -> dict[int, dict[str, list[int]]]:
+async def read_cells(
+    connection: Any, slots: set[int], members: set[int], pools: set[int]
+) -> dict[int, dict[str, list[int]]]:
     """For live deltas: on the live reader's connection, outside every transaction."""
-    cursor = await connection.execute(S.text("read_cells"), {"slots": list(slots), "members": list(members), "pools": list(pools)})
+    cursor = await connection.execute(
+        S.text("read_cells"), {"slots": list(slots), "members": list(members), "pools": list(pools)}
+    )
     found: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pool_id, slot_id, name in await cursor.fetchall():
         found[pool_id][name].append(slot_id)

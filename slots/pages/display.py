@@ -1,6 +1,8 @@
-"""What a slot, a member and a pool are shown as. Derived here, never stored; pages, live deltas and counts all use these rules.
+"""What a slot, a member and a pool are shown as. Derived here, never stored; pages, live deltas and
+counts all use these rules.
 
-The rule for slots stands twice: here as a function, and in boards.sql for counts over many rows. A test holds both against each other.
+The rule for slots stands twice: here as a function, and in dashboard_queries.sql for counts over many rows. A
+test holds both against each other.
 """
 
 from collections.abc import Mapping
@@ -16,8 +18,12 @@ SLOT_WORDS = {name: name for name in SLOT_CLASSES} | {"idle": "open"}
 HIDDEN = ""
 
 
-def slot_class(state: str, *, lane: str, is_open: bool, member_state: str, last_outcome: str = "") -> str:
-    """The class of a slot, or HIDDEN for a withdrawn number and for what went with its member, unless a claim was lost with it."""
+def slot_class(
+    state: str, *, lane: str, is_open: bool, member_state: str, last_outcome: str = ""
+) -> str:
+    """The class of a slot, or HIDDEN for a withdrawn number and for what went with its member,
+    unless a claim was lost with it.
+    """
     if state == "retired" or member_state == "gone":
         return "lost" if last_outcome == "lost" else HIDDEN
     if state in ("held", "reserved") and member_state == "offline":
@@ -31,7 +37,14 @@ def slot_class(state: str, *, lane: str, is_open: bool, member_state: str, last_
     return "offline" if member_state in AWAY else "closed"
 
 
-def member_class(state: str, *, is_cordoned: bool, is_leaving: bool, is_lost: bool = False, is_outdated: bool = False) -> str:
+def member_class(
+    state: str,
+    *,
+    is_cordoned: bool,
+    is_leaving: bool,
+    is_lost: bool = False,
+    is_outdated: bool = False,
+) -> str:
     if state in ("creating", "deleting"):
         return state
     if state == "gone" or is_lost:
@@ -48,7 +61,13 @@ def member_class(state: str, *, is_cordoned: bool, is_leaving: bool, is_lost: bo
 MEMBER_WORDS = {"unhealthy": "offline", "draining": "leaving"}
 
 
-def pool_class(state: str, *, paused_until: datetime | None, now: datetime, frozen_until: datetime | None = None) -> str:
+def pool_class(
+    state: str,
+    *,
+    paused_until: datetime | None,
+    now: datetime,
+    frozen_until: datetime | None = None,
+) -> str:
     if state == "active" and paused_until is not None and paused_until > now:
         return "paused"
     if state == "active" and frozen_until is not None:

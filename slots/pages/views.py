@@ -14,16 +14,36 @@ from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
-from slots.members.services import add_members, cordon_member, keep_member, pause_pool, remove_member, resume_pool, uncordon_member
+from slots.members.services import (
+    add_members,
+    cordon_member,
+    keep_member,
+    pause_pool,
+    remove_member,
+    resume_pool,
+    uncordon_member,
+)
 from slots.pages.dashboard_queries import MemberCard, get_board
 
 MOST_SHOWN = 50
 # What it means to add a member, and when it takes claims.
 ADDED = {
-    "static": ("Nothing is created outside: it is there already; Berth keeps the ledger.", "They take claims at once."),
-    "local": ("Berth starts an agent for each on this machine.", "They take claims as soon as their agents are here."),
-    "kubernetes": ("Berth creates a pod for each in the pool’s namespace.", "They take claims once the agents in their pods are here."),
-    "agents": ("You start the agent of each: its page has a token and the lines for that.", "They take claims once their agents are here."),
+    "static": (
+        "Nothing is created outside: it is there already; Berth keeps the ledger.",
+        "They take claims at once.",
+    ),
+    "local": (
+        "Berth starts an agent for each on this machine.",
+        "They take claims as soon as their agents are here.",
+    ),
+    "kubernetes": (
+        "Berth creates a pod for each in the pool’s namespace.",
+        "They take claims once the agents in their pods are here.",
+    ),
+    "agents": (
+        "You start the agent of each: its page has a token and the lines for that.",
+        "They take claims once their agents are here.",
+    ),
 }
 LONGEST_PAUSE = 366 * 86400.0
 
@@ -31,7 +51,9 @@ LONGEST_PAUSE = 366 * 86400.0
 def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, MemberCard]:
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
     if member is None or not request.identity.may("read", member.pool_id):
-        raise NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+        raise NotFound(
+            f"There is no member {member_id}.", way_out="Look at the members of the pool."
+        )
     require(request.identity, action, member.pool)
     board = get_board(member.pool_id, member_id)
     if board is None:
@@ -46,8 +68,19 @@ def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
         found.setdefault(cell.claim_id or 0, []).append(cell)
     rows = []
     for claim, cells in found.items():
-        places = formatting.sentence([cell.place for cell in cells[:4]]) + (f" and {len(cells) - 4} more" if len(cells) > 4 else "")
-        rows.append(Affected(str(claim), f"/claims/{claim}/", places, (cells[0].name, cells[0].name), (cells[0].name, then), "nothing"))
+        places = formatting.sentence([cell.place for cell in cells[:4]]) + (
+            f" and {len(cells) - 4} more" if len(cells) > 4 else ""
+        )
+        rows.append(
+            Affected(
+                str(claim),
+                f"/claims/{claim}/",
+                places,
+                (cells[0].name, cells[0].name),
+                (cells[0].name, then),
+                "nothing",
+            )
+        )
     return rows[:MOST_SHOWN], max(0, len(rows) - MOST_SHOWN)
 
 
@@ -55,8 +88,13 @@ def unsaved_facts(board: MemberCard) -> list[tuple[str, str]]:
     """What a member that goes would take along."""
     if not board.unsaved:
         return []
-    claims = f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
-    text = f"only this agent has the state of {claims}: it stays until the agent has uploaded it, or a person discards the state"
+    claims = (
+        f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
+    )
+    text = (
+        f"only this agent has the state of {claims}: it stays until the agent has uploaded it, or "
+        "a person discards the state"
+    )
     return [("Terraform state", text)]
 
 
@@ -68,7 +106,9 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
         title=f"Cordon {board.name}",
         verb="Cordon",
         href=request.path,
-        intro="It takes no new claims until somebody takes this back. Who holds a slot here keeps it.",
+        intro=(
+            "It takes no new claims until somebody takes this back. Who holds a slot here keeps it."
+        ),
         affected=affected,
         affected_more=more,
         facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
@@ -78,7 +118,10 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         cordon_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} is cordoned. {formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there.")
+        return Done(
+            f"{board.name} is cordoned. "
+            f"{formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there."
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -93,7 +136,10 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
         href=request.path,
         intro="It takes new claims again, as far as the pool and the member itself are willing.",
         facts=[
-            ("Cordoned because", f"“{board.cordon_note}”" if board.cordon_note else "no reason was kept"),
+            (
+                "Cordoned because",
+                f"“{board.cordon_note}”" if board.cordon_note else "no reason was kept",
+            ),
             ("Slots", f"{formatting.plural(free, 'slot opens', 'slots open')}"),
         ],
         reason="optional",
@@ -135,9 +181,15 @@ def remove(request: Any, member_id: int) -> HttpResponse:
         if removal.state in ("gone", "deleting"):
             return Done(f"{board.name} has left {pool.name}.", reverse("pool", args=[pool.name]))
         if not removal.holders:
-            return Done(f"{board.name} leaves when the server has the Terraform state that only its agent has.")
+            return Done(
+                f"{board.name} leaves when the server has the Terraform state that only "
+                "its agent has."
+            )
         there = formatting.plural(len({h.claim_id for h in removal.holders}), "claim", "claims")
-        return Done(f"{board.name} leaves when {there} on it {'has' if there.startswith('1 ') else 'have'} ended.")
+        return Done(
+            f"{board.name} leaves when {there} on it "
+            f"{'has' if there.startswith('1 ') else 'have'} ended."
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -149,7 +201,8 @@ def keep(request: Any, member_id: int) -> HttpResponse:
         title=f"Keep {board.name}",
         verb="Keep",
         href=request.path,
-        intro="Takes the removal back: it stays" + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
+        intro="Takes the removal back: it stays"
+        + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
         facts=[("It leaves because", f"“{board.note}”" if board.note else "no reason was kept")],
         reason="optional",
         nothing="" if board.is_leaving else "It does not leave.",
@@ -172,7 +225,13 @@ def add(request: Any, name: str) -> HttpResponse:
         href=request.path,
         intro=f"Each has the slots that the pool’s layout says. {what}",
         fields=[
-            Field("names", "Names, one a line", "textarea", help="Letters, digits, dots, dashes, underscores", is_needed=True),
+            Field(
+                "names",
+                "Names, one a line",
+                "textarea",
+                help="Letters, digits, dots, dashes, underscores",
+                is_needed=True,
+            ),
             Field("labels", "Labels of all of them", help="For example: zone=eu-1, size=large"),
         ],
         reason="optional",
@@ -180,7 +239,11 @@ def add(request: Any, name: str) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        found = list(dict.fromkeys(line.strip() for line in given.values["names"].splitlines() if line.strip()))
+        found = list(
+            dict.fromkeys(
+                line.strip() for line in given.values["names"].splitlines() if line.strip()
+            )
+        )
         labels = read_labels(given.values["labels"])
         try:
             added = add_members(
@@ -191,7 +254,9 @@ def add(request: Any, name: str) -> HttpResponse:
             )
         except Invalid as error:
             raise Invalid(fields=[named(e, found) for e in error.fields]) if error.fields else error
-        said = formatting.sentence([member.name for member in added[:3]]) + (f" and {len(added) - 3} more" if len(added) > 3 else "")
+        said = formatting.sentence([member.name for member in added[:3]]) + (
+            f" and {len(added) - 3} more" if len(added) > 3 else ""
+        )
         return Done(f"{said} {'is' if len(added) == 1 else 'are'} in {pool.name}.")
 
     return ask(request, question, perform, frame(request, "overview"))
@@ -213,7 +278,15 @@ def read_labels(text: str) -> dict[str, str]:
             continue
         key, sign, value = pair.partition("=")
         if not sign:
-            raise Invalid(fields=[FieldError("labels", f"{pair.strip()} has no value.", "Write labels like zone=eu-1, size=large.")])
+            raise Invalid(
+                fields=[
+                    FieldError(
+                        "labels",
+                        f"{pair.strip()} has no value.",
+                        "Write labels like zone=eu-1, size=large.",
+                    )
+                ]
+            )
         labels[key.strip()] = value.strip()
     return labels
 
@@ -225,8 +298,19 @@ def pause(request: Any, name: str) -> HttpResponse:
         title=f"Pause {pool.name}",
         verb="Pause",
         href=request.path,
-        intro="Nothing new is handed out until then. Who holds a slot keeps it, who asks waits. It ends by itself.",
-        fields=[Field("for", "For how long", value="1h", help="A length of time: 30m, 2h, 1d", is_needed=True)],
+        intro=(
+            "Nothing new is handed out until then. Who holds a slot keeps it, who asks waits. It "
+            "ends by itself."
+        ),
+        fields=[
+            Field(
+                "for",
+                "For how long",
+                value="1h",
+                help="A length of time: 30m, 2h, 1d",
+                is_needed=True,
+            )
+        ],
         note="Can be ended at any time.",
     )
 
@@ -234,8 +318,16 @@ def pause(request: Any, name: str) -> HttpResponse:
         seconds = parse_duration(given.values["for"])
         if seconds is None or not 1 <= seconds <= LONGEST_PAUSE:
             way_out = f"Write one from 1s to {format_duration(LONGEST_PAUSE)}, like 30m, 2h or 1d."
-            raise Invalid(fields=[FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)])
-        pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(seconds=seconds), reason=given.reason)
+            raise Invalid(
+                fields=[
+                    FieldError(
+                        "for", f"{given.values['for'][:40]} is not a length of time.", way_out
+                    )
+                ]
+            )
+        pause_pool(
+            pool_id=pool.pk, until=timezone.now() + timedelta(seconds=seconds), reason=given.reason
+        )
         return Done(f"{pool.name} is paused for {formatting.duration(seconds)}.")
 
     return ask(request, question, perform, frame(request, "overview"))

@@ -1,5 +1,6 @@
-"""What is left outside of a pool that is gone: a create that came late, or a member that a person forgot. Nobody looks at such a pool any
-more, so it is swept now and then for as long as something may turn up."""
+"""What is left outside of a pool that is gone: a create that came late, or a member that a person
+forgot. Nobody looks at such a pool any more, so it is swept now and then for as long as something
+may turn up."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -24,7 +25,9 @@ MOST = 50  # at a time, those that went last
 def list_gone_pools() -> list[PoolSnapshot]:
     """Whose members we made, over a network."""
     kinds = kinds_with(lambda provider: provider.is_owner and bool(provider.queue))
-    gone = Pool.objects.filter(state="gone", provider__in=kinds, changed_at__gt=Now() - FOR).order_by("-changed_at")[:MOST]
+    gone = Pool.objects.filter(
+        state="gone", provider__in=kinds, changed_at__gt=Now() - FOR
+    ).order_by("-changed_at")[:MOST]
     found = map(snapshot_pool, gone)
     return [pool for pool in found if provider_class(pool.provider).place_of(pool.options)]
 
@@ -38,7 +41,15 @@ def sweep_gone(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -> No
             provider = provider_of(pool.provider)
             if strays := provider.look(pool).strays:
                 STRAYS.labels(pool.provider).inc(len(strays))
-                logger.warning("things of the pool %s are left, which is gone: they are removed: %s", pool.name, sorted(strays))
+                logger.warning(
+                    "things of the pool %s are left, which is gone: they are removed: %s",
+                    pool.name,
+                    sorted(strays),
+                )
                 provider.remove_strays(pool, strays)
         except ProviderError as error:
-            logger.info("what is left of the pool %s, which is gone, could not be looked up: %s", pool.name, error)
+            logger.info(
+                "what is left of the pool %s, which is gone, could not be looked up: %s",
+                pool.name,
+                error,
+            )

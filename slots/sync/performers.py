@@ -1,7 +1,8 @@
-"""Operations of the kind `sync`: a provider makes a member equal to its rows, and what it confirms is written down.
+"""Operations of the kind `sync`: a provider makes a member equal to its rows, and what it confirms
+is written down.
 
-Called outside every transaction, perhaps twice, perhaps late. What fails is raised: the operation stays open, visible and is tried
-again, and a slot that drains goes on draining meanwhile.
+Called outside every transaction, perhaps twice, perhaps late. What fails is raised: the operation
+stays open, visible and is tried again, and a slot that drains goes on draining meanwhile.
 """
 
 from dataclasses import replace
@@ -40,12 +41,17 @@ def sync_member(taken: Taken) -> None:
 
 @outside_transaction
 def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-    """What should go and is not there has gone: that is success. What should stay is the watch's business."""
+    """What should go and is not there has gone: that is success. What should stay is the
+    watch's business.
+    """
     if member.state == "deleting" and not member.is_owned:
-        return MemberReport(clean=_draining(member), is_gone=True)  # what is not ours stays where it is: it is only forgotten
+        # What is not ours stays where it is: it is only forgotten.
+        return MemberReport(clean=_draining(member), is_gone=True)
     provider = provider_of(pool.provider)
     if provider.needs_token(pool, member):
-        reason = "its agent is started" if member.state == "creating" else "it is time for another one"
+        reason = (
+            "its agent is started" if member.state == "creating" else "it is time for another one"
+        )
         member = replace(member, token=issue_token(member_id=member.id, reason=reason))
     try:
         with timed_call(pool.provider, "sync"):
@@ -53,18 +59,24 @@ def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     except NotFoundOutside:
         if member.state == "deleting":
             return MemberReport(clean=_draining(member), is_gone=True)
-        if any(slot.state in ("held", "reserved") for slot in member.slots) or not _draining(member):
+        if any(slot.state in ("held", "reserved") for slot in member.slots) or not _draining(
+            member
+        ):
             raise
         return MemberReport(clean=_draining(member))
 
 
 def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
-    """Each slot in a transaction of its own, named with the generation the provider was told: a later holder is left alone."""
+    """Each slot in a transaction of its own, named with the generation the provider was told: a
+    later holder is left alone.
+    """
     for slot in member.slots:
         if slot.state == "draining" and slot.id in report.clean:
             clean_slot(slot_id=slot.id, generation=slot.generation)
         if slot.id in report.observed:
-            Slot.objects.filter(pk=slot.id, generation=slot.generation).update(observed=dict(report.observed[slot.id]))
+            Slot.objects.filter(pk=slot.id, generation=slot.generation).update(
+                observed=dict(report.observed[slot.id])
+            )
     if report.external_id or (report.down or report.why) != member.outside:
         note_outside(
             member_id=member.id,
@@ -75,8 +87,15 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
         )
     if report.down:
         say_down = note_lost if report.is_lost else note_down
-        say_down(member_id=member.id, incarnation=member.incarnation, reason=report.down, is_planned=report.is_planned)
-    if (member.state == "deleting" and report.is_gone) or (member.state == "creating" and report.is_ready):
+        say_down(
+            member_id=member.id,
+            incarnation=member.incarnation,
+            reason=report.down,
+            is_planned=report.is_planned,
+        )
+    if (member.state == "deleting" and report.is_gone) or (
+        member.state == "creating" and report.is_ready
+    ):
         settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready)
 
 
@@ -85,11 +104,15 @@ def _draining(member: MemberSnapshot) -> frozenset[int]:
 
 
 def _look_again(member_id: int, operation_id: int, delay: float) -> None:
-    """Not all is confirmed: the next operation is written before this one is done, so that somebody always looks."""
+    """Not all is confirmed: the next operation is written before this one is done, so that
+    somebody always looks.
+    """
     with transaction.atomic():
         member = Member.objects.select_related("pool").get(pk=member_id)
         is_on_its_way = member.state in ("creating", "deleting")
-        if not (is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()):
+        if not (
+            is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()
+        ):
             return
         if not S.value("has_operation", lane=lane_of(member_id), but=operation_id):
             ask_for_sync(member.pool, member, delay=delay)

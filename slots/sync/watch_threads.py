@@ -1,4 +1,6 @@
-"""Threads that hear of changes outside, one for each place that pools have, as long as a pool is there."""
+"""Threads that hear of changes outside, one for each place that pools have, as long as a
+pool is there.
+"""
 
 import logging
 import threading
@@ -13,7 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class Told:
-    """Pools that are worth a look: filled by the threads of followers, emptied by the controller."""
+    """Pools that are worth a look: filled by the threads of followers, emptied by
+    the controller.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -60,7 +64,10 @@ class Followers:
 
     def stop(self) -> None:
         """All at once: each may wait a moment for a place that does not answer."""
-        ending = [threading.Thread(target=follower.stop, daemon=True) for follower in self._running.values()]
+        ending = [
+            threading.Thread(target=follower.stop, daemon=True)
+            for follower in self._running.values()
+        ]
         for thread in ending:
             thread.start()
         for thread in ending:

@@ -1,7 +1,8 @@
 """`watch`: a full look at what each pool's provider sees, and the stamp that says when.
 
-Looks over a network are taken in threads, a few at a time for each place, and written down here, one after the other: a cluster that does
-not answer holds up its own pools and no others. Followers tell which pool is worth a look before its time.
+Looks over a network are taken in threads, a few at a time for each place, and written down here,
+one after the other: a cluster that does not answer holds up its own pools and no others. Followers
+tell which pool is worth a look before its time.
 """
 
 import logging
@@ -18,15 +19,37 @@ from django.db.models import F, Q
 
 from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Member, Pool
-from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen, known_providers, provider_class, provider_of
+from pools.providers.base import (
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Seen,
+    known_providers,
+    provider_class,
+    provider_of,
+)
 from project.kernel.controllers.runtime import Controller
 from project.kernel.db.guards import outside_transaction
 from project.kernel.db.locks import CONTROLLER, try_lock
 from project.kernel.outbox.operations import ProviderError
 from project.kernel.retry import Backoff, delay_after
-from slots.members.provider_status import clear_provider_error, hurry_member, note_ending, note_lost, note_outside, note_provider_error
+from slots.members.provider_status import (
+    clear_provider_error,
+    hurry_member,
+    note_ending,
+    note_lost,
+    note_outside,
+    note_provider_error,
+)
 from slots.members.selectors import snapshot_whole
-from slots.members.services import activate_pool, bring_back, lose_member, note_down, settle_member, take_offline
+from slots.members.services import (
+    activate_pool,
+    bring_back,
+    lose_member,
+    note_down,
+    settle_member,
+    take_offline,
+)
 from slots.members.token_rotation import rotate_due
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, list_gone_pools, sweep_gone
@@ -39,8 +62,10 @@ BACKOFF = Backoff(5.0, 60.0)
 ALIGN_EVERY = 5.0  # seconds between two looks at which places are to be followed
 PER_PLACE = 4  # looks under way at a place
 MOST_ASKED = 32  # looks under way in all
-PACE = 0.5  # seconds at least between two looks at a pool that was told of: many changes come together
-RESTS = 5  # times as long as its look took, such a pool is left alone: that of thousands of members is dear
+# Seconds at least between two looks at a pool that was told of: many changes come together.
+PACE = 0.5
+# Times as long as its look took, such a pool is left alone: that of thousands of members is dear.
+RESTS = 5
 WAIT = 0.5  # seconds for an answer until other pools are looked at again
 
 
@@ -64,7 +89,8 @@ class Watcher(Controller):
     def __init__(self) -> None:
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, datetime] = {}
-        self._rests: dict[int, float] = {}  # monotonic: until when a pool that was told of is left alone
+        # Monotonic: until when a pool that was told of is left alone.
+        self._rests: dict[int, float] = {}
         self._asked: dict[int, PendingObservation] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._told = Told(self._wake)
@@ -75,8 +101,8 @@ class Watcher(Controller):
         self._is_over = threading.Event()
 
     def step(self) -> bool:
-        """Some looks begun and some written down. A provider that does not answer holds up neither the others nor anything that is
-        decided without a look."""
+        """Some looks begun and some written down. A provider that does not answer holds up neither
+        the others nor anything that is decided without a look."""
         self._follow()
         self._sweep_gone()
         is_any = self._begin()
@@ -112,17 +138,28 @@ class Watcher(Controller):
             if not place:
                 self._look_here(pool)
                 return True  # others are looked up again: it may have taken long
-            if len(self._asked) < MOST_ASKED and Counter(asked.place for asked in self._asked.values())[place] < PER_PLACE:
+            if (
+                len(self._asked) < MOST_ASKED
+                and Counter(asked.place for asked in self._asked.values())[place] < PER_PLACE
+            ):
                 self._ask(pool, place)
-        # Those of them that were due are begun, or have their turn in the next step. Who was paced then was not looked for: its pause may
-        # be over by now, and it is still to come.
+        # Those of them that were due are begun, or have their turn in the next step. Who was paced
+        # then was not looked for: its pause may be over by now, and it is still to come.
         self._unmet = told - paced
         return False
 
     def _list_due(self, told: frozenset[int], paced: set[int]) -> list[Pool]:
         now = _now()
-        waiting = {pool_id for pool_id, until in self._not_before.items() if until > now and pool_id not in told}
-        due = Pool.objects.filter(LIVE).filter(_is_due(now) | Q(pk__in=told)).exclude(pk__in=waiting | paced | set(self._asked))
+        waiting = {
+            pool_id
+            for pool_id, until in self._not_before.items()
+            if until > now and pool_id not in told
+        }
+        due = (
+            Pool.objects.filter(LIVE)
+            .filter(_is_due(now) | Q(pk__in=told))
+            .exclude(pk__in=waiting | paced | set(self._asked))
+        )
         return list(due.order_by(F("observed_at").asc(nulls_first=True), "id")[:MOST_ASKED])
 
     def _look_here(self, pool: Pool) -> None:
@@ -145,21 +182,37 @@ class Watcher(Controller):
         self._rests[pool.pk] = time.monotonic() + PACE
         started = _now()
         before = snapshot_whole(pool)
-        self._asked[pool.pk] = PendingObservation(pool, place, before, started, time.monotonic(), self._crew().submit(ask_provider, before))
+        self._asked[pool.pk] = PendingObservation(
+            pool,
+            place,
+            before,
+            started,
+            time.monotonic(),
+            self._crew().submit(ask_provider, before),
+        )
 
     def _finish(self) -> bool:
         """True: there is more to come."""
         if not self._asked:
             return self._rest()
-        wait([asked.answer for asked in self._asked.values()], timeout=WAIT, return_when=FIRST_COMPLETED)
+        wait(
+            [asked.answer for asked in self._asked.values()],
+            timeout=WAIT,
+            return_when=FIRST_COMPLETED,
+        )
         for asked in [asked for asked in self._asked.values() if asked.answer.done()]:
             del self._asked[asked.pool.pk]
-            self._rests[asked.pool.pk] = max(self._rests[asked.pool.pk], time.monotonic() + RESTS * (time.monotonic() - asked.begun))
+            self._rests[asked.pool.pk] = max(
+                self._rests[asked.pool.pk],
+                time.monotonic() + RESTS * (time.monotonic() - asked.begun),
+            )
             self._write_down(asked)
         return True
 
     def _rest(self) -> bool:
-        """True: somebody was told of and has to wait for a moment. Who is told of and has gone is forgotten."""
+        """True: somebody was told of and has to wait for a moment. Who is told of and has gone
+        is forgotten.
+        """
         for pool_id in self._unmet & self._told.ids:  # not those that were told of since
             self._told.take(pool_id)
         if not self._told.ids or self.wake_up is None:
@@ -188,7 +241,8 @@ class Watcher(Controller):
 
     def _crew(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(MOST_ASKED + 1, thread_name_prefix="look")  # one sweeps
+            # One sweeps.
+            self._threads = ThreadPoolExecutor(MOST_ASKED + 1, thread_name_prefix="look")
         return self._threads
 
     def _failed(self, pool: Pool, error: Exception) -> None:
@@ -197,8 +251,19 @@ class Watcher(Controller):
         self._not_before[pool.pk] = _now() + timedelta(seconds=delay)
         self._told.take(pool.pk)
         is_foreseen = isinstance(error, ProviderError)
-        logger.warning("pool %s could not be looked at, next time in %.0f s: %s", pool.name, delay, error, exc_info=not is_foreseen)
-        note_provider_error(pool, error if isinstance(error, ProviderError) else ProviderError(f"{type(error).__name__}: {error}"))
+        logger.warning(
+            "pool %s could not be looked at, next time in %.0f s: %s",
+            pool.name,
+            delay,
+            error,
+            exc_info=not is_foreseen,
+        )
+        note_provider_error(
+            pool,
+            error
+            if isinstance(error, ProviderError)
+            else ProviderError(f"{type(error).__name__}: {error}"),
+        )
 
     def _worked(self, pool: Pool) -> None:
         if self._failures.pop(pool.pk, None) or pool.provider_error_since is not None:
@@ -215,29 +280,47 @@ def _is_due(now: datetime) -> Q:
 
 
 def look_at_pool(pool: Pool) -> None:
-    """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile is for the next look."""
+    """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile
+    is for the next look.
+    """
     started = _now()
     before = snapshot_whole(pool)
     settle_look(pool, before, ask_provider(before), started, remove_strays)
 
 
 def settle_look(
-    pool: Pool, before: PoolSnapshot, look: Observation, started: datetime, sweep: Callable[[PoolSnapshot, Collection[int]], None]
+    pool: Pool,
+    before: PoolSnapshot,
+    look: Observation,
+    started: datetime,
+    sweep: Callable[[PoolSnapshot, Collection[int]], None],
 ) -> None:
-    """Also one that was long under way, or that another watcher has taken, too: what it says of an incarnation stays true."""
+    """Also one that was long under way, or that another watcher has taken, too: what it says of
+    an incarnation stays true.
+    """
     apply_look(pool, before, look)
-    # What was seen is at least as new as this; a look that was overtaken does not turn the clock back.
-    Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(observed_at=started)
+    # What was seen is at least as new as this; a look that was overtaken does not turn the
+    # clock back.
+    Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
+        observed_at=started
+    )
     if look.place != before.place:
         Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
     activate_pool(pool_id=pool.pk)
     rotate_due(pool)
-    # Their numbers are never given again, so they stay what they are. A number that our rows have never known is of a database that knows
-    # more than this copy of it: what runs there may be at work.
-    strays = set(Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True))
+    # Their numbers are never given again, so they stay what they are. A number that our rows
+    # have never known is of a database that knows more than this copy of it: what runs there may
+    # be at work.
+    strays = set(
+        Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True)
+    )
     if strays:
         STRAYS.labels(pool.provider).inc(len(strays))
-        logger.warning("pool %s has things outside of members that are gone, they are removed: %s", pool.name, sorted(strays))
+        logger.warning(
+            "pool %s has things outside of members that are gone, they are removed: %s",
+            pool.name,
+            sorted(strays),
+        )
         sweep(before, strays)
 
 
@@ -252,7 +335,11 @@ def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
     try:
         provider_of(pool.provider).remove_strays(pool, member_ids)
     except ProviderError as error:
-        logger.warning("things of pool %s could not be removed, once more after the next look: %s", pool.name, error)
+        logger.warning(
+            "things of pool %s could not be removed, once more after the next look: %s",
+            pool.name,
+            error,
+        )
 
 
 def apply_look(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
@@ -268,24 +355,37 @@ def apply_look(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
 
 def _settle_missing(member: MemberSnapshot) -> None:
     if member.state == "deleting":
-        if not hurry_member(member.id):  # else its operation says so: it may just be making what it then takes away
+        # Else its operation says so: it may just be making what it then takes away.
+        if not hurry_member(member.id):
             settle_member(member_id=member.id, is_gone=True, is_ready=False)
     elif member.state in ("ready", "offline"):
-        lose_member(member_id=member.id, reason="its provider does not know it any more", is_gone=True)
+        lose_member(
+            member_id=member.id, reason="its provider does not know it any more", is_gone=True
+        )
 
 
 def _settle_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
-    if each.why != member.outside and (each.why or member.state != "creating"):  # what kept it from being made is not known better
-        note_outside(member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why)
+    # What kept it from being made is not known better.
+    if each.why != member.outside and (each.why or member.state != "creating"):
+        note_outside(
+            member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why
+        )
     if each.is_down:
         say_down = note_lost if each.is_lost else note_down
-        say_down(member_id=member.id, incarnation=member.incarnation, reason=each.why, is_planned=each.is_planned)
+        say_down(
+            member_id=member.id,
+            incarnation=member.incarnation,
+            reason=each.why,
+            is_planned=each.is_planned,
+        )
     elif each.is_ending:
         note_ending(member_id=member.id, incarnation=member.incarnation, reason=each.why)
     elif not each.is_ready and member.state == "ready":
         take_offline(member_id=member.id, reason=each.why or "its provider says it is not ready")
     elif each.is_ready and member.state == "creating":
-        settle_member(member_id=member.id, is_gone=False, is_ready=True, external_id=each.external_id)
+        settle_member(
+            member_id=member.id, is_gone=False, is_ready=True, external_id=each.external_id
+        )
     elif each.is_ready and member.state == "offline" and not has_heartbeats:
         bring_back(member_id=member.id, reason="seen again")
 

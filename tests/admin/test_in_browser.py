@@ -1,4 +1,6 @@
-"""The admin in a real browser, under the content policy of its path: no complaint in the console, and an action from end to end."""
+"""The admin in a real browser, under the content policy of its path: no complaint in the
+console, and an action from end to end.
+"""
 
 from typing import Any
 
@@ -13,7 +15,12 @@ def test_a_member_is_cordoned_in_the_admin(page: Any, sign_in: Any) -> None:
     create_pool({"kind": "Pool", "name": "envs", "slots": 2, "members": {"list": [{"name": "a"}]}})
     member = Member.objects.get()
     sign_in(page, boss)
-    for path in ("/admin/", "/admin/kernel/event/", "/admin/claims/claim/", "/admin/pools/grant/add/"):
+    for path in (
+        "/admin/",
+        "/admin/kernel/event/",
+        "/admin/claims/claim/",
+        "/admin/pools/grant/add/",
+    ):
         assert page.goto(path).status == 200
     page.goto(f"/admin/pools/member/{member.pk}/cordon/")
     page.get_by_label("Reason").fill("new disk")

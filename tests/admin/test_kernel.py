@@ -41,14 +41,30 @@ def test_an_operation_is_retried_with_a_reason(boss: Client) -> None:
     asked = boss.post(url, {"action": "retry", "_selected_action": [taken.id], "index": 0})
     assert b"become due at once" in asked.content
     assert Operation.objects.get().error_code == "permanent"
-    refused = boss.post(url, {"action": "retry", "_selected_action": [taken.id], "index": 0, "asked": 1, "reason": " "})
+    refused = boss.post(
+        url,
+        {"action": "retry", "_selected_action": [taken.id], "index": 0, "asked": 1, "reason": " "},
+    )
     assert b"A reason is needed" in refused.content
-    done = boss.post(url, {"action": "retry", "_selected_action": [taken.id], "index": 0, "asked": 1, "reason": "region is there"})
+    done = boss.post(
+        url,
+        {
+            "action": "retry",
+            "_selected_action": [taken.id],
+            "index": 0,
+            "asked": 1,
+            "reason": "region is there",
+        },
+    )
     assert done.status_code == 302
     assert Operation.objects.get().error_code == ""
     event = Event.objects.get(verb="retry")
     assert (event.actor, event.reason) == ("boss", "region is there")
-    again = boss.post(reverse("admin:kernel_operation_retry", args=[taken.id]), {"asked": 1, "reason": "twice"}, follow=True)
+    again = boss.post(
+        reverse("admin:kernel_operation_retry", args=[taken.id]),
+        {"asked": 1, "reason": "twice"},
+        follow=True,
+    )
     assert b"has no error to retry" in again.content
 
 
@@ -86,4 +102,7 @@ def test_a_changed_user_is_an_event(boss: Client) -> None:
     assert boss.get(page).status_code == 200
     assert boss.post(page, {"username": "ana", "email": "ana@example.test"}).status_code == 302
     event = Event.objects.get(verb="change_user")
-    assert (event.actor, event.data) == ("boss", {"user_id": user.pk, "user": "ana", "is_active": False})
+    assert (event.actor, event.data) == (
+        "boss",
+        {"user_id": user.pk, "user": "ana", "is_active": False},
+    )

@@ -1,4 +1,6 @@
-"""Every list and every page of a row opens, with a number of queries that does not grow with the rows."""
+"""Every list and every page of a row opens, with a number of queries that does not grow
+with the rows.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +16,20 @@ from django.urls import reverse
 from claims.allocation.bulk import create_claims
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.models import Approval, Claim, ClaimSet, Lease, Lift, Plan, RescuedState, Shape, Source, Task, Workspace, WorkspaceShare
+from claims.models import (
+    Approval,
+    Claim,
+    ClaimSet,
+    Lease,
+    Lift,
+    Plan,
+    RescuedState,
+    Shape,
+    Source,
+    Task,
+    Workspace,
+    WorkspaceShare,
+)
 from pools.access.tokens import create_token
 from pools.lifecycle.services import create_pool
 from pools.models import Decision, Heartbeat, Member, Pool, Sample, Secret
@@ -34,9 +49,21 @@ AT = datetime(2026, 3, 12, 14, 0, tzinfo=UTC)
 
 def fill(n: int) -> None:
     """A row of every kind, and n of those that there are many of."""
-    pool = create_pool({"kind": "Pool", "name": f"envs-{n}", "slots": n, "members": {"list": [{"name": f"m{i}"} for i in range(3)]}})
+    pool = create_pool(
+        {
+            "kind": "Pool",
+            "name": f"envs-{n}",
+            "slots": n,
+            "members": {"list": [{"name": f"m{i}"} for i in range(3)]},
+        }
+    )
     member = Member.objects.filter(pool=pool).first()
-    create_claims([ClaimRequest(pools=(pool.name,), owner=f"branch:{i}", requested_by="ana") for i in range(4 * n)])
+    create_claims(
+        [
+            ClaimRequest(pools=(pool.name,), owner=f"branch:{i}", requested_by="ana")
+            for i in range(4 * n)
+        ]
+    )
     create_claim(ClaimRequest(pools=("later",), kind="slot", owner="user:ben", requested_by="ben"))
     claim = Claim.objects.filter(state="bound", pool=pool).order_by("pk").first()
     assert claim is not None and member is not None
@@ -45,17 +72,29 @@ def fill(n: int) -> None:
     give_grant(role="viewer", user=user, pool=pool)
     group, _ = Group.objects.get_or_create(name="people")
     give_grant(role="operator", group=group, pool=pool)
-    workspace = Workspace.objects.create(pool=pool, name=f"prod-{n}", locked_at=AT, locked_by="ana", lock_reason="lost apply")
+    workspace = Workspace.objects.create(
+        pool=pool, name=f"prod-{n}", locked_at=AT, locked_by="ana", lock_reason="lost apply"
+    )
     WorkspaceShare.objects.create(workspace=workspace, pool=pool)
     ClaimSet.objects.create(name=f"web-{n}", shape=claim.shape, replicas=2)
-    plan = Plan.objects.create(claim=claim, generation=claim.generation, digest=b"\x00\x01", summary={"add": 1})
+    plan = Plan.objects.create(
+        claim=claim, generation=claim.generation, digest=b"\x00\x01", summary={"add": 1}
+    )
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)
     Lease.objects.create(claim=claim, generation=claim.generation)
-    Lift.objects.create(pool=pool, starts_at=AT, ends_at=AT + timedelta(hours=8), by="ana", reason="a launch")
-    source = Source.objects.create(digest=bytes([n]) * 32, file=f"sources/{n}", size=1, files=1, made_by="ana")
-    Task.objects.create(claim=claim, executor="command", body={"commands": {"plan": "<b>plan</b>"}}, source=source)
+    Lift.objects.create(
+        pool=pool, starts_at=AT, ends_at=AT + timedelta(hours=8), by="ana", reason="a launch"
+    )
+    source = Source.objects.create(
+        digest=bytes([n]) * 32, file=f"sources/{n}", size=1, files=1, made_by="ana"
+    )
+    Task.objects.create(
+        claim=claim, executor="command", body={"commands": {"plan": "<b>plan</b>"}}, source=source
+    )
     state = {"claim_id": claim.pk, "generation": claim.generation, "member_id": member.pk}
-    RescuedState.objects.create(**state, pool_id=pool.pk, workspace=workspace, member=member.name, digest=b"\x01")
+    RescuedState.objects.create(
+        **state, pool_id=pool.pk, workspace=workspace, member=member.name, digest=b"\x01"
+    )
     UnsavedState.objects.create(**state)
     Heartbeat.objects.create(member=member, incarnation=1, load={"cpu": 0.4})
     Decision.objects.create(pool=pool, inputs={}, delta=1, reason="+1: 83 % used")
@@ -64,7 +103,13 @@ def fill(n: int) -> None:
     HoldStat.objects.create(pool=pool, lane="slot", kind="slot", hour=AT, histogram=[1, 2])
     Budget.objects.create(key=f"aws:{n}", tokens=1.0)
     Beat.objects.create(name="allocate", instance=f"host:{n}")
-    add_operation(lane=f"member:{member.pk}", kind="sync", member_id=member.pk, claim_id=claim.pk, body={"a": 1})
+    add_operation(
+        lane=f"member:{member.pk}",
+        kind="sync",
+        member_id=member.pk,
+        claim_id=claim.pk,
+        body={"a": 1},
+    )
 
 
 def pages(model: type[models.Model]) -> tuple[str, str]:
@@ -96,10 +141,21 @@ def test_pages_open_with_few_queries(model: type[models.Model], boss: Client) ->
 
 
 def test_every_model_is_there() -> None:
-    """But runs and the pieces of their logs, whose keys have several columns: they are shown with their claim."""
-    ours = {m for m in Pool._meta.apps.get_models() if m._meta.app_label in ("kernel", "pools", "slots", "claims")}
+    """But runs and the pieces of their logs, whose keys have several columns: they are shown
+    with their claim.
+    """
+    ours = {
+        m
+        for m in Pool._meta.apps.get_models()
+        if m._meta.app_label in ("kernel", "pools", "slots", "claims")
+    }
     left_out = ours - set(admin.site._registry)
-    assert {model.__name__ for model in left_out} <= {"Installation", "LogChunk", "Run", "SignInAttempt"}
+    assert {model.__name__ for model in left_out} <= {
+        "Installation",
+        "LogChunk",
+        "Run",
+        "SignInAttempt",
+    }
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)
@@ -140,5 +196,8 @@ def test_waiting_claims_of_a_shape_are_linked(boss: Client) -> None:
     fill(2)
     shape = Shape.objects.filter(claims__state="waiting").first()
     assert shape is not None
-    page = boss.get(f"{reverse('admin:claims_claim_changelist')}?shape__id__exact={shape.pk}&state__exact=waiting")
+    page = boss.get(
+        f"{reverse('admin:claims_claim_changelist')}"
+        f"?shape__id__exact={shape.pk}&state__exact=waiting"
+    )
     assert {claim.shape_id for claim in page.context_data["cl"].result_list} == {shape.pk}

@@ -9,7 +9,9 @@ from django.db import connections
 from project.kernel.http.asgi import Http
 
 
-async def ask(http: Http, path: str, secret: str, gone: asyncio.Event | None = None) -> tuple[int, Any]:
+async def ask(
+    http: Http, path: str, secret: str, gone: asyncio.Event | None = None
+) -> tuple[int, Any]:
     """Status and body; 0: nothing was sent. `gone`: the moment the caller leaves."""
     sent: list[Any] = []
     begun = False
@@ -27,15 +29,18 @@ async def ask(http: Http, path: str, secret: str, gone: asyncio.Event | None = N
 
     where, _, query = path.partition("?")
     scope = {
-        "type": "http", "http_version": "1.1", "scheme": "http", "method": "GET", "path": f"/api/v1/{where}", "raw_path": b"",
-        "root_path": "", "query_string": query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": "GET",
+        "path": f"/api/v1/{where}", "raw_path": b"", "root_path": "",
+        "query_string": query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {secret}".encode())],
     }  # fmt: skip
     await http(scope, receive, send)
     if not sent:
         return 0, None
     body = b"".join(message.get("body", b"") for message in sent[1:])
-    return sent[0]["status"], json.loads(body) if b"json" in dict(sent[0]["headers"])[b"Content-Type"] else body
+    return sent[0]["status"], json.loads(body) if b"json" in dict(sent[0]["headers"])[
+        b"Content-Type"
+    ] else body
 
 
 async def close(http: Http) -> None:

@@ -36,9 +36,15 @@ class Caller:
         if self.secret:
             sent.setdefault("Authorization", f"Bearer {self.secret}")
         text = "" if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
-        response = self.client.generic(method, f"/api/v1/{path}", text, content_type="application/json", headers=sent)
+        response = self.client.generic(
+            method, f"/api/v1/{path}", text, content_type="application/json", headers=sent
+        )
         has_json = "json" in response.get("Content-Type", "")
-        return Answer(response.status_code, json.loads(response.getvalue()) if has_json else response.getvalue(), dict(response.headers))
+        return Answer(
+            response.status_code,
+            json.loads(response.getvalue()) if has_json else response.getvalue(),
+            dict(response.headers),
+        )
 
     def get(self, path: str, **headers: str) -> Answer:
         return self("GET", path, **headers)
@@ -52,10 +58,14 @@ Callers = Callable[..., Caller]
 
 @pytest.fixture
 def caller(db: None) -> Callers:
-    """`caller("operator", pool)`: a new user with that role there (no pool: everywhere; no role: none), and her token."""
+    """`caller("operator", pool)`: a new user with that role there (no pool: everywhere; no role:
+    none), and her token.
+    """
 
     def make(role: str = "", pool: Pool | None = None, *, name: str = "", **limits: Any) -> Caller:
-        user = User.objects.create_user(name or f"{role or 'nobody'}{User.objects.count()}", password=None)
+        user = User.objects.create_user(
+            name or f"{role or 'nobody'}{User.objects.count()}", password=None
+        )
         if role == "superuser":
             User.objects.filter(pk=user.pk).update(is_superuser=True)
         elif role:

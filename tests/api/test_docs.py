@@ -1,4 +1,6 @@
-"""The schema and its page are there for everybody, and the page keeps to the strict content policy."""
+"""The schema and its page are there for everybody, and the page keeps to the strict
+content policy.
+"""
 
 import re
 
@@ -16,8 +18,17 @@ def test_the_schema_says_every_answer(db: None) -> None:
             assert {"400", "401", "403", "429", "503"} <= set(answers), (method, path)
             for status, answer in answers.items():
                 if int(status) >= 400:
-                    assert list(answer["content"]) == ["application/problem+json"], (method, path, status)
-    assert schema["paths"]["/api/v1/claims/"]["post"]["responses"].keys() >= {"201", "202", "409", "422"}
+                    assert list(answer["content"]) == ["application/problem+json"], (
+                        method,
+                        path,
+                        status,
+                    )
+    assert schema["paths"]["/api/v1/claims/"]["post"]["responses"].keys() >= {
+        "201",
+        "202",
+        "409",
+        "422",
+    }
 
 
 def test_the_page_needs_no_relaxed_policy(db: None) -> None:

@@ -28,31 +28,61 @@ def answer_to(caller: Any, name: str, number: int) -> tuple[int, dict[str, Any]]
     method, path, _, body = CALLS[name]
     body = {**body, "slot": number} if body and "slot" in body else body
     answer = caller(method, path.format(number), body)
-    return answer.status, {key: re.sub(str(number), "N", str(value)) for key, value in answer.body.items() if key != "instance"}
+    return answer.status, {
+        key: re.sub(str(number), "N", str(value))
+        for key, value in answer.body.items()
+        if key != "instance"
+    }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_hidden_is_answered_as_what_is_not_there(name: str, world: World, caller: Callers) -> None:
+def test_what_is_hidden_is_answered_as_what_is_not_there(
+    name: str, world: World, caller: Callers
+) -> None:
     stranger, elsewhere = caller(""), caller("admin", world.other)
     for each in (stranger, elsewhere):
-        hidden, absent = (answer_to(each, name, number) for number in (getattr(world, CALLS[name][2]), ABSENT))
+        hidden, absent = (
+            answer_to(each, name, number) for number in (getattr(world, CALLS[name][2]), ABSENT)
+        )
         assert hidden == absent
         assert hidden[0] == 404
 
 
 @pytest.mark.parametrize(
-    "path", ["pools/{}/", "pools/{}/members/", "slots/?pool={}", "claims/?pool={}", "events/?pool={}", "pools/{}/scaling/"]
+    "path",
+    [
+        "pools/{}/",
+        "pools/{}/members/",
+        "slots/?pool={}",
+        "claims/?pool={}",
+        "events/?pool={}",
+        "pools/{}/scaling/",
+    ],
 )
-def test_a_hidden_pool_is_answered_as_one_that_is_not_there(path: str, world: World, caller: Callers) -> None:
+def test_a_hidden_pool_is_answered_as_one_that_is_not_there(
+    path: str, world: World, caller: Callers
+) -> None:
     stranger = caller("")
     hidden, absent = (stranger.get(path.format(name)) for name in (world.pool.name, "nowhere"))
-    said = [{key: str(value).replace(name, "N") for key, value in one.body.items()} for one, name in ((hidden, "one"), (absent, "nowhere"))]
+    said = [
+        {key: str(value).replace(name, "N") for key, value in one.body.items()}
+        for one, name in ((hidden, "one"), (absent, "nowhere"))
+    ]
     assert (hidden.status, absent.status) == (404, 404)
     assert said[0] == said[1]
 
 
-def test_bulk_calls_say_of_hidden_claims_what_they_say_of_absent_ones(world: World, caller: Callers) -> None:
-    body = {"claims": [{"id": number, "generation": world.generation} for number in (world.claim, ABSENT)]}
+def test_bulk_calls_say_of_hidden_claims_what_they_say_of_absent_ones(
+    world: World, caller: Callers
+) -> None:
+    body = {
+        "claims": [
+            {"id": number, "generation": world.generation} for number in (world.claim, ABSENT)
+        ]
+    }
     items = caller("").post("claims/bulk-release/", body).body["results"]
-    assert [(item["status"], item["body"]["code"]) for item in items] == [(404, "not_found"), (404, "not_found")]
+    assert [(item["status"], item["body"]["code"]) for item in items] == [
+        (404, "not_found"),
+        (404, "not_found"),
+    ]
     assert "pool" not in items[0]["body"] and "role" not in items[0]["body"]

@@ -1,4 +1,6 @@
-"""Who may call what: every method of every address in the URL conf, without and with wrong tokens, and for each role in each place."""
+"""Who may call what: every method of every address in the URL conf, without and with wrong
+tokens, and for each role in each place.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -46,7 +48,8 @@ class Row:
     headers: Callable[[World], dict[str, str]] = field(default=lambda world: {})
     path: Callable[[World], str] | None = None
     also: frozenset[str] = frozenset()  # further roles that may
-    is_named: bool = False  # the body names the pool: the refusal repeats that name, whether there is such a pool or not
+    # The body names the pool: the refusal repeats that name, whether there is such a pool or not.
+    is_named: bool = False
 
 
 def if_match(world: World) -> dict[str, str]:
@@ -87,31 +90,45 @@ ROWS = {
     "GET pools/<name:pool_name>/": Row(VIEWER),
     "PUT pools/<name:pool_name>/": Row(ADMIN, CONFIG, headers=if_match),
     "PATCH pools/<name:pool_name>/": Row(ADMIN, {"description": "another"}, headers=if_match),
-    "DELETE pools/<name:pool_name>/": Row(ADMIN, path=lambda world: f"pools/{world.pool.name}/?cascade=true"),
+    "DELETE pools/<name:pool_name>/": Row(
+        ADMIN, path=lambda world: f"pools/{world.pool.name}/?cascade=true"
+    ),
     "GET pools/<name:pool_name>/secrets/": Row(ADMIN),
     "PUT pools/<name:pool_name>/secrets/<variable:secret_name>/": Row(ADMIN, {"value": "a word"}),
     "DELETE pools/<name:pool_name>/secrets/<variable:secret_name>/": Row(ADMIN),
-    "POST pools/<name:pool_name>/pause/": Row(OPERATOR, lambda world: {"until": (timezone.now() + timedelta(hours=1)).isoformat(), **WHY}),
+    "POST pools/<name:pool_name>/pause/": Row(
+        OPERATOR, lambda world: {"until": (timezone.now() + timedelta(hours=1)).isoformat(), **WHY}
+    ),
     "POST pools/<name:pool_name>/resume/": Row(OPERATOR),
     "GET pools/<name:pool_name>/scaling/": Row(VIEWER),
-    "POST pools/<name:pool_name>/scaling/pin/": Row(OPERATOR, lambda world: {"count": 1, "until": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/pin/": Row(
+        OPERATOR, lambda world: {"count": 1, "until": soon(), **WHY}
+    ),
     "POST pools/<name:pool_name>/scaling/unpin/": Row(OPERATOR),
-    "POST pools/<name:pool_name>/scaling/pause/": Row(OPERATOR, lambda world: {"until": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/pause/": Row(
+        OPERATOR, lambda world: {"until": soon(), **WHY}
+    ),
     "POST pools/<name:pool_name>/scaling/resume/": Row(OPERATOR),
     "POST pools/<name:pool_name>/scaling/grow/": Row(OPERATOR, WHY),
     "POST pools/<name:pool_name>/scaling/unfreeze/": Row(OPERATOR, WHY),
-    "POST pools/<name:pool_name>/scaling/refreeze/": Row(OPERATOR, lambda world: {"starts_at": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/refreeze/": Row(
+        OPERATOR, lambda world: {"starts_at": soon(), **WHY}
+    ),
     "POST pools/<name:pool_name>/scaling/replay/": Row(VIEWER, {"days": 1}),
     "GET scaling/": Row(ANYBODY),
     "GET scaling/freezes/": Row(ANYBODY),
     "POST pools/<name:pool_name>/scaling/roll/": Row(OPERATOR, WHY),
-    "POST pools/<name:pool_name>/scaling/pause-roll/": Row(OPERATOR, lambda world: {"until": soon(), **WHY}),
+    "POST pools/<name:pool_name>/scaling/pause-roll/": Row(
+        OPERATOR, lambda world: {"until": soon(), **WHY}
+    ),
     "POST pools/<name:pool_name>/scaling/resume-roll/": Row(OPERATOR),
     "GET pools/<name:pool_name>/members/": Row(VIEWER),
     "POST pools/<name:pool_name>/members/": Row(ADMIN, {"name": "b"}),
     "GET members/<id:member_id>/": Row(VIEWER),
     "PATCH members/<id:member_id>/": Row(ADMIN, {"labels": {"region": "eu"}}),
-    "DELETE members/<id:member_id>/": Row(OPERATOR, path=lambda world: f"members/{world.member}/?reason=test"),
+    "DELETE members/<id:member_id>/": Row(
+        OPERATOR, path=lambda world: f"members/{world.member}/?reason=test"
+    ),
     "POST members/<id:member_id>/cordon/": Row(OPERATOR, WHY),
     "POST members/<id:member_id>/uncordon/": Row(OPERATOR, {}),
     "POST members/<id:member_id>/keep/": Row(OPERATOR, {}),
@@ -128,11 +145,15 @@ ROWS = {
     "GET claims/": Row(ANYBODY),
     "POST claims/": Row(CLAIMANT, {"pool": "one"}, is_named=True),
     "POST claims/bulk/": Row(ANYBODY, {"claims": [{"pool": "one"}]}),
-    "POST claims/bulk-release/": Row(ANYBODY, lambda world: {"claims": [{"id": world.claim, **named(world)}]}),
+    "POST claims/bulk-release/": Row(
+        ANYBODY, lambda world: {"claims": [{"id": world.claim, **named(world)}]}
+    ),
     "GET claims/<id:claim_id>/": Row(VIEWER),
     "POST claims/<id:claim_id>/release/": Row(OPERATOR, named),
     "POST claims/<id:claim_id>/cancel/": Row(OPERATOR, {}, path=on_waiting("cancel")),
-    "POST claims/<id:claim_id>/prioritise/": Row(OPERATOR, {"priority": 5}, path=on_waiting("prioritise")),
+    "POST claims/<id:claim_id>/prioritise/": Row(
+        OPERATOR, {"priority": 5}, path=on_waiting("prioritise")
+    ),
     "POST claims/<id:claim_id>/resize/": Row(OPERATOR, lambda world: {"size": 1, **named(world)}),
     "POST claims/<id:claim_id>/acknowledge/": Row(OPERATOR, named),
     "POST claims/<id:claim_id>/keep/": Row(OPERATOR, named),
@@ -155,25 +176,37 @@ ROWS = {
     "GET claims/<id:claim_id>/runs/": Row(VIEWER),
     "GET claims/<id:claim_id>/runs/<id:generation>/log/": Row(VIEWER),
     "GET claims/<id:claim_id>/runs/<id:generation>/state/": Row(APPROVER),
-    "POST claims/<id:claim_id>/runs/<id:generation>/state/discard/": Row(OPERATOR, WHY, also=frozenset({APPROVER})),
+    "POST claims/<id:claim_id>/runs/<id:generation>/state/discard/": Row(
+        OPERATOR, WHY, also=frozenset({APPROVER})
+    ),
     "POST claims/<id:claim_id>/approve/": Row(APPROVER, DIGEST, path=on_pending("approve")),
-    "POST claims/<id:claim_id>/reject/": Row(APPROVER, DIGEST | {"comment": "a test"}, path=on_pending("reject")),
-    "POST claims/<id:claim_id>/extend/": Row(APPROVER, WHY | {"for": "1h"}, path=on_pending("extend")),
+    "POST claims/<id:claim_id>/reject/": Row(
+        APPROVER, DIGEST | {"comment": "a test"}, path=on_pending("reject")
+    ),
+    "POST claims/<id:claim_id>/extend/": Row(
+        APPROVER, WHY | {"for": "1h"}, path=on_pending("extend")
+    ),
     "POST claims/<id:claim_id>/plan-again/": Row(OPERATOR, WHY, path=on_pending("plan-again")),
     "POST claims/<id:claim_id>/move/": Row(OPERATOR, WHY, path=on_pending("move")),
     "GET claims/<id:claim_id>/plan/": Row(VIEWER, path=on_pending("plan")),
     "GET claims/<id:claim_id>/plan/json/": Row(VIEWER, path=on_pending("plan/json")),
     "GET claims/<id:claim_id>/plan/file/": Row(APPROVER, path=on_pending("plan/file")),
     "GET approvals/": Row(ANYBODY),
-    "POST approvals/bulk/": Row(ANYBODY, lambda world: {"decisions": [DIGEST | {"claim": world.pending, "approve": True}]}),
-    "POST workspaces/<workspace:workspace>/settle/": Row(OPERATOR, WHY | {"what": "applied"}, also=frozenset({APPROVER})),
+    "POST approvals/bulk/": Row(
+        ANYBODY, lambda world: {"decisions": [DIGEST | {"claim": world.pending, "approve": True}]}
+    ),
+    "POST workspaces/<workspace:workspace>/settle/": Row(
+        OPERATOR, WHY | {"what": "applied"}, also=frozenset({APPROVER})
+    ),
     "GET workspaces/<workspace:workspace>/runs/": Row(VIEWER),
     "POST sources/": Row(SOMEWHERE),
     "GET events/": Row(ANYBODY),
     "GET workspaces/": Row(ANYBODY),
     "GET workspaces/<workspace:workspace>/": Row(VIEWER),
     "POST workspaces/<workspace:workspace>/pools/": Row(
-        "operator of both", WHY | {"pool": "two"}, path=lambda world: "workspaces/one/team/net/pools/"
+        "operator of both",
+        WHY | {"pool": "two"},
+        path=lambda world: "workspaces/one/team/net/pools/",
     ),
     "DELETE workspaces/<workspace:workspace>/pools/<name:pool_name>/": Row(
         "operator of either", path=lambda world: "workspaces/one/shared/pools/two/?reason=test"
@@ -228,11 +261,19 @@ def test_who_is_not_known_gets_401(world: World) -> None:
     user, revoked = a_caller("ana")
     give_grant(role="admin", user=user)
     revoke_token(Token.objects.get(user=user).pk)
-    expired = Caller(create_token(user=user, name="expired", expires_at=timezone.now() + timedelta(hours=1))[1])
+    expired = Caller(
+        create_token(user=user, name="expired", expires_at=timezone.now() + timedelta(hours=1))[1]
+    )
     Token.objects.filter(name="expired").update(expires_at=timezone.now() - timedelta(hours=1))
     idle, inactive = a_caller("ben")
     User.objects.filter(pk=idle.pk).update(is_active=False)
-    callers = {"none": Caller(), "wrong": Caller("berth_" + "x" * 43), "other": Caller("abc"), "revoked": revoked, "expired": expired}
+    callers = {
+        "none": Caller(),
+        "wrong": Caller("berth_" + "x" * 43),
+        "other": Caller("abc"),
+        "revoked": revoked,
+        "expired": expired,
+    }
     for endpoint in ENDPOINTS:
         for name, caller in (callers | {"inactive": inactive}).items():
             answer = call(world, endpoint, caller)
@@ -251,7 +292,11 @@ def test_each_role_may_what_it_may(endpoint: str, world: World) -> None:
             if role == "superuser":
                 User.objects.filter(pk=user.pk).update(is_superuser=True)
             elif role:
-                give_grant(role=role, user=user, pool={"here": world.pool, "elsewhere": world.other}.get(where))
+                give_grant(
+                    role=role,
+                    user=user,
+                    pool={"here": world.pool, "elsewhere": world.other}.get(where),
+                )
             answer = call(world, endpoint, caller)
             check(endpoint, row, role, where, answer)
 
@@ -267,12 +312,19 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
     if row.role == SOMEWHERE:  # and what they send is no archive
         assert answer.status == (415 if role == "superuser" or role in MAY[CLAIMANT] else 403), case
         return
-    if row.role == "owner":  # what belongs to somebody else is not there; admins of all pools see it
-        expected = (200, 204) if role == "superuser" or (role == ADMIN and where == "everywhere") else (404,)
+    # What belongs to somebody else is not there; admins of all pools see it.
+    if row.role == "owner":
+        expected = (
+            (200, 204)
+            if role == "superuser" or (role == ADMIN and where == "everywhere")
+            else (404,)
+        )
         assert answer.status in expected, case
         return
     if row.role in ("operator of both", "operator of either"):
-        may = (role == "superuser" or role in MAY[OPERATOR]) and (where == "everywhere" or row.role == "operator of either")
+        may = (role == "superuser" or role in MAY[OPERATOR]) and (
+            where == "everywhere" or row.role == "operator of either"
+        )
         assert answer.status in ((200, 409) if may else (403, 404)), case
         return
     reaches = where == "everywhere" or (where == "here" and row.where == "here")
@@ -281,7 +333,8 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
         reaches, role = True, ADMIN
     if reaches and role in MAY[row.role] | row.also:
         assert answer.status < 400 or answer.status == 409, case
-    elif row.where == "here" and not row.is_named and (not role or where == "elsewhere"):  # what nobody lets them read is not there
+    elif row.where == "here" and not row.is_named and (not role or where == "elsewhere"):
+        # What nobody lets them read is not there.
         assert answer.status == 404, case
         assert "role" not in answer.body and "pool" not in answer.body, case
     else:
@@ -289,7 +342,10 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
         assert answer.body["role"] == row.role, case
         assert row.role in answer.body["detail"], case
         if row.where == "here":
-            assert "the pool one" in answer.body["detail"] or endpoint == "DELETE grants/<id:grant_id>/", case
+            assert (
+                "the pool one" in answer.body["detail"]
+                or endpoint == "DELETE grants/<id:grant_id>/"
+            ), case
 
 
 def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
@@ -303,7 +359,8 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
                 continue
             answer = call(world, endpoint, caller)
             if name == "roles" and row.role == VIEWER:
-                assert answer.status in (200, 409), (endpoint, name, answer.body)  # the pool is not scaled
+                # The pool is not scaled.
+                assert answer.status in (200, 409), (endpoint, name, answer.body)
             elif row.where == "here" and not row.is_named and name == "pools":
                 assert answer.status == 404, (endpoint, name, answer.body)
             else:
@@ -314,13 +371,33 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
 def test_bulk_answers_each_item_by_its_own_right(world: World) -> None:
     user, caller = a_caller("ana")
     give_grant(role="claimant", user=user, pool=world.other)
-    made = caller.post("claims/bulk/", {"claims": [{"pool": "one"}, {"pool": "two"}, {"pools": ["one", "two"]}, {"pool": "three"}]})
+    made = caller.post(
+        "claims/bulk/",
+        {
+            "claims": [
+                {"pool": "one"},
+                {"pool": "two"},
+                {"pools": ["one", "two"]},
+                {"pool": "three"},
+            ]
+        },
+    )
     assert [item["status"] for item in made.body["results"]] == [403, 201, 403, 403]
-    assert [item["body"].get("pool") for item in made.body["results"]] == ["one", "two", "one", "three"]
+    assert [item["body"].get("pool") for item in made.body["results"]] == [
+        "one",
+        "two",
+        "one",
+        "three",
+    ]
     mine = made.body["results"][1]["body"]
     released = caller.post(
         "claims/bulk-release/",
-        {"claims": [{"id": world.claim, **named(world)}, {"id": mine["id"], "generation": mine["generation"]}]},
+        {
+            "claims": [
+                {"id": world.claim, **named(world)},
+                {"id": mine["id"], "generation": mine["generation"]},
+            ]
+        },
     )
     assert [item["status"] for item in released.body["results"]] == [404, 200]
 

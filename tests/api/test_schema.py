@@ -1,4 +1,6 @@
-"""The API against its schema: whatever is sent, no answer that the schema does not describe, and none that nobody expected."""
+"""The API against its schema: whatever is sent, no answer that the schema does not describe, and
+none that nobody expected.
+"""
 
 import re
 from collections.abc import Iterator
@@ -36,10 +38,14 @@ AGENT = "/api/v1/agent/"
 
 
 def refuses_what_is_wrong(context: Any, response: Any, case: Any) -> Any:
-    """An unknown field, a wrong type, a value out of its range, in a body or a query: 4xx, never taken for something else. Left out: paths
-    and callers, which this file puts in place; null, which means left out; and bulk calls, which answer item by item."""
+    """An unknown field, a wrong type, a value out of its range, in a body or a query: 4xx, never
+    taken for something else. Left out: paths and callers, which this file puts in place; null,
+    which means left out; and bulk calls, which answer item by item."""
     parts = case.meta.components if case.meta is not None else {}
-    is_wrong = any(where in parts and parts[where].mode.is_negative for where in (ParameterLocation.BODY, ParameterLocation.QUERY))
+    is_wrong = any(
+        where in parts and parts[where].mode.is_negative
+        for where in (ParameterLocation.BODY, ParameterLocation.QUERY)
+    )
     if not is_wrong or BULK.search(case.operation.path) or has_null(case.body):
         return None
     return negative_data_rejection(context, response, case)
@@ -99,13 +105,20 @@ def somebody(world: World, one_connection: None) -> None:
     SECRET["agent"] = issue_token(member_id=claim.slots[0].member_id)
     AGENT_IDS.update(claim_id=claim.id, generation=claim.generation)
     IDS.update(
-        claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token, grant_id=world.grant, pool_name="one",
-        workspace="one/team/net", secret_name="PASSWORD", generation=world.generation,
+        claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token,
+        grant_id=world.grant, pool_name="one", workspace="one/team/net", secret_name="PASSWORD",
+        generation=world.generation,
     )  # fmt: skip
 
 
 @schema.parametrize()
-@settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @pytest.mark.usefixtures("somebody")
 def test_answers_are_those_of_the_schema(case: Any) -> None:
     with transaction.atomic():

@@ -1,4 +1,6 @@
-"""Pools, claims and people that many calls are tried on. Made once for a module; what a test does to it is taken back."""
+"""Pools, claims and people that many calls are tried on. Made once for a module; what a test
+does to it is taken back.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,10 +39,16 @@ class World:
 
     def fill(self, route: str) -> str:
         for name, value in (
-            ("<name:pool_name>", self.pool.name), ("<id:claim_id>", self.claim), ("<id:member_id>", self.member),
-            ("<id:slot_id>", self.slot), ("<id:token_id>", self.token), ("<id:grant_id>", self.grant),
-            ("<workspace:workspace>", "one/team/net"), ("<variable:secret_name>", "PASSWORD"), ("<id:generation>", self.generation),
-        ):  # fmt: skip
+            ("<name:pool_name>", self.pool.name),
+            ("<id:claim_id>", self.claim),
+            ("<id:member_id>", self.member),
+            ("<id:slot_id>", self.slot),
+            ("<id:token_id>", self.token),
+            ("<id:grant_id>", self.grant),
+            ("<workspace:workspace>", "one/team/net"),
+            ("<variable:secret_name>", "PASSWORD"),
+            ("<id:generation>", self.generation),
+        ):
             route = route.replace(name, str(value))
         assert "<" not in route, f"the world has nothing for {route}"
         return route
@@ -54,14 +62,28 @@ def build() -> World:
     waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     assert (held.state, waiting.state) == ("bound", "waiting")
     set_secret(pool_id=pool.pk, name="PASSWORD", value="a word")
-    row = {"claim_id": held.id, "generation": held.generation, "member_id": held.slots[0].member_id, "member": "a"}
+    row = {
+        "claim_id": held.id,
+        "generation": held.generation,
+        "member_id": held.slots[0].member_id,
+        "member": "a",
+    }
     Run.objects.create(step="plan", **row)
     file = save_file("state", f"{held.id}-{held.generation}", b"{}")
     RescuedState.objects.create(
-        claim_id=held.id, generation=held.generation, pool_id=pool.pk, member_id=held.slots[0].member_id, member="a", file=file
+        claim_id=held.id,
+        generation=held.generation,
+        pool_id=pool.pk,
+        member_id=held.slots[0].member_id,
+        member="a",
+        file=file,
     )
     lock_workspace(workspace_id=add_workspace(pool_id=pool.pk, name="team/net"), reason="a test")
-    share_workspace(workspace_id=add_workspace(pool_id=pool.pk, name="shared"), pool_id=other.pk, reason="a test")
+    share_workspace(
+        workspace_id=add_workspace(pool_id=pool.pk, name="shared"),
+        pool_id=other.pk,
+        reason="a test",
+    )
     return World(
         pool=pool,
         other=other,
@@ -80,8 +102,9 @@ def plan_that_waits() -> int:
     """Parked: its slot is free for the others of the world."""
     claim = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     plan = Plan.objects.create(
-        claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32, summary={"add": 1}, size=4,
-        file=save_file("plan", f"{claim.id}-world", b"plan"), json_file=save_file("json", f"{claim.id}-world", b"{}"),
+        claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32, summary={"add": 1},
+        size=4, file=save_file("plan", f"{claim.id}-world", b"plan"),
+        json_file=save_file("json", f"{claim.id}-world", b"{}"),
     )  # fmt: skip
     assert plan.pk
     with connection.cursor() as cursor:
@@ -99,7 +122,9 @@ def standing(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
 
 @pytest.fixture
 def world(standing: World, db: None) -> Iterator[World]:
-    """`db` tells pytest-django that there is to be a database, also where this file is the only one that runs."""
+    """`db` tells pytest-django that there is to be a database, also where this file is the only
+    one that runs.
+    """
     with transaction.atomic():
         yield standing
         transaction.set_rollback(True)

@@ -1,4 +1,6 @@
-"""Every bench runs, in a few seconds, through the same code as the long one; its figures mean nothing here."""
+"""Every bench runs, in a few seconds, through the same code as the long one; its figures mean
+nothing here.
+"""
 
 import json
 import os
@@ -38,7 +40,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> BenchRun:
     for name, value in here().items():
         monkeypatch.setenv(name, value)
     keys = ("host", "port", "user", "password", "dbname")
-    conninfo = make_conninfo(**{k: v for k, v in direct_parameters("bench").items() if k in keys and v})
+    conninfo = make_conninfo(
+        **{k: v for k, v in direct_parameters("bench").items() if k in keys and v}
+    )
     return BenchRun(Reference(conninfo, claims=8000, pgbench=find_pgbench()), is_quick=True)
 
 

@@ -1,4 +1,6 @@
-"""A bench does not run out of work unnoticed: claims are put in line again, and a slice that found none fails."""
+"""A bench does not run out of work unnoticed: claims are put in line again, and a slice that
+found none fails.
+"""
 
 import pytest
 
@@ -35,8 +37,14 @@ def test_bind_is_supplied_before_each_slice(run: BenchRun, monkeypatch: pytest.M
     assert len(calls) == run.slices(), "not before the first slice, which warms up"
 
 
-def test_bind_fails_where_its_claims_run_out(run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation, "fill_pools", lambda prefix, pools, each, **more: fill_pools(prefix, 1, 8, queue="bench", waiting=8))
+def test_bind_fails_where_its_claims_run_out(
+    run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        allocation,
+        "fill_pools",
+        lambda prefix, pools, each, **more: fill_pools(prefix, 1, 8, queue="bench", waiting=8),
+    )
     with pytest.raises(NothingMeasured, match="before the slice ended"):
         allocation.bench_bind(run)
 

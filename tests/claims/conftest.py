@@ -1,4 +1,6 @@
-"""Claims are tested through their services, on a real database and with real commits: what happens after the commit counts, too."""
+"""Claims are tested through their services, on a real database and with real commits: what
+happens after the commit counts, too.
+"""
 
 from tests.api.conftest import caller
 from tests.claims.fixtures import nothing_remembered, tables

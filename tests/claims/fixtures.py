@@ -14,4 +14,6 @@ def nothing_remembered() -> None:
 
 @pytest.fixture
 def tables(transactional_db: None) -> None:
-    """Real commits: several connections and processes see them, and what happens after the commit happens."""
+    """Real commits: several connections and processes see them, and what happens after the
+    commit happens.
+    """

@@ -22,14 +22,21 @@ WHO = "ana"
 
 
 def make_pool(name: str = "lab", slots: Any = 1, members: Any = 1, **more: Any) -> Pool:
-    """`members`: how many of them, or their declarations; the maximum is as many unless `most` says otherwise."""
+    """`members`: how many of them, or their declarations; the maximum is as many unless `most`
+    says otherwise.
+    """
     declared = [f"m{i}" for i in range(members)] if isinstance(members, int) else members
     most = more.pop("most", max(1, len(declared)))
-    return create_pool({"name": name, "slots": slots, "members": {"max": most, "list": declared}, **more})
+    return create_pool(
+        {"name": name, "slots": slots, "members": {"max": most, "list": declared}, **more}
+    )
 
 
 def wish(pool: str = "lab", *, by: str = WHO, **body: Any) -> ClaimRequest:
-    return parse_claim({"pool": pool, **body} if "pools" not in body and "slot" not in body else body, requested_by=by)
+    return parse_claim(
+        {"pool": pool, **body} if "pools" not in body and "slot" not in body else body,
+        requested_by=by,
+    )
 
 
 def ask(pool: str = "lab", *, by: str = WHO, **body: Any) -> ClaimView:
@@ -64,7 +71,9 @@ def places(claim: ClaimView) -> list[tuple[str, str, int]]:
 
 
 def verbs(claim: ClaimView) -> list[str]:
-    return list(Event.objects.filter(claim_id=claim.id).order_by("id").values_list("verb", flat=True))
+    return list(
+        Event.objects.filter(claim_id=claim.id).order_by("id").values_list("verb", flat=True)
+    )
 
 
 def sql(text: str, *values: Any) -> list[Any]:
@@ -75,17 +84,29 @@ def sql(text: str, *values: Any) -> list[Any]:
 
 def age(claim: ClaimView, seconds: float) -> None:
     """It was made so long ago."""
-    sql("UPDATE claims_claim SET created_at = created_at - make_interval(secs => %s) WHERE id = %s", seconds, claim.id)
+    sql(
+        "UPDATE claims_claim SET created_at = created_at - make_interval(secs => %s) WHERE id = %s",
+        seconds,
+        claim.id,
+    )
 
 
 def elapse(claim: ClaimView, seconds: float) -> None:
     """So much time passes for a claim that is bound or has a timer."""
     sql(
-        """UPDATE claims_claim SET bound_at = bound_at - make_interval(secs => %s), due_at = due_at - make_interval(secs => %s),
+        """UPDATE claims_claim SET bound_at = bound_at - make_interval(secs => %s),
+           due_at = due_at - make_interval(secs => %s),
            expires_at = expires_at - make_interval(secs => %s) WHERE id = %s""",
-        seconds, seconds, seconds, claim.id,
-    )  # fmt: skip
-    sql("UPDATE claims_lease SET at = at - make_interval(secs => %s) WHERE claim_id = %s", seconds, claim.id)
+        seconds,
+        seconds,
+        seconds,
+        claim.id,
+    )
+    sql(
+        "UPDATE claims_lease SET at = at - make_interval(secs => %s) WHERE claim_id = %s",
+        seconds,
+        claim.id,
+    )
 
 
 def held() -> int:
@@ -95,7 +116,9 @@ def held() -> int:
 def ws(name: str, pool: str | None = None) -> int:
     """The workspace of this name; `pool`: of that pool, made if it is not there."""
     if pool is not None:
-        return add_workspace(pool_id=Pool.objects.exclude(state="gone").get(name=pool).pk, name=name)
+        return add_workspace(
+            pool_id=Pool.objects.exclude(state="gone").get(name=pool).pk, name=name
+        )
     return Workspace.objects.get(name=name).pk
 
 

@@ -26,7 +26,8 @@ def together(*works: Work) -> list[Any]:
     barrier = context.Barrier(len(works))
     pipes = [context.Pipe(duplex=False) for _ in works]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads; ours are fork-safe
+        # Newer Pythons warn of a fork beside threads; ours are fork-safe.
+        warnings.simplefilter("ignore", DeprecationWarning)
         processes = [
             context.Process(target=_run, args=(work, k, barrier, pipe[1]), daemon=True)
             for k, (work, pipe) in enumerate(zip(works, pipes, strict=True))

@@ -1,4 +1,6 @@
-"""A small world for pages: pools with members, claims that hold and wait, and people with every role."""
+"""A small world for pages: pools with members, claims that hold and wait, and people with
+every role.
+"""
 
 from typing import Any
 
@@ -20,7 +22,9 @@ PASSWORD = "correct horse battery"
 
 def make_pool(name: str = "env", members: int = 2, slots: Any = 2, **more: Any) -> Pool:
     listed = [{"name": f"{name}-{n}"} for n in range(1, members + 1)]
-    return create_pool({"name": name, "slots": slots, "members": {"max": max(members, 4), "list": listed}, **more})
+    return create_pool(
+        {"name": name, "slots": slots, "members": {"max": max(members, 4), "list": listed}, **more}
+    )
 
 
 def claim(pool: str = "env", who: str = "ci", **body: Any) -> ClaimView:
@@ -36,7 +40,9 @@ def person(name: str, *roles: str, pool: Pool | None = None) -> User:
 
 
 def chief(name: str = "ana") -> User:
-    """A superuser who can sign in; the name may be that of a person who has approved something already."""
+    """A superuser who can sign in; the name may be that of a person who has approved
+    something already.
+    """
     user, _ = User.objects.get_or_create(username=name)
     user.is_staff = user.is_superuser = True
     user.set_password(PASSWORD)
@@ -59,7 +65,9 @@ def slot_of(name: str, number: int = 0) -> Slot:
 
 
 def mark_page(page: Any) -> None:
-    """Mark the document, so that `expect_not_reloaded` can tell it from one that was loaded later."""
+    """Mark the document, so that `expect_not_reloaded` can tell it from one that was
+    loaded later.
+    """
     page.locator("html").evaluate("html => { html.isMarked = true; }")
 
 

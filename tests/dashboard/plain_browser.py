@@ -32,7 +32,9 @@ def get(client: Client, path: str, status: int = 200, **headers: str) -> str:
 
 def post(client: Client, path: str, **fields: Any) -> Any:
     """As the dialog does: what was looked at comes along."""
-    shown = client.get(path, {k: v for k, v in fields.items() if k == "claim"}, headers=DIALOG).content.decode()
+    shown = client.get(
+        path, {k: v for k, v in fields.items() if k == "claim"}, headers=DIALOG
+    ).content.decode()
     seen = re.search(r'name="seen" value="(\w+)"', shown)
     return client.post(path, {"seen": seen[1] if seen else "", **fields}, headers=DIALOG)
 

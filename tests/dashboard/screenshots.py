@@ -1,4 +1,6 @@
-"""Pictures of what a browser test tries, to look at: BERTH_SHOTS names their folder. Without it none is taken."""
+"""Pictures of what a browser test tries, to look at: BERTH_SHOTS names their folder. Without it
+none is taken.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Pages in a real browser: live in two windows, a line that drops, a server that restarts, keys, and what axe finds."""
+"""Pages in a real browser: live in two windows, a line that drops, a server that restarts, keys,
+and what axe finds.
+"""
 
 import os
 import re
@@ -19,7 +21,16 @@ from playwright.sync_api import expect
 
 from claims.lifecycle.release import release_claim
 from project.kernel.events.log import record
-from tests.dashboard.helpers import PASSWORD, chief, claim, expect_not_reloaded, make_pool, mark_page, member, person
+from tests.dashboard.helpers import (
+    PASSWORD,
+    chief,
+    claim,
+    expect_not_reloaded,
+    make_pool,
+    mark_page,
+    member,
+    person,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -52,7 +63,9 @@ def confirm(page: Any, verb: str, reason: str = "", typed: str = "") -> None:
     dialog.wait_for(state="hidden")
 
 
-def test_cordon_claim_and_release_are_seen_in_two_windows_without_a_reload(page: Any, other: Any, sign_in: SignIn, ana: User) -> None:
+def test_cordon_claim_and_release_are_seen_in_two_windows_without_a_reload(
+    page: Any, other: Any, sign_in: SignIn, ana: User
+) -> None:
     make_pool()
     page.goto("/")
     page.fill("[name=username]", "ana")
@@ -96,7 +109,9 @@ def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana:
     make_pool()
     sign_in(page, ana)
     taken: list[Any] = []
-    page.route_web_socket("**/ws/live/", lambda line: (taken.append(line), line.connect_to_server()))
+    page.route_web_socket(
+        "**/ws/live/", lambda line: (taken.append(line), line.connect_to_server())
+    )
     open_live(page, "/pools/env/")
     mark_page(page)
     held = claim(owner="before")
@@ -115,7 +130,10 @@ def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana:
 def server(port: int) -> Iterator[None]:
     """A web process of this test's own, which it may stop and start again on the same port."""
     at = urlsplit(os.environ["DATABASE_URL"])
-    environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
+    environment = {
+        **os.environ,
+        "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
+    }
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -134,7 +152,9 @@ def server(port: int) -> Iterator[None]:
             process.wait(20)
 
 
-def test_pages_recover_by_themselves_when_the_server_restarts(browser: Any, site: str, ana: User) -> None:
+def test_pages_recover_by_themselves_when_the_server_restarts(
+    browser: Any, site: str, ana: User
+) -> None:
     make_pool()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -220,7 +240,9 @@ def test_keys_go_select_and_confirm(page: Any, sign_in: SignIn, ana: User) -> No
     page.wait_for_url("**/pools/env/")
 
 
-def test_arrows_move_between_members_and_n_finds_the_one_in_need(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_arrows_move_between_members_and_n_finds_the_one_in_need(
+    page: Any, sign_in: SignIn, ana: User
+) -> None:
     make_pool(members=3)
     person("ben")
     sign_in(page, ana)
@@ -254,7 +276,9 @@ def test_a_row_under_the_pointer_stays_where_it_is(page: Any, sign_in: SignIn, a
     page.locator(".side .ev").get_by_text("newcomer").wait_for()
 
 
-def test_times_are_the_browsers_with_the_zone_named(browser: Any, site: str, sign_in: SignIn, ana: User) -> None:
+def test_times_are_the_browsers_with_the_zone_named(
+    browser: Any, site: str, sign_in: SignIn, ana: User
+) -> None:
     make_pool()
     record("sign_in", actor="ana", data={"user": "ana"})
     context = browser.new_context(base_url=site, timezone_id="Asia/Kolkata")
@@ -276,7 +300,15 @@ def test_many_new_rows_at_once_come_in_order(page: Any, sign_in: SignIn, ana: Us
     make_pool()
     sign_in(page, ana)
     open_live(page, "/")
-    lists = [["a", "b"], ["f", "e", "d", "c", "a", "b"], ["b", "g", "a"], [], ["z"], ["y", "x", "w", "v", "z"], ["v", "w", "x", "y", "z"]]
+    lists = [
+        ["a", "b"],
+        ["f", "e", "d", "c", "a", "b"],
+        ["b", "g", "a"],
+        [],
+        ["z"],
+        ["y", "x", "w", "v", "z"],
+        ["v", "w", "x", "y", "z"],
+    ]
     shown = page.evaluate(
         """(lists) => {
           const list = document.createElement("ul");
@@ -293,31 +325,46 @@ def test_many_new_rows_at_once_come_in_order(page: Any, sign_in: SignIn, ana: Us
 
 
 PAGES = (
-    "/", "/pools/env/", "/pools/dense/", "/pools/env/?tab=queue", "/pools/env/?tab=policy", "/pools/env/?tab=events", "/pools/new/",
-    "/pools/new/?as=file", "/pools/env/edit/", "/claims/", "/claims/?q=", "/claims/{waiting}/", "/claims/{held}/", "/events/",
-    "/events/?at=now", "/tokens/", "/members/{member}/cordon/",
+    "/", "/pools/env/", "/pools/dense/", "/pools/env/?tab=queue", "/pools/env/?tab=policy",
+    "/pools/env/?tab=events", "/pools/new/", "/pools/new/?as=file", "/pools/env/edit/", "/claims/",
+    "/claims/?q=", "/claims/{waiting}/", "/claims/{held}/", "/events/", "/events/?at=now",
+    "/tokens/", "/members/{member}/cordon/",
 )  # fmt: skip
 DIALOGS = (
-    ("/pools/env/", "text=Pause…"), ("/pools/env/", "text=Add members…"), ("/pools/env/", "text=Delete…"),
-    ("/claims/{held}/", "text=Force release…"), ("/claims/", "text=New claim…"),
+    ("/pools/env/", "text=Pause…"), ("/pools/env/", "text=Add members…"),
+    ("/pools/env/", "text=Delete…"), ("/claims/{held}/", "text=Force release…"),
+    ("/claims/", "text=New claim…"),
 )  # fmt: skip
 
 
 def faults(page: Any) -> list[str]:
-    """In both themes: they are the same page in other colours, so what knows no colour is asked once."""
+    """In both themes: they are the same page in other colours, so what knows no colour is
+    asked once.
+    """
     found = []
-    for theme, rules in (("dark", {"type": "rule", "values": COLOURS}), ("light", {"type": "tag", "values": STANDARDS})):
+    for theme, rules in (
+        ("dark", {"type": "rule", "values": COLOURS}),
+        ("light", {"type": "tag", "values": STANDARDS}),
+    ):
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        for v in AXE.run(page, options={"runOnly": rules, "resultTypes": ["violations"]}).response["violations"]:
+        for v in AXE.run(page, options={"runOnly": rules, "resultTypes": ["violations"]}).response[
+            "violations"
+        ]:
             node = v["nodes"][0]
-            found.append(f"{page.url} {theme}: {v['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:200]}")
+            found.append(
+                f"{page.url} {theme}: {v['id']}: {node['html'][:200]} "
+                f"{node.get('failureSummary', '')[:200]}"
+            )
     return found
 
 
 def test_axe_sees_what_is_wrong(page: Any, site: str) -> None:
     """Else the others would find nothing whatever there is."""
     page.goto("/login/")
-    dim = "<p style='color: light-dark(#000, #222); background: light-dark(#fff, #000)'>dim</p><button type='button'></button>"
+    dim = (
+        "<p style='color: light-dark(#000, #222); background: light-dark(#fff, "
+        "#000)'>dim</p><button type='button'></button>"
+    )
     page.evaluate("dim => document.querySelector('main').insertAdjacentHTML('beforeend', dim)", dim)
     found = sorted(" ".join(fault.split(": ")[:2]).split("/login/ ")[1] for fault in faults(page))
     assert found == ["dark color-contrast", "light button-name"]

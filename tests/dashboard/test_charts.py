@@ -32,9 +32,18 @@ def test_a_sample_a_minute_however_often_it_is_asked() -> None:
 
 def test_an_hour_that_is_over_is_rounded_up_once() -> None:
     pool = make_pool()
-    hour = run("SELECT date_trunc('hour', now()) AS this")[0].this - timedelta(hours=1)  # its clock stands still: an hour may end meanwhile
+    # Its clock stands still: an hour may end meanwhile.
+    hour = run("SELECT date_trunc('hour', now()) AS this")[0].this - timedelta(hours=1)
     for minute, held in ((1, 1), (2, 3)):
-        Sample.objects.create(pool=pool, at=hour + timedelta(minutes=minute), members=2, slots=4, held=held, reserved=0, waiting=0)
+        Sample.objects.create(
+            pool=pool,
+            at=hour + timedelta(minutes=minute),
+            members=2,
+            slots=4,
+            held=held,
+            reserved=0,
+            waiting=0,
+        )
     take_samples()
     Sample.objects.filter(pool=pool, is_hourly=False, at__gte=hour + timedelta(hours=1)).delete()
     take_samples()
@@ -45,7 +54,15 @@ def test_an_hour_that_is_over_is_rounded_up_once() -> None:
 def test_old_minutes_are_forgotten() -> None:
     pool = make_pool()
     for days in (1, 8, 9):
-        Sample.objects.create(pool=pool, at=Now() - timedelta(days=days), members=1, slots=1, held=0, reserved=0, waiting=0)
+        Sample.objects.create(
+            pool=pool,
+            at=Now() - timedelta(days=days),
+            members=1,
+            slots=1,
+            held=0,
+            reserved=0,
+            waiting=0,
+        )
     assert [forget_minutes(7, 1), forget_minutes(7, 10), forget_minutes(7, 10)] == [1, 1, 0]
 
 
@@ -55,7 +72,13 @@ def test_charts_want_three_points_and_end_with_now() -> None:
     for minute in range(3):
         assert draw_charts(pool.pk, now) is None
         Sample.objects.create(
-            pool=pool, at=now - timedelta(minutes=3 - minute), members=2, slots=4, held=minute, reserved=1, waiting=minute
+            pool=pool,
+            at=now - timedelta(minutes=3 - minute),
+            members=2,
+            slots=4,
+            held=minute,
+            reserved=1,
+            waiting=minute,
         )
     charts = draw_charts(pool.pk, now)
     assert charts is not None
@@ -86,7 +109,10 @@ def test_charts_have_no_line_over_time_without_samples() -> None:
     assert charts is not None
     for line in (charts.edge, charts.wanted_line, charts.capacity):
         parts = [part.split() for part in line.split("M")[1:]]
-        assert [(part[0].split(",")[0], part[-1].split(",")[0]) for part in parts] == [("0", "50"), ("950", "1000")]
+        assert [(part[0].split(",")[0], part[-1].split(",")[0]) for part in parts] == [
+            ("0", "50"),
+            ("950", "1000"),
+        ]
     for area in (charts.reserved, charts.held, charts.wanted_area):
         assert area.count("M") == area.count("Z") == 2
 

@@ -21,7 +21,8 @@ CSS = (Path(__file__).resolve().parents[2] / "project/static/berth/berth.css").r
     ("state", "lane", "is_open", "member_state", "outcome", "shown"),
     [
         ("held", "plan", True, "ready", "", "running"),
-        ("held", "any", False, "ready", "", "running"),  # its member is cordoned or leaves: the member carries the mark
+        # Its member is cordoned or leaves: the member carries the mark.
+        ("held", "any", False, "ready", "", "running"),
         ("held", "tcp", True, "ready", "", "bound"),
         ("held", "plan", False, "offline", "", "offline"),
         ("reserved", "any", True, "ready", "", "reserved"),
@@ -39,16 +40,34 @@ CSS = (Path(__file__).resolve().parents[2] / "project/static/berth/berth.css").r
         ("idle", "slot", False, "gone", "", ""),
     ],
 )
-def test_a_slot_is_shown_as(state: str, lane: str, is_open: bool, member_state: str, outcome: str, shown: str) -> None:
-    assert slot_class(state, lane=lane, is_open=is_open, member_state=member_state, last_outcome=outcome) == shown
+def test_a_slot_is_shown_as(
+    state: str, lane: str, is_open: bool, member_state: str, outcome: str, shown: str
+) -> None:
+    assert (
+        slot_class(
+            state, lane=lane, is_open=is_open, member_state=member_state, last_outcome=outcome
+        )
+        == shown
+    )
 
 
 @pytest.mark.django_db
 def test_the_rule_in_sql_is_the_same_rule() -> None:
-    for state, lane, is_open, member_state in product(SLOT.states, ("plan", "any", "slot"), (True, False), MEMBER.states):
-        row = S.one("classify", state=state, lane=lane, is_open=is_open, member_state=member_state, claim=None)
+    for state, lane, is_open, member_state in product(
+        SLOT.states, ("plan", "any", "slot"), (True, False), MEMBER.states
+    ):
+        row = S.one(
+            "classify",
+            state=state,
+            lane=lane,
+            is_open=is_open,
+            member_state=member_state,
+            claim=None,
+        )
         assert row is not None
-        assert row.name == slot_class(state, lane=lane, is_open=is_open, member_state=member_state), (state, lane, is_open, member_state)
+        assert row.name == slot_class(
+            state, lane=lane, is_open=is_open, member_state=member_state
+        ), (state, lane, is_open, member_state)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +141,11 @@ def test_a_pause_is_over_by_the_clock() -> None:
 
 def test_the_bar_has_its_order_and_leaves_out_what_is_not_there() -> None:
     parts = bar_parts({"idle": 1, "lost": 2, "running": 2345, "draining": 0})
-    assert [(part.name, part.count) for part in parts] == [("running", 2345), ("lost", 2), ("idle", 1)]
+    assert [(part.name, part.count) for part in parts] == [
+        ("running", 2345),
+        ("lost", 2),
+        ("idle", 1),
+    ]
     assert (parts[0].digits, parts[2].word) == (5, "open")
     assert Use(22, 8, 36).percent == pytest.approx(83.33, abs=0.01)
     assert Use(0, 0, 0).percent is None
@@ -130,7 +153,16 @@ def test_the_bar_has_its_order_and_leaves_out_what_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (124, "2 min 4 s"), (7380, "2 h 3 min"), (3600, "1 h"), (90000, "1 d 1 h"), (-5, "0 s")],
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (124, "2 min 4 s"),
+        (7380, "2 h 3 min"),
+        (3600, "1 h"),
+        (90000, "1 d 1 h"),
+        (-5, "0 s"),
+    ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float, said: str) -> None:
     assert formatting.duration(seconds) == said
@@ -138,7 +170,14 @@ def test_a_duration_has_two_units_at_most(seconds: float, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(360, 1080, "6–18 min"), (5, 40, "5–40 s"), (0, 1, "0–1 s"), (40, 170, "40 s–3 min"), (3600, 3 * 3600, "1–3 h"), (60, 60, "1 min")],
+    [
+        (360, 1080, "6–18 min"),
+        (5, 40, "5–40 s"),
+        (0, 1, "0–1 s"),
+        (40, 170, "40 s–3 min"),
+        (3600, 3 * 3600, "1–3 h"),
+        (60, 60, "1 min"),
+    ],
 )
 def test_a_guess_is_a_range(low: float, high: float, said: str) -> None:
     assert formatting.span(low, high) == said

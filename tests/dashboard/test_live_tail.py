@@ -1,4 +1,6 @@
-"""The live tail on a real log: order, resuming without a gap, permission, and sockets that can't keep up."""
+"""The live tail on a real log: order, resuming without a gap, permission, and sockets that
+can't keep up.
+"""
 
 import asyncio
 import json
@@ -69,7 +71,12 @@ class Line:
             self.closed.set_result(message["code"])
 
     def say(self, text: str | dict[str, Any]) -> None:
-        self.incoming.put_nowait({"type": "websocket.receive", "text": text if isinstance(text, str) else json.dumps(text)})
+        self.incoming.put_nowait(
+            {
+                "type": "websocket.receive",
+                "text": text if isinstance(text, str) else json.dumps(text),
+            }
+        )
 
     async def hear(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE):
@@ -107,7 +114,9 @@ async def do(work: Callable[[], Any]) -> Any:
 
 
 def shows(name: str, *words: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda frame: frame.get("region") == name and all(word in frame["html"] for word in words)
+    return lambda frame: (
+        frame.get("region") == name and all(word in frame["html"] for word in words)
+    )
 
 
 def paints(slot: int, css: str) -> Callable[[dict[str, Any]], bool]:
@@ -177,7 +186,10 @@ def test_an_event_committed_late_is_not_passed_over() -> None:
         line.say({"watch": ["pool.events:env"], "after": start})
         late: psycopg.Connection[Any] = await asyncio.to_thread(connect_direct, "late")
         await asyncio.to_thread(late.execute, "BEGIN")
-        text = "INSERT INTO kernel_event (verb, pool_id, actor) SELECT 'configure', id, 'late-committer' FROM pools_pool"
+        text = (
+            "INSERT INTO kernel_event (verb, pool_id, actor) SELECT 'configure', id, "
+            "'late-committer' FROM pools_pool"
+        )
         await asyncio.to_thread(late.execute, text)
         await do(lambda: cordon_member(member_id=member("env-1").pk, reason="early"))
         await asyncio.to_thread(late.execute, "COMMIT")
@@ -225,18 +237,32 @@ def test_too_far_behind_is_told_to_load_anew(monkeypatch: pytest.MonkeyPatch) ->
 def test_nobody_hears_of_a_pool_they_may_not_see() -> None:
     mine, other = make_pool("mine"), make_pool("other")
     me = identity_of(person("vera", "viewer", pool=mine))
-    start, slots = str(now_position()), {pool.name: slot_of(f"{pool.name}-1").pk for pool in (mine, other)}
+    start, slots = (
+        str(now_position()),
+        {pool.name: slot_of(f"{pool.name}-1").pk for pool in (mine, other)},
+    )
 
     async def story() -> None:
         line = Line(Somebody(me))
-        asked = ["cells:other", "pool.now:other", "cells:mine", "overview.pools", "overview.events", f"member:{slots['other']}"]
+        asked = [
+            "cells:other",
+            "pool.now:other",
+            "cells:mine",
+            "overview.pools",
+            "overview.events",
+            f"member:{slots['other']}",
+        ]
         line.say({"watch": asked, "after": start})
         gone = await line.hear(lambda frame: "gone" in frame)
         assert set(gone["gone"]) == {"cells:other", "pool.now:other", f"member:{slots['other']}"}
         await do(lambda: claim("other", owner="secret"))
         await do(lambda: claim("mine", owner="shown"))
         heard = []
-        await line.hear(lambda frame: heard.append(json.dumps(frame)) or shows("overview.events", "shown")(frame))
+        await line.hear(
+            lambda frame: (
+                heard.append(json.dumps(frame)) or shows("overview.events", "shown")(frame)
+            )
+        )
         assert not any("secret" in text or '"cells:other"' in text for text in heard)
         await line.hang_up()
 
@@ -273,7 +299,8 @@ def test_signing_out_closes_the_socket() -> None:
         line.say({"watch": ["cells:env"], "after": start})
         await line.hear(lambda frame: "hello" in frame)
         access.identity = None
-        await do(lambda: give_grant(role="viewer", user=person("zoe")))  # any event about access makes every socket ask again
+        # Any event about access makes every socket ask again.
+        await do(lambda: give_grant(role="viewer", user=person("zoe")))
         async with asyncio.timeout(PATIENCE):
             assert await line.closed == SIGNED_OUT
         await line.hang_up()

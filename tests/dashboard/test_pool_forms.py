@@ -41,12 +41,19 @@ def test_a_pool_is_made_by_form_edited_and_deleted() -> None:
     }
     answer = client.post("/pools/new/", fields)
     assert (answer.status_code, answer["Location"]) == (302, "/pools/lab/")
-    assert {m.name: m.labels for m in Member.objects.all()} == {"gw-1": {"site": "hall"}, "gw-2": {}}
+    assert {m.name: m.labels for m in Member.objects.all()} == {
+        "gw-1": {"site": "hall"},
+        "gw-2": {},
+    }
     assert "30000–30003" in get(client, "/pools/lab/")
-    answer = client.post("/pools/lab/edit/", {"members.max": "8", "placement": "spread", "revision": "1", "reason": "growth"})
+    answer = client.post(
+        "/pools/lab/edit/",
+        {"members.max": "8", "placement": "spread", "revision": "1", "reason": "growth"},
+    )
     assert answer.status_code == 302, answer.content.decode()
     assert Pool.objects.get().max_members == 8
-    assert client.post("/pools/lab/edit/", {"members.max": "9", "revision": "1"}).status_code == 409  # somebody was faster
+    # Somebody was faster.
+    assert client.post("/pools/lab/edit/", {"members.max": "9", "revision": "1"}).status_code == 409
     assert post(client, "/pools/lab/delete/", reason="over", typed="lab").status_code == 204
     assert Pool.objects.get().state in ("deleting", "gone")
 
@@ -55,7 +62,13 @@ def test_a_pool_as_a_file() -> None:
     client = browser_of(chief())
     bad = client.post("/pools/new/", {"mode": "file", "file": "name: [unclosed"})
     assert (bad.status_code, b"This is not YAML" in bad.content) == (422, True)
-    made = client.post("/pools/new/", {"mode": "file", "file": "kind: Pool\nname: lab\nslots: 2\nmembers: {max: 2, list: [{name: a}]}"})
+    made = client.post(
+        "/pools/new/",
+        {
+            "mode": "file",
+            "file": "kind: Pool\nname: lab\nslots: 2\nmembers: {max: 2, list: [{name: a}]}",
+        },
+    )
     assert made.status_code == 302
     assert "name: lab" in get(client, "/pools/lab/?tab=policy")
 
@@ -63,7 +76,10 @@ def test_a_pool_as_a_file() -> None:
 def test_members_are_added_removed_and_kept() -> None:
     make_pool(members=1)
     client = browser_of(chief())
-    assert post(client, "/pools/env/members/add/", names="env-9\nenv-8", labels="zone=eu").status_code == 204
+    assert (
+        post(client, "/pools/env/members/add/", names="env-9\nenv-8", labels="zone=eu").status_code
+        == 204
+    )
     assert member("env-9").labels == {"zone": "eu"}
     wrong = post(client, "/pools/env/members/add/", names="-bad-\nenv-9").content.decode()
     assert "-bad-:" in wrong and "env-9:" in wrong

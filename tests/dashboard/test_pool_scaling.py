@@ -1,4 +1,6 @@
-"""The tab about scaling, in a real browser: cards, charts, orders, a dry run; both themes, and nothing for axe to find."""
+"""The tab about scaling, in a real browser: cards, charts, orders, a dry run; both themes, and
+nothing for axe to find.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,9 +24,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def config(**scaling: Any) -> dict[str, Any]:
-    policy = {"policy": "utilisation", "idle_members": True, "cooldown": {"up": "0s", "down": "0s"}} | scaling
+    policy = {
+        "policy": "utilisation",
+        "idle_members": True,
+        "cooldown": {"up": "0s", "down": "0s"},
+    } | scaling
     members = {"min": 1, "max": 4}
-    return {"name": "tf", "provider": "local", "slots": ["any", "plan", "plan"], "members": members, "scaling": policy}
+    return {
+        "name": "tf",
+        "provider": "local",
+        "slots": ["any", "plan", "plan"],
+        "members": members,
+        "scaling": policy,
+    }
 
 
 def step(pool: Pool) -> None:
@@ -54,14 +66,20 @@ def fill() -> Pool:
     now = timezone.now().replace(second=0, microsecond=0)
     Sample.objects.bulk_create(
         Sample(
-            pool=pool, at=now - timedelta(minutes=360 - n), members=1 + n // 120, slots=3 + 3 * (n // 90),
+            pool=pool,
+            at=now - timedelta(minutes=360 - n),
+            members=1 + n // 120,
+            slots=3 + 3 * (n // 90),
             held=min(3 + 3 * (n // 90), n // 40 + n % 3),
-            reserved=int(n > 200), waiting=max(0, n // 50 - 2 * (n // 90) - n % 5),
+            reserved=int(n > 200),
+            waiting=max(0, n // 50 - 2 * (n // 90) - n % 5),
         )
         for n in range(360)
-    )  # fmt: skip
+    )
     first = Decision.objects.filter(pool=pool, delta__gt=0).earliest("id")
-    Decision.objects.filter(pk=first.pk).update(at=now - timedelta(hours=3), last_at=now - timedelta(hours=3))
+    Decision.objects.filter(pk=first.pk).update(
+        at=now - timedelta(hours=3), last_at=now - timedelta(hours=3)
+    )
     return pool
 
 
@@ -87,12 +105,18 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     assert "With these, now: +1." in page.locator("#dry-run").inner_text()
     page.click("#dry-run button[value='1']")
     page.wait_for_selector(".replay table")
-    assert [head.inner_text() for head in page.locator(".replay th.num").all()] == ["was", "as configured", "with these"]
+    assert [head.inner_text() for head in page.locator(".replay th.num").all()] == [
+        "was",
+        "as configured",
+        "with these",
+    ]
     page.locator(".replay").scroll_into_view_if_needed()
     shoot(page, f"replay-{theme}")
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
-    assert Decision.objects.filter(pool=pool).count() and Pool.objects.get(pk=pool.pk).max_members == 4
+    assert (
+        Decision.objects.filter(pool=pool).count() and Pool.objects.get(pk=pool.pk).max_members == 4
+    )
     canvas = page.locator(".uplots canvas").first
     wide = canvas.evaluate("canvas => canvas.clientWidth")
     page.set_viewport_size({"width": 390, "height": 844})
@@ -101,7 +125,9 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     expect(page.locator("html")).to_have_js_property("scrollWidth", 390)
 
 
-def test_an_order_is_asked_and_its_effect_is_seen_live(page: Any, sign_in: Callable[[Any, User], None], ana: User) -> None:
+def test_an_order_is_asked_and_its_effect_is_seen_live(
+    page: Any, sign_in: Callable[[Any, User], None], ana: User
+) -> None:
     pool = fill()
     update_pool("tf", {**config(), "members": {"min": 1, "max": 5}})
     sign_in(page, ana)

@@ -55,7 +55,9 @@ def test_a_viewer_shares_no_frame_of_events_with_an_admin() -> None:
 
 def test_a_claim_over_several_pools_is_listed_for_who_reads_all_of_them() -> None:
     lab, annex = make("lab"), make("annex")
-    claim = create_claim(parse_claim({"pools": ["lab", "annex"], "owner": "job:77"}, requested_by="ana"))
+    claim = create_claim(
+        parse_claim({"pools": ["lab", "annex"], "owner": "job:77"}, requested_by="ana")
+    )
     user = reader("viewer", lab)
     before = open_region(identity_of(user), "claims:q=owner%3Ajob%3A77")
     assert before is not None
@@ -71,9 +73,16 @@ def test_a_claim_over_several_pools_is_listed_for_who_reads_all_of_them() -> Non
 def test_a_token_for_a_pool_that_is_gone_is_not_one_for_all() -> None:
     lab = make("lab")
     client = signed_in(reader("claimant", lab))
-    answer = client.post("/tokens/", {"name": "ci", "role": "claimant", "pool": str(lab.pk + 1), "lasts": "90"})
+    answer = client.post(
+        "/tokens/", {"name": "ci", "role": "claimant", "pool": str(lab.pk + 1), "lasts": "90"}
+    )
     assert (answer.status_code, Token.objects.count()) == (422, 0)
-    assert client.post("/tokens/", {"name": "ci", "role": "claimant", "pool": str(lab.pk), "lasts": "90"}).status_code == 200
+    assert (
+        client.post(
+            "/tokens/", {"name": "ci", "role": "claimant", "pool": str(lab.pk), "lasts": "90"}
+        ).status_code
+        == 200
+    )
     assert Token.objects.get().scopes == {"roles": ["claimant"], "pools": [lab.pk]}
 
 

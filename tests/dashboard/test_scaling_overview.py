@@ -1,4 +1,6 @@
-"""Scaling over all pools and the calendar of freezes, in a real browser; both themes, two widths, and nothing for axe to find."""
+"""Scaling over all pools and the calendar of freezes, in a real browser; both themes, two
+widths, and nothing for axe to find.
+"""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -25,11 +27,20 @@ from tests.dashboard.screenshots import shoot
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def config(name: str, *, low: int = 1, high: int = 4, env: str = "", roll: str = "idle", **scaling: Any) -> dict[str, Any]:
+def config(
+    name: str, *, low: int = 1, high: int = 4, env: str = "", roll: str = "idle", **scaling: Any
+) -> dict[str, Any]:
     policy = {"policy": "utilisation", "cooldown": {"up": "0s", "down": "0s"}} | scaling
     provider = {"kind": "local"} | ({"env": {"TZ": env}} if env else {})
     members = {"min": low, "max": high}
-    return {"name": name, "provider": provider, "slots": ["any", "plan"], "members": members, "scaling": policy, "roll": roll}
+    return {
+        "name": name,
+        "provider": provider,
+        "slots": ["any", "plan"],
+        "members": members,
+        "scaling": policy,
+        "roll": roll,
+    }
 
 
 def make(name: str, **more: Any) -> Pool:
@@ -50,7 +61,13 @@ def now_window(zone: str, name: str) -> dict[str, Any]:
     """Open at this moment, across midnight if need be."""
     wall = datetime.now(ZoneInfo(zone))
     start, end = wall - timedelta(hours=1), wall + timedelta(hours=2)
-    return {"from": f"{start:%H:%M}", "to": f"{end:%H:%M}", "zone": zone, "name": name, "days": [DAYS[start.weekday()]]}
+    return {
+        "from": f"{start:%H:%M}",
+        "to": f"{end:%H:%M}",
+        "zone": zone,
+        "name": name,
+        "days": [DAYS[start.weekday()]],
+    }
 
 
 def fill() -> dict[str, Pool]:
@@ -59,11 +76,29 @@ def fill() -> dict[str, Pool]:
     for n in range(4):
         ask("full", kind="plan", owner=f"job:{n}")
     step(found["full"])
-    weekend = {"from": "22:00", "to": "06:00", "days": "fri-sun", "zone": "America/New_York", "name": "weekend"}
-    found["frozen"] = make("frozen", freeze=[now_window("Europe/Berlin", "release"), weekend], low=0)
+    weekend = {
+        "from": "22:00",
+        "to": "06:00",
+        "days": "fri-sun",
+        "zone": "America/New_York",
+        "name": "weekend",
+    }
+    found["frozen"] = make(
+        "frozen", freeze=[now_window("Europe/Berlin", "release"), weekend], low=0
+    )
     step(found["frozen"])
     found["by-hours"] = make(
-        "by-hours", schedule=[{"from": "08:00", "to": "20:00", "days": "mon-fri", "zone": "Asia/Tokyo", "min": 2, "max": 3}]
+        "by-hours",
+        schedule=[
+            {
+                "from": "08:00",
+                "to": "20:00",
+                "days": "mon-fri",
+                "zone": "Asia/Tokyo",
+                "min": 2,
+                "max": 3,
+            }
+        ],
     )
     found["old"] = make("old", low=2, high=2, roll="manual")
     update_pool("old", config("old", low=2, high=2, roll="manual", env="UTC"))
@@ -73,12 +108,16 @@ def fill() -> dict[str, Pool]:
     orders.pause_scaling(pool_id=found["held"].pk, until=until, reason="looking at the bill")
     for name in ("pinned", "held"):
         step(found[name])
-    Pool.objects.filter(pk=found["old"].pk).update(roll_stopped_at=timezone.now(), roll_stop_reason="old-3 is not ready after 15 min")
+    Pool.objects.filter(pk=found["old"].pk).update(
+        roll_stopped_at=timezone.now(), roll_stop_reason="old-3 is not ready after 15 min"
+    )
     return found
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_all_pools_and_the_calendar(page: Any, sign_in: Callable[[Any, User], None], ana: User, theme: str) -> None:
+def test_all_pools_and_the_calendar(
+    page: Any, sign_in: Callable[[Any, User], None], ana: User, theme: str
+) -> None:
     fill()
     sign_in(page, ana)
     page.emulate_media(color_scheme=theme)
@@ -100,7 +139,9 @@ def test_all_pools_and_the_calendar(page: Any, sign_in: Callable[[Any, User], No
     assert found.violations_count == 0, found.generate_report()
 
 
-def test_an_order_from_the_page_is_seen_live(page: Any, sign_in: Callable[[Any, User], None], ana: User) -> None:
+def test_an_order_from_the_page_is_seen_live(
+    page: Any, sign_in: Callable[[Any, User], None], ana: User
+) -> None:
     found = fill()
     sign_in(page, ana)
     page.goto("/scaling/?show=orders")
@@ -131,7 +172,10 @@ def pages(ana: User) -> Client:
         ("?show=frozen", ["frozen"]),
         ("?show=outdated", ["old"]),
         ("?q=u", ["by-hours", "full", "quiet"]),
-        ("?show=nonsense&q=%3Cscript%3E", ["old", "by-hours", "frozen", "full", "held", "pinned", "quiet"]),
+        (
+            "?show=nonsense&q=%3Cscript%3E",
+            ["old", "by-hours", "frozen", "full", "held", "pinned", "quiet"],
+        ),
     ],
     ids=["all", "attention", "blocked", "orders", "frozen", "outdated", "name", "nonsense"],
 )
@@ -139,7 +183,8 @@ def test_what_is_shown(pages: Client, query: str, shown: list[str]) -> None:
     found = fill()
     text = pages.get(f"/scaling/{query}").content.decode()
     order = sorted(
-        (name for name in found if f'data-key="s{found[name].pk}"' in text), key=lambda name: text.index(f'data-key="s{found[name].pk}"')
+        (name for name in found if f'data-key="s{found[name].pk}"' in text),
+        key=lambda name: text.index(f'data-key="s{found[name].pk}"'),
     )
     assert order == shown
 
@@ -151,7 +196,10 @@ def test_who_reads_one_pool_sees_one_and_orders_nothing() -> None:
     client = Client()
     client.force_login(user)
     text = client.get("/scaling/").content.decode()
-    assert (f'data-key="s{found["frozen"].pk}"' in text, f'data-key="s{found["quiet"].pk}"' in text) == (True, False)
+    assert (
+        f'data-key="s{found["frozen"].pk}"' in text,
+        f'data-key="s{found["quiet"].pk}"' in text,
+    ) == (True, False)
     assert "Pin…" in text
     assert 'href="/pools/frozen/scaling/pin/"' not in text
     assert "quiet" not in client.get("/scaling/?view=freezes&zone=Asia/Tokyo").content.decode()

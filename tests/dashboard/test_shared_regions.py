@@ -1,4 +1,6 @@
-"""Viewers who share a region's key get one rendering of it, so each of them must be allowed to see exactly that."""
+"""Viewers who share a region's key get one rendering of it, so each of them must be allowed to
+see exactly that.
+"""
 
 from itertools import combinations
 
@@ -18,7 +20,9 @@ from tests.dashboard.helpers import chief, claim, identity_of, make_pool, member
 pytestmark = pytest.mark.django_db
 
 
-def limited(user: User, *, roles: list[str] | None = None, pools: list[Pool] | None = None) -> Identity:
+def limited(
+    user: User, *, roles: list[str] | None = None, pools: list[Pool] | None = None
+) -> Identity:
     """What a limited token of this user may do."""
     own = identity_of(user)
     names = {pool.name: pool.pk for pool in pools or []}
@@ -41,7 +45,9 @@ def everybody(env: Pool, tf: Pool) -> dict[str, Identity]:
     for user in users.values():
         with acting_as(user.username):
             record("sign_in", data={"user": user.username})
-            record("grant", after="viewer", reason=f"for {user.username}", data={"user": user.username})
+            record(
+                "grant", after="viewer", reason=f"for {user.username}", data={"user": user.username}
+            )
     found = {name: identity_of(user) for name, user in users.items()}
     found["token of the chief for env"] = limited(users["chief"], pools=[env])
     found["reading token of the chief"] = limited(users["chief"], roles=[VIEWER])
@@ -54,22 +60,37 @@ def test_viewers_who_share_a_key_may_see_the_same(monkeypatch: pytest.MonkeyPatc
     held, waiting = claim("env", "carl"), planned(workspace="net")
     seen = everybody(env, tf)
     now = timezone.now()
-    monkeypatch.setattr(timezone, "now", lambda: now)  # "3 s ago" stays that, however long the test takes
+    # "3 s ago" stays that, however long the test takes.
+    monkeypatch.setattr(timezone, "now", lambda: now)
     arguments = {
-        "claim": [str(held.id)], "member": [str(member("env-1").pk), str(member("tf-01").pk)], "events": [""],
+        "claim": [str(held.id)],
+        "member": [str(member("env-1").pk), str(member("tf-01").pk)],
+        "events": [""],
         "workspace": [f":{waiting.workspace_id}"],
-        "approval": [str(waiting.id)], "pool.scaling.chart": ["env,6"], "claims": ["", "q=state%3Abound"], "claims.chips": [""],
+        "approval": [str(waiting.id)],
+        "pool.scaling.chart": ["env,6"],
+        "claims": ["", "q=state%3Abound"],
+        "claims.chips": [""],
         "scaling.pools": ["all,"],
-    }  # fmt: skip
+    }
     compared = 0
     for name in sorted(_openers):
         if name.startswith("task."):
             told = [str(waiting.id)]
         else:
-            told = arguments.get(name, ["env", "tf"] if name.startswith(("pool.", "cells")) else [""])
+            told = arguments.get(
+                name, ["env", "tf"] if name.startswith(("pool.", "cells")) else [""]
+            )
         for argument in told:
-            opened = {who: open_region(identity, f"{name}:{argument}" if argument else name) for who, identity in seen.items()}
-            shared = [(a, b) for a, b in combinations(opened, 2) if opened[a] and opened[b] and opened[a].key == opened[b].key]  # type: ignore[union-attr]
+            opened = {
+                who: open_region(identity, f"{name}:{argument}" if argument else name)
+                for who, identity in seen.items()
+            }
+            shared = [
+                (a, b)
+                for a, b in combinations(opened, 2)
+                if opened[a] and opened[b] and opened[a].key == opened[b].key
+            ]  # type: ignore[union-attr]
             for a, b in shared:
                 one, other = opened[a], opened[b]
                 assert one is not None and other is not None

@@ -32,11 +32,25 @@ def test_what_is_past_is_left_out_and_a_band_that_has_begun_is_not() -> None:
 
 def test_only_who_has_an_estimate_is_said_to_start() -> None:
     def waiting(number: int, wait: Wait | None) -> ClaimView:
-        return ClaimView(number, "lab", ["lab"], "slot", 1, "waiting", 0, NOW, owner=f"job-{number}", wait=wait)
+        return ClaimView(
+            number, "lab", ["lab"], "slot", 1, "waiting", 0, NOW, owner=f"job-{number}", wait=wait
+        )
 
-    lines = starts([waiting(1, Wait("full", "", start=(60.0, 120.0))), waiting(2, Wait("full", "", start_note="depends on a person"))], NOW)
+    lines = starts(
+        [
+            waiting(1, Wait("full", "", start=(60.0, 120.0))),
+            waiting(2, Wait("full", "", start_note="depends on a person")),
+        ],
+        NOW,
+    )
     assert lines == [
-        Upcoming(NOW + timedelta(seconds=60), "job-1 probably starts", "1", "/claims/1/", NOW + timedelta(seconds=120)),
+        Upcoming(
+            NOW + timedelta(seconds=60),
+            "job-1 probably starts",
+            "1",
+            "/claims/1/",
+            NOW + timedelta(seconds=120),
+        ),
     ]
 
 
@@ -45,7 +59,9 @@ def test_holds_drains_and_pauses_end() -> None:
     pool = make_pool(slots=2, members=2)
     held = claim(hold_for="30m", owner="demo")
     claim(owner="stays")
-    Member.objects.filter(pk=member("env-2").pk).update(drain_until=Now() + timedelta(minutes=10), is_leaving=True)
+    Member.objects.filter(pk=member("env-2").pk).update(
+        drain_until=Now() + timedelta(minutes=10), is_leaving=True
+    )
     pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(minutes=20), reason="move")
     lines = upcoming(identity_of(chief()), Pool.objects.get(pk=pool.pk))["upcoming"]
     assert [(line.subject, line.text) for line in lines] == [

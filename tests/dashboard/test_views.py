@@ -34,11 +34,15 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/claims/1/", "/pools/new/", "/search/?q=x", "/members/1/cordon/"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "/claims/1/", "/pools/new/", "/search/?q=x", "/members/1/cordon/"]
+)
 def test_a_page_wants_a_sign_in_first(path: str) -> None:
     answer = Client().get(path)
     assert answer.status_code == 302
-    assert answer["Location"].startswith("/login/?next=%2F") or answer["Location"].startswith("/login/?next=/")
+    assert answer["Location"].startswith("/login/?next=%2F") or answer["Location"].startswith(
+        "/login/?next=/"
+    )
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -67,13 +71,24 @@ def test_a_pool_one_may_not_see_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("role", "on", "off_because"),
     [
-        ("viewer", [], {"New claim…": "claimant", "Add members…": "admin", "Pause…": "operator", "Delete…": "admin"}),
+        (
+            "viewer",
+            [],
+            {
+                "New claim…": "claimant",
+                "Add members…": "admin",
+                "Pause…": "operator",
+                "Delete…": "admin",
+            },
+        ),
         ("claimant", ["New claim…"], {"Pause…": "operator", "Edit": "admin"}),
         ("operator", ["New claim…", "Pause…"], {"Add members…": "admin", "Delete…": "admin"}),
         ("admin", ["New claim…", "Add members…", "Pause…", "Edit", "Delete…"], {}),
     ],
 )
-def test_buttons_that_are_off_name_the_role(role: str, on: list[str], off_because: dict[str, str]) -> None:
+def test_buttons_that_are_off_name_the_role(
+    role: str, on: list[str], off_because: dict[str, str]
+) -> None:
     make_pool()
     text = get(browser_of(person("vera", role)), "/pools/env/")
     for word in on:
@@ -93,7 +108,13 @@ def test_what_is_off_on_the_page_is_refused_behind_it_too() -> None:
         f"/members/{member('env-1').pk}/cordon/",
         "/pools/env/pause/",
     ]
-    for path in [*paths, "/pools/env/delete/", "/pools/env/edit/", "/pools/new/", "/pools/env/members/add/"]:
+    for path in [
+        *paths,
+        "/pools/env/delete/",
+        "/pools/env/edit/",
+        "/pools/new/",
+        "/pools/env/members/add/",
+    ]:
         answer = client.post(path, {"reason": "x"})
         assert answer.status_code == 403, path
         assert b"This needs the role" in answer.content
@@ -171,7 +192,9 @@ def test_without_scripts_a_question_is_a_page_and_its_answer_leads_back() -> Non
     client = browser_of(chief())
     text = get(client, "/pools/env/pause/", Referer="http://testserver/pools/env/")
     assert "<h1" in text or 'class="h1"' in text
-    answer = client.post("/pools/env/pause/", {"reason": "move", "for": "30m", "back": "/pools/env/"})
+    answer = client.post(
+        "/pools/env/pause/", {"reason": "move", "for": "30m", "back": "/pools/env/"}
+    )
     assert (answer.status_code, answer["Location"]) == (302, "/pools/env/")
     assert "is paused for 30 min" in get(client, "/pools/env/")
 
@@ -194,7 +217,12 @@ def test_a_pause_says_what_is_wrong_with_its_length() -> None:
 def test_a_bulk_release_does_what_it_may_and_says_how_much() -> None:
     make_pool()
     claims = [claim(who="cleo"), claim(who="cleo"), claim(who="somebody")]
-    answer = post(browser_of(person("cleo", "claimant")), "/claims/release/", claim=[str(c.id) for c in claims], reason="done")
+    answer = post(
+        browser_of(person("cleo", "claimant")),
+        "/claims/release/",
+        claim=[str(c.id) for c in claims],
+        reason="done",
+    )
     assert answer.status_code == 204
     assert "2 claims are released" in answer["HX-Trigger"]
     assert [view_claim(c.id).state for c in claims] == ["ended", "ended", "bound"]
@@ -205,9 +233,17 @@ def test_waiting_claims_are_cancelled_and_prioritised_together() -> None:
     claim()
     first, second = claim(), claim()
     client = browser_of(chief())
-    assert post(client, "/claims/prioritise/", claim=[str(second.id)], priority="20").status_code == 204
+    assert (
+        post(client, "/claims/prioritise/", claim=[str(second.id)], priority="20").status_code
+        == 204
+    )
     assert view_claim(second.id).priority == 20
-    assert post(client, "/claims/cancel/", claim=[str(first.id), str(second.id)], reason="not needed").status_code == 204
+    assert (
+        post(
+            client, "/claims/cancel/", claim=[str(first.id), str(second.id)], reason="not needed"
+        ).status_code
+        == 204
+    )
     assert {view_claim(c.id).outcome for c in (first, second)} == {"cancelled"}
 
 
@@ -220,7 +256,9 @@ def test_the_queue_says_why_and_what_would_start_it() -> None:
         text = get(client, path)
         assert "next-one" in text
         assert "The only slot is taken" in text or "taken" in text
-    assert "What would start it" in get(client, f"/claims/{Claim.objects.get(owner='next-one').pk}/")
+    assert "What would start it" in get(
+        client, f"/claims/{Claim.objects.get(owner='next-one').pk}/"
+    )
 
 
 def test_a_claim_beside_other_pools_is_not_shown_to_who_may_not_read_these() -> None:
@@ -255,11 +293,20 @@ def test_a_claim_is_made_and_a_slot_is_claimed_by_name() -> None:
 
 def test_a_claim_with_faults_says_each_at_its_field() -> None:
     make_pool()
-    answer = post(browser_of(chief()), "/claims/new/", pool="env", size="many", hold_for="soon", selector="zone")
+    answer = post(
+        browser_of(chief()),
+        "/claims/new/",
+        pool="env",
+        size="many",
+        hold_for="soon",
+        selector="zone",
+    )
     text = answer.content.decode()
     assert answer.status_code == 422
     assert "zone has no value" in text
-    text = post(browser_of(person("eve", "admin")), "/claims/new/", pool="env", size="many", hold_for="soon").content.decode()
+    text = post(
+        browser_of(person("eve", "admin")), "/claims/new/", pool="env", size="many", hold_for="soon"
+    ).content.decode()
     assert "many is not a whole number" in text
     assert "soon is not a length of time" in text
 
@@ -267,7 +314,9 @@ def test_a_claim_with_faults_says_each_at_its_field() -> None:
 def test_a_token_is_shown_once_and_revoked() -> None:
     make_pool()
     client = browser_of(chief())
-    text = client.post("/tokens/", {"name": "ci", "role": "claimant", "pool": "", "lasts": "30"}).content.decode()
+    text = client.post(
+        "/tokens/", {"name": "ci", "role": "claimant", "pool": "", "lasts": "30"}
+    ).content.decode()
     secret = re.search(r'id="secret">(berth_[\w-]+)<', text)
     assert secret is not None
     assert secret[1] not in get(client, "/tokens/")
@@ -280,7 +329,11 @@ def test_a_token_is_shown_once_and_revoked() -> None:
 
 def test_sign_in_goes_where_it_should_and_nowhere_else() -> None:
     chief()
-    for told, target in (("/claims/", "/claims/"), ("https://evil.example/", "/"), ("//evil.example", "/")):
+    for told, target in (
+        ("/claims/", "/claims/"),
+        ("https://evil.example/", "/"),
+        ("//evil.example", "/"),
+    ):
         answer = Client().post("/login/", {"username": "ana", "password": PASSWORD, "next": told})
         assert (answer.status_code, answer["Location"]) == (302, target)
     wrong = Client().post("/login/", {"username": "ana", "password": "wrong"})
@@ -308,9 +361,14 @@ def test_attention_has_five_places_that_stay() -> None:
     pool = make_pool()
     client = browser_of(chief())
     quiet = get(client, "/")
-    places = re.findall(r'class="st (\w+)"', quiet[quiet.index('class="attn"') : quiet.index("</ul>", quiet.index('class="attn"'))])
+    places = re.findall(
+        r'class="st (\w+)"',
+        quiet[quiet.index('class="attn"') : quiet.index("</ul>", quiet.index('class="attn"'))],
+    )
     assert places == ["apply_pending", "lost", "error", "drift", "frozen"]
-    pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="licence server moves")
+    pause_pool(
+        pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="licence server moves"
+    )
     assert "licence server moves" in get(client, "/")
 
 
@@ -323,14 +381,26 @@ def test_events_as_of_a_moment_answer_who_held_it() -> None:
     assert "Nothing moves here" in text
     assert f'/claims/{held.id}/">{held.id}</a> branch:login' in text
     assert "There is no slot 7" in client.get("/events/", {"held": "env-1 slot 7"}).content.decode()
-    assert "Name a member and a slot" in client.get("/events/", {"held": "nonsense"}).content.decode()
+    assert (
+        "Name a member and a slot" in client.get("/events/", {"held": "nonsense"}).content.decode()
+    )
     assert client.get("/events/", {"at": at}).status_code == 200
     for odd in ("never", "99999-01-01", "2026-13-45T00:00:00Z", "1' OR 1=1"):
         assert client.get("/events/", {"at": odd}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "typed", ["pool:none", "state:odd", "member:x pool:env", "owner:%", "123456789012345678901", "'; --", "kind:", "state:waiting x"]
+    "typed",
+    [
+        "pool:none",
+        "state:odd",
+        "member:x pool:env",
+        "owner:%",
+        "123456789012345678901",
+        "'; --",
+        "kind:",
+        "state:waiting x",
+    ],
 )
 def test_odd_queries_find_nothing_and_break_nothing(typed: str) -> None:
     make_pool()

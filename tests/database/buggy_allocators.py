@@ -1,8 +1,10 @@
-"""Nine deliberately buggy allocators, as they get written in earnest. Each is a round that eight threads play together.
+"""Nine deliberately buggy allocators, as they get written in earnest. Each is a round that eight
+threads play together.
 
-They meet at a barrier where the bug needs company, so the collision happens every time. Every buggy writer changes claim and slot in
-one statement, so that it is refused for what it does, not for its form; stale saves are the ORM's own `save()`. Correct code works
-beside them on the same slots and must not notice.
+They meet at a barrier where the bug needs company, so the collision happens every time. Every buggy
+writer changes claim and slot in one statement, so that it is refused for what it does, not for its
+form; stale saves are the ORM's own `save()`. Correct code works beside them on the same slots and
+must not notice.
 """
 
 import threading
@@ -35,9 +37,11 @@ class Table:
 
     barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(THREADS))
     refused: Counter[str] = field(default_factory=Counter)
-    disturbed: Counter[str] = field(default_factory=Counter)  # the correct code was refused: it never should be
+    # The correct code was refused: it never should be.
+    disturbed: Counter[str] = field(default_factory=Counter)
     wrongly_ended: set[int] = field(default_factory=set)
-    told: dict[int, int] = field(default_factory=dict)  # thread -> the claim its neighbour shall look at
+    # Thread -> the claim its neighbour shall look at.
+    told: dict[int, int] = field(default_factory=dict)
     faults: list[BaseException] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -74,7 +78,7 @@ class Desk:
             self.table.disturbed["wronged"] += 1
 
 
-# -- writing without any guard ----------------------------------------------------------------------------------------------------------
+# -- writing without any guard ---------------------------------------------------------------------
 def execute(text: str, **values: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(text, values)
@@ -82,37 +86,53 @@ def execute(text: str, **values: Any) -> None:
 
 def hand(claim: int, slots: list[int], generation: int) -> None:
     execute(
-        """WITH c AS (UPDATE claims_claim SET state = 'bound', generation = %(g)s WHERE id = %(claim)s)
-           UPDATE slots_slot SET state = 'held', claim_id = %(claim)s, ordinal = x.n - 1, generation = %(g)s
+        """WITH c AS (UPDATE claims_claim SET state = 'bound', generation = %(g)s
+           WHERE id = %(claim)s)
+           UPDATE slots_slot SET state = 'held', claim_id = %(claim)s, ordinal = x.n - 1,
+             generation = %(g)s
            FROM unnest(%(slots)s::bigint[]) WITH ORDINALITY x (id, n) WHERE slots_slot.id = x.id""",
-        claim=claim, slots=slots, g=generation,
-    )  # fmt: skip
+        claim=claim,
+        slots=slots,
+        g=generation,
+    )
 
 
 def take_back(claim: int, slots: list[int], named: int | None = None) -> None:
     execute(
         """WITH c AS (
-             UPDATE claims_claim SET state = 'ended', outcome = 'released', named_generation = coalesce(%(named)s, named_generation)
+             UPDATE claims_claim SET state = 'ended', outcome = 'released',
+               named_generation = coalesce(%(named)s, named_generation)
              WHERE id = %(claim)s)
-           UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE id = ANY (%(slots)s::bigint[])""",
-        claim=claim, slots=slots, named=named,
-    )  # fmt: skip
+           UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL
+             WHERE id = ANY (%(slots)s::bigint[])""",
+        claim=claim,
+        slots=slots,
+        named=named,
+    )
 
 
 def free_slot(slot: int) -> None:
-    execute("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE id = %(slot)s", slot=slot)
+    execute(
+        "UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE id = %(slot)s",
+        slot=slot,
+    )
 
 
 def move(claim: int, old: int, new: int, generation: int) -> None:
     execute(
         """WITH c AS (UPDATE claims_claim SET generation = %(g)s WHERE id = %(claim)s),
            o AS (
-             UPDATE slots_slot SET state = 'draining', drain_until = now(), claim_id = NULL, ordinal = NULL
+             UPDATE slots_slot SET state = 'draining', drain_until = now(), claim_id = NULL,
+               ordinal = NULL
              WHERE id = %(old)s RETURNING id)
-           UPDATE slots_slot SET state = 'held', claim_id = %(claim)s, ordinal = 0, generation = %(g)s
+           UPDATE slots_slot SET state = 'held', claim_id = %(claim)s, ordinal = 0,
+             generation = %(g)s
            FROM o WHERE slots_slot.id = %(new)s""",
-        claim=claim, old=old, new=new, g=generation,
-    )  # fmt: skip
+        claim=claim,
+        old=old,
+        new=new,
+        g=generation,
+    )
 
 
 def draw() -> int:
@@ -124,7 +144,8 @@ def draw() -> int:
 def idle_slots(n: int = 1, lock: str = "") -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT id FROM slots_slot WHERE pool_id = 0 AND lane = 'any' AND state = 'idle' AND is_open
+            f"""SELECT id FROM slots_slot WHERE pool_id = 0 AND lane = 'any' AND state = 'idle'
+                AND is_open
                 ORDER BY rank, number LIMIT {n} {lock}"""
         )
         return [row[0] for row in cursor.fetchall()]
@@ -135,12 +156,16 @@ def locked_slots(n: int = 1) -> list[int]:
 
 
 def held_by(claim: int) -> list[int]:
-    return list(Slot.objects.filter(claim_id=claim).order_by("ordinal").values_list("id", flat=True))
+    return list(
+        Slot.objects.filter(claim_id=claim).order_by("ordinal").values_list("id", flat=True)
+    )
 
 
-# -- the product's own way --------------------------------------------------------------------------------------------------------------
+# -- the product's own way -------------------------------------------------------------------------
 def bind(claim: int) -> tuple[int, int]:
-    """Slot and generation. There are more slots than all threads use, so somebody always finds one."""
+    """Slot and generation. There are more slots than all threads use, so somebody always
+    finds one.
+    """
     row = helpers.CLAIMS.one("bind_one", claim=claim, pool=0, lane="any", queue="", actor="test")
     assert row is not None
     return row.slot_id, row.generation
@@ -149,10 +174,23 @@ def bind(claim: int) -> tuple[int, int]:
 def let_go(claim: int, generation: int, to: str = "ended") -> None:
     rows = helpers.CLAIMS.rows(
         "give_back",
-        claim=claim, generation=generation, to=to, outcome="released" if to == "ended" else "", lost_member=None, drain="1 h", wait="1 h",
-        verb="release", actor="test", reason="", data=None,
-        is_clean=False, rank=None, step=None, is_seeking=False, by_holder=False,
-    )  # fmt: skip
+        claim=claim,
+        generation=generation,
+        to=to,
+        outcome="released" if to == "ended" else "",
+        lost_member=None,
+        drain="1 h",
+        wait="1 h",
+        verb="release",
+        actor="test",
+        reason="",
+        data=None,
+        is_clean=False,
+        rank=None,
+        step=None,
+        is_seeking=False,
+        by_holder=False,
+    )
     if len(rows) != 1:
         raise Wronged
 
@@ -163,20 +201,32 @@ def let_all_go(claims: dict[int, int]) -> None:
 
 
 def work_correctly(table: Table) -> None:
-    """Binds and releases in batches, beside the bug, until it is over. Holds few slots at a time."""
+    """Binds and releases in batches, beside the bug, until it is over. Holds few slots
+    at a time.
+    """
     while not table.is_over.is_set():
         try:
-            rows = helpers.CLAIMS.rows("bind_batch", 5, shapes=[1], pool=0, lane="any", queue="", actor="test")
+            rows = helpers.CLAIMS.rows(
+                "bind_batch", 5, shapes=[1], pool=0, lane="any", queue="", actor="test"
+            )
             helpers.CLAIMS.rows(
                 "release_batch",
-                claims=[r.claim_id for r in rows], generations=[r.generation for r in rows], outcome="released", drain="1 h", actor="test",
-            )  # fmt: skip
-            execute("INSERT INTO claims_claim (shape_id, pool_id) SELECT 1, 0 FROM generate_series(1, %(n)s)", n=len(rows))
+                claims=[r.claim_id for r in rows],
+                generations=[r.generation for r in rows],
+                outcome="released",
+                drain="1 h",
+                actor="test",
+            )
+            execute(
+                "INSERT INTO claims_claim (shape_id, pool_id) SELECT 1, 0 "
+                "FROM generate_series(1, %(n)s)",
+                n=len(rows),
+            )
         except DatabaseError as error:
             table.disturbed[helpers.sqlstate(error)] += 1
 
 
-# -- the nine ---------------------------------------------------------------------------------------------------------------------------
+# -- the nine --------------------------------------------------------------------------------------
 def no_lock(desk: Desk) -> None:
     """Reads a free slot, then takes it."""
     slots = idle_slots()
@@ -186,7 +236,9 @@ def no_lock(desk: Desk) -> None:
 
 
 def stale_slot_save(desk: Desk) -> None:
-    """Reads a slot, does something else, saves every column as it was read. Even threads; the odd ones work correctly."""
+    """Reads a slot, does something else, saves every column as it was read. Even threads; the
+    odd ones work correctly.
+    """
     was_held, is_buggy = desk.turn % 2 == 0, desk.k % 2 == 0
     slot, mine = Slot(), dict[int, int]()
     if is_buggy and not was_held:
@@ -213,7 +265,9 @@ def stale_slot_save(desk: Desk) -> None:
 
 
 def stale_claim_save(desk: Desk) -> None:
-    """The same with a claim: read while it was bound and saved after its end, or read while it waited and saved when it is bound."""
+    """The same with a claim: read while it was bound and saved after its end, or read while it
+    waited and saved when it is bound.
+    """
     was_bound, is_buggy = desk.turn % 2 == 0, desk.k % 2 == 0
     mine = desk.claim()
     generation = bind(mine)[1] if was_bound and not is_buggy else 0
@@ -264,7 +318,8 @@ def old_generation(desk: Desk) -> None:
             case 1:
                 take_back(claim, held_by(claim))  # whatever the claim holds now
             case _:
-                take_back(claim, held_by(claim), named=first)  # names its generation, compares nothing
+                # Names its generation, compares nothing.
+                take_back(claim, held_by(claim), named=first)
     if Claim.objects.values_list("state", "generation").get(pk=claim) != ("bound", second):
         desk.table.wrongly_ended.add(claim)
 
@@ -303,7 +358,9 @@ def play(bug: Callable[[Desk], None]) -> Table:
     helpers.load(slots=600, pools=1, claims=CLAIMS, per_member=50)
     with helpers.connect() as c:
         helpers.add_shape(c, 1, pool=0, kind="correct")
-        c.execute("INSERT INTO claims_claim (shape_id, pool_id) SELECT 1, 0 FROM generate_series(1, 40)")
+        c.execute(
+            "INSERT INTO claims_claim (shape_id, pool_id) SELECT 1, 0 FROM generate_series(1, 40)"
+        )
 
     def guarded(work: Callable[[], None]) -> None:
         try:
@@ -321,8 +378,13 @@ def play(bug: Callable[[Desk], None]) -> Table:
             bug(desk)
             desk.meet()
 
-    buggy = [threading.Thread(target=guarded, args=(lambda k=k: rounds(Desk(table, k)),)) for k in range(THREADS)]
-    correct = [threading.Thread(target=guarded, args=(lambda: work_correctly(table),)) for _ in range(2)]
+    buggy = [
+        threading.Thread(target=guarded, args=(lambda k=k: rounds(Desk(table, k)),))
+        for k in range(THREADS)
+    ]
+    correct = [
+        threading.Thread(target=guarded, args=(lambda: work_correctly(table),)) for _ in range(2)
+    ]
     for thread in buggy + correct:
         thread.start()
     for thread in buggy:

@@ -14,7 +14,9 @@ __all__ = ["nothing_remembered"]  # fixtures
 
 @pytest.fixture
 def tables(db: None) -> Iterator[None]:
-    """Used by actors with connections of their own. Django's connection of the main thread stays in the test's transaction, unused."""
+    """Used by actors with connections of their own. Django's connection of the main thread stays
+    in the test's transaction, unused.
+    """
     helpers.empty()  # what is left by somebody who commits
     yield
     helpers.empty()
@@ -22,7 +24,9 @@ def tables(db: None) -> Iterator[None]:
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    return create_pool({"name": "lab", "slots": 2, "members": {"list": [{"name": "a"}, {"name": "b"}]}})
+    return create_pool(
+        {"name": "lab", "slots": 2, "members": {"list": [{"name": "a"}, {"name": "b"}]}}
+    )
 
 
 @pytest.fixture

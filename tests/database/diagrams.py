@@ -8,14 +8,22 @@ from pools.states import MEMBER, POOL
 from slots.states import SLOT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "model.md"
-BLOCK = re.compile(r"(?<=<!-- diagrams, written by tests/database/diagrams.py -->\n).*?(?=<!-- end of diagrams -->)", re.S)
+BLOCK = re.compile(
+    r"(?<=<!-- diagrams, written by tests/database/diagrams.py -->\n"
+    r").*?(?=<!-- end of diagrams -->)",
+    re.S,
+)
 
 
 def draw() -> str:
     found = []
     for machine in (POOL, MEMBER, SLOT, CLAIM, CLAIM_SET):
         meanings = "\n".join(f"- `{state}`: {meaning}" for state, meaning in machine.states.items())
-        found.append(f"### {machine.name.replace('_', ' ').capitalize()}\n\n{meanings}\n\n```mermaid\n{machine.diagram()}\n```\n")
+        found.append(
+            f"### {machine.name.replace('_', ' ').capitalize()}\n\n"
+            f"{meanings}\n\n```mermaid\n{machine.diagram()}\n"
+            "```\n"
+        )
     return "\n" + "\n".join(found) + "\n"
 
 

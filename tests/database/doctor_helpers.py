@@ -1,4 +1,6 @@
-"""What the tests of the doctor say over and over: plant something wrong past every rule, find it, mend it."""
+"""What the tests of the doctor say over and over: plant something wrong past every rule, find
+it, mend it.
+"""
 
 from typing import Any
 
@@ -55,7 +57,11 @@ def is_told(claim: int) -> bool:
 
 
 def age(table: str, row: int, column: str = "changed_at", seconds: int = 120) -> None:
-    plant(f"UPDATE {table} SET {column} = now() - make_interval(secs => %s) WHERE id = %s", seconds, row)
+    plant(
+        f"UPDATE {table} SET {column} = now() - make_interval(secs => %s) WHERE id = %s",
+        seconds,
+        row,
+    )
 
 
 def fill() -> list[Any]:

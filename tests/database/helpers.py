@@ -1,4 +1,5 @@
-"""What the tests of the model need: tables filled in plain SQL, a connection for each actor, the named statements, and the audit.
+"""What the tests of the model need: tables filled in plain SQL, a connection for each actor, the
+named statements, and the audit.
 
 Nothing here uses a service: what is proved is the database and the statements, whoever calls them.
 """
@@ -29,22 +30,26 @@ TABLES = """
     claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape,
     claims_workspaceshare, claims_workspace,
     slots_slot, slots_holdstat, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
-    kernel_event, kernel_operation, kernel_budget, kernel_beat"""
+    kernel_event, kernel_operation, kernel_budget, kernel_beat"""  # noqa: E501
 
 # What must hold whatever the constraints say: read from the rows alone.
 AUDIT = {
     "a claim that holds lacks slots, has too many, or of another generation": """
         SELECT count(*) FROM claims_claim c
-        LEFT JOIN (SELECT claim_id, count(*) n, max(ordinal) top, min(generation) low, max(generation) high, min(state) one,
+        LEFT JOIN (SELECT claim_id, count(*) n, max(ordinal) top, min(generation) low,
+          max(generation) high, min(state) one,
                           max(state) other FROM slots_slot GROUP BY 1) s ON s.claim_id = c.id
         WHERE c.state IN ('bound', 'reserved')
-          AND (s.n IS DISTINCT FROM c.size::bigint OR s.top <> c.size - 1 OR s.low <> c.generation OR s.high <> c.generation
-               OR s.one <> s.other OR s.one <> CASE c.state WHEN 'bound' THEN 'held' ELSE 'reserved' END)""",
+          AND (s.n IS DISTINCT FROM c.size::bigint OR s.top <> c.size - 1 OR s.low <> c.generation
+            OR s.high <> c.generation
+               OR s.one <> s.other OR s.one <> CASE c.state WHEN 'bound' THEN 'held'
+                 ELSE 'reserved' END)""",
     "a slot is held by a claim that does not hold": """
         SELECT count(*) FROM slots_slot s LEFT JOIN claims_claim c ON c.id = s.claim_id
         WHERE s.claim_id IS NOT NULL AND (c.id IS NULL OR c.state NOT IN ('bound', 'reserved'))""",
     "a slot names a holder without being held, or the other way round": """
-        SELECT count(*) FROM slots_slot WHERE (claim_id IS NOT NULL) <> (state IN ('held', 'reserved'))""",
+        SELECT count(*) FROM slots_slot
+          WHERE (claim_id IS NOT NULL) <> (state IN ('held', 'reserved'))""",
 }
 
 
@@ -56,9 +61,12 @@ def connect() -> Connection:
 
 
 def empty() -> None:
-    """Deleted, not truncated: new files for a hundred indexes take longer than everything a test does."""
+    """Deleted, not truncated: new files for a hundred indexes take longer than everything a
+    test does.
+    """
     with connect() as c, c.transaction():
-        c.execute("SET LOCAL session_replication_role = replica")  # no trigger and no foreign key has a say in this
+        # No trigger and no foreign key has a say in this.
+        c.execute("SET LOCAL session_replication_role = replica")
         for table in TABLES.split(","):
             c.execute(f"DELETE FROM {table}")  # type: ignore[arg-type]
 
@@ -82,8 +90,12 @@ def violations(c: Connection) -> dict[str, int]:
         return {name: n for name, query in AUDIT.items() if (n := value(c, query))}
 
 
-def load(*, slots: int = 20, pools: int = 2, claims: int = 20, per_member: int = 5, queue: str = "") -> None:
-    """Slots 0.. in members of `per_member`, members dealt out to the pools; claims 0.. wait in one line a pool. A queue: slots drain."""
+def load(
+    *, slots: int = 20, pools: int = 2, claims: int = 20, per_member: int = 5, queue: str = ""
+) -> None:
+    """Slots 0.. in members of `per_member`, members dealt out to the pools; claims 0.. wait in
+    one line a pool. A queue: slots drain.
+    """
     empty()
     with connect() as c, c.transaction():
         c.execute(
@@ -98,19 +110,31 @@ def load(*, slots: int = 20, pools: int = 2, claims: int = 20, per_member: int =
         )
         c.execute(
             """INSERT INTO slots_slot (id, pool_id, member_id, lane, number, rank)
-               SELECT g, (g / %(k)s) %% %(p)s, g / %(k)s, 'any', g %% %(k)s, (g / %(k)s) / %(p)s FROM generate_series(0, %(n)s) g""",
+               SELECT g, (g / %(k)s) %% %(p)s, g / %(k)s, 'any', g %% %(k)s,
+                 (g / %(k)s) / %(p)s FROM generate_series(0, %(n)s) g""",
             {"k": per_member, "p": pools, "n": slots - 1},
         )
         for shape in range(pools):
             add_shape(c, shape, pool=shape)
         c.execute(
             """INSERT INTO claims_claim (id, shape_id, pool_id, owner, requested_by, key)
-               SELECT g, g %% %(p)s, g %% %(p)s, 'pod:' || g, 'test', md5(g::text) FROM generate_series(0, %(n)s) g""",
+               SELECT g, g %% %(p)s, g %% %(p)s, 'pod:' || g, 'test', md5(g::text)
+                 FROM generate_series(0, %(n)s) g""",
             {"p": pools, "n": claims - 1},
         )
-        for table, last in (("claims_claim", claims), ("slots_slot", slots), ("pools_pool", pools), ("claims_shape", pools)):
-            c.execute("SELECT setval(pg_get_serial_sequence(%s, 'id'), greatest(%s, 1))", [table, last])
-        c.execute("SELECT setval(pg_get_serial_sequence('pools_member', 'id'), greatest(%s, 1))", [slots // per_member])
+        for table, last in (
+            ("claims_claim", claims),
+            ("slots_slot", slots),
+            ("pools_pool", pools),
+            ("claims_shape", pools),
+        ):
+            c.execute(
+                "SELECT setval(pg_get_serial_sequence(%s, 'id'), greatest(%s, 1))", [table, last]
+            )
+        c.execute(
+            "SELECT setval(pg_get_serial_sequence('pools_member', 'id'), greatest(%s, 1))",
+            [slots // per_member],
+        )
 
 
 def add_shape(c: Connection, shape: int, *, pool: int, size: int = 1, kind: str = "any") -> None:
@@ -124,12 +148,18 @@ def add_shape(c: Connection, shape: int, *, pool: int, size: int = 1, kind: str 
 def sqlstate(error: BaseException) -> str:
     """Of a psycopg error, or of the Django error around it."""
     found = error if isinstance(error, psycopg.Error) else error.__cause__
-    return str(getattr(found, "sqlstate", None) or "") if isinstance(error, (psycopg.Error, DatabaseError)) else ""
+    return (
+        str(getattr(found, "sqlstate", None) or "")
+        if isinstance(error, (psycopg.Error, DatabaseError))
+        else ""
+    )
 
 
 @contextmanager
 def without(*rules: str) -> Iterator[None]:
-    """The database with these triggers, constraints and unique indexes taken away, put back afterwards on empty tables."""
+    """The database with these triggers, constraints and unique indexes taken away, put back
+    afterwards on empty tables.
+    """
     with connect() as c:
         undo = [_take_away(c, rule) for rule in rules]
         try:
@@ -141,8 +171,14 @@ def without(*rules: str) -> Iterator[None]:
 
 
 KINDS = {
-    "trigger": "SELECT tgrelid::regclass::text, '' FROM pg_trigger WHERE tgname = %s AND NOT tgisinternal AND tgenabled = 'O'",
-    "constraint": "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s",
+    "trigger": (
+        "SELECT tgrelid::regclass::text, '' FROM pg_trigger WHERE tgname = %s "
+        "AND NOT tgisinternal AND tgenabled = 'O'"
+    ),
+    "constraint": (
+        "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) "
+        "FROM pg_constraint WHERE conname = %s"
+    ),
     "index": "SELECT '', pg_get_indexdef(oid) FROM pg_class WHERE relname = %s AND relkind = 'i'",
 }
 
@@ -179,8 +215,14 @@ def _take_away(c: Connection, rule: str) -> str:
         if found := c.execute(query, [rule]).fetchone():  # type: ignore[arg-type]
             table, definition = found
             away, back = {
-                "trigger": (f"ALTER TABLE {table} DISABLE TRIGGER {rule}", f"ALTER TABLE {table} ENABLE TRIGGER {rule}"),
-                "constraint": (f"ALTER TABLE {table} DROP CONSTRAINT {rule}", f"ALTER TABLE {table} ADD CONSTRAINT {rule} {definition}"),
+                "trigger": (
+                    f"ALTER TABLE {table} DISABLE TRIGGER {rule}",
+                    f"ALTER TABLE {table} ENABLE TRIGGER {rule}",
+                ),
+                "constraint": (
+                    f"ALTER TABLE {table} DROP CONSTRAINT {rule}",
+                    f"ALTER TABLE {table} ADD CONSTRAINT {rule} {definition}",
+                ),
                 "index": (f"DROP INDEX {rule}", definition),
             }[kind]
             c.execute(away)  # type: ignore[arg-type]

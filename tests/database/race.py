@@ -1,4 +1,6 @@
-"""A race of two transactions, played both ways round: one side has acted and not committed when the other starts."""
+"""A race of two transactions, played both ways round: one side has acted and not committed when
+the other starts.
+"""
 
 import threading
 from collections.abc import Callable

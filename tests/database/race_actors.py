@@ -1,4 +1,6 @@
-"""What the two sides of a race do, in the product's own statements. Each takes a connection and what the setup prepared."""
+"""What the two sides of a race do, in the product's own statements. Each takes a connection and
+what the setup prepared.
+"""
 
 from typing import Any
 
@@ -9,7 +11,9 @@ State = Any
 
 def hand(c: Connection, claim: int = 0, slots: tuple[int, ...] = (0,)) -> int:
     """Bound to exactly these slots; answers the generation."""
-    return int(run(c, "hand_over", claim=claim, slots=list(slots), actor="t", reason="")[0].generation)
+    return int(
+        run(c, "hand_over", claim=claim, slots=list(slots), actor="t", reason="")[0].generation
+    )
 
 
 def give_back(
@@ -29,9 +33,10 @@ def give_back(
 ) -> list[Any]:
     ends = "released" if to == "ended" else ""
     return run(
-        c, "give_back",
-        claim=claim, generation=generation, to=to, outcome=ends if outcome is None else outcome, lost_member=lost, drain="1 h", wait=wait,
-        verb=verb, actor="t", reason="", data=None, is_clean=is_clean, rank=rank, step=step, by_holder=by_holder, is_seeking=False,
+        c, "give_back", claim=claim, generation=generation, to=to,
+        outcome=ends if outcome is None else outcome, lost_member=lost, drain="1 h", wait=wait,
+        verb=verb, actor="t", reason="", data=None, is_clean=is_clean, rank=rank, step=step,
+        by_holder=by_holder, is_seeking=False,
     )  # fmt: skip
 
 
@@ -44,7 +49,17 @@ def lose(c: Connection, generation: State) -> bool:
 
 
 def release_many(c: Connection, generation: State) -> bool:
-    return bool(run(c, "release_batch", claims=[0], generations=[generation], outcome="released", drain="1 h", actor="t"))
+    return bool(
+        run(
+            c,
+            "release_batch",
+            claims=[0],
+            generations=[generation],
+            outcome="released",
+            drain="1 h",
+            actor="t",
+        )
+    )
 
 
 def bind_batch(c: Connection, _: State, n: int = 5) -> list[Any]:
@@ -57,14 +72,16 @@ def bind_one(c: Connection, _: State, claim: int = 0) -> bool:
 
 
 def cancel(c: Connection, _: State, claim: int = 0, outcome: str = "cancelled") -> bool:
-    return bool(run(c, "end_unheld", claim=claim, outcome=outcome, verb="cancel", actor="t", reason=""))
+    return bool(
+        run(c, "end_unheld", claim=claim, outcome=outcome, verb="cancel", actor="t", reason="")
+    )
 
 
 def create(c: Connection, _: State, key: str | None = "same", state: str = "waiting") -> list[Any]:
     return run(
-        c, "create_and_bind",
-        shape=0, line=b"shape 0", pool=0, pool_name="p0", revision=1, lanes=["any"], state=state, owner="x", requested_by="ana",
-        key=key, digest=b"1", rank=100, spec="{}", workspace=None, is_serial=False, step="", queue="", actor="ana", reason="",
+        c, "create_and_bind", shape=0, line=b"shape 0", pool=0, pool_name="p0", revision=1,
+        lanes=["any"], state=state, owner="x", requested_by="ana", key=key, digest=b"1", rank=100,
+        spec="{}", workspace=None, is_serial=False, step="", queue="", actor="ana", reason="",
         token=None, told=None,
     )  # fmt: skip
 
@@ -89,19 +106,34 @@ def retire(c: Connection, _: State, slots: tuple[int, ...] = (0,)) -> int:
 
 
 def move(
-    c: Connection, generation: int, claim: int = 0, *, target: int = 10, ordinals: tuple[int, ...] = (0,), lost: int | None = None
+    c: Connection,
+    generation: int,
+    claim: int = 0,
+    *,
+    target: int = 10,
+    ordinals: tuple[int, ...] = (0,),
+    lost: int | None = None,
 ) -> int:
     return len(
         run(
-            c, "move",
-            claim=claim, generation=generation, ordinals=list(ordinals), targets=[target], lost_member=lost, drain="1 h",
-            actor="t", reason="",
+            c, "move", claim=claim, generation=generation, ordinals=list(ordinals),
+            targets=[target], lost_member=lost, drain="1 h", actor="t", reason="",
         )
     )  # fmt: skip
 
 
 def shrink(c: Connection, generation: int, size: int = 1, claim: int = 0) -> list[Any]:
-    return run(c, "shrink", claim=claim, generation=generation, size=size, shape=None, drain="1 h", actor="t", reason="")
+    return run(
+        c,
+        "shrink",
+        claim=claim,
+        generation=generation,
+        size=size,
+        shape=None,
+        drain="1 h",
+        actor="t",
+        reason="",
+    )
 
 
 def prioritise(c: Connection, _: State, claim: int = 0) -> bool:
@@ -116,12 +148,15 @@ def keep(c: Connection, generation: State) -> bool:
     return bool(run(c, "keep", claim=0, generation=generation))
 
 
-# -- plan, approval, apply ----------------------------------------------------------------------------------------------------------------
+# -- plan, approval, apply -------------------------------------------------------------------------
 def planned(c: Connection) -> int:
     """Bound, with a plan that may be put before a person."""
     generation = hand(c)
     c.execute("UPDATE claims_claim SET step = 'plan' WHERE id = 0")
-    c.execute("INSERT INTO claims_plan (id, claim_id, generation, digest) VALUES (1, 0, %s, 'x')", [generation])
+    c.execute(
+        "INSERT INTO claims_plan (id, claim_id, generation, digest) VALUES (1, 0, %s, 'x')",
+        [generation],
+    )
     return generation
 
 
@@ -142,7 +177,9 @@ def overdue(c: Connection) -> int:
 
 
 def approve(c: Connection, generation: State) -> bool:
-    return bool(run(c, "resume", claim=0, generation=generation, plan=1, actor="ann", reason="fine"))
+    return bool(
+        run(c, "resume", claim=0, generation=generation, plan=1, actor="ann", reason="fine")
+    )
 
 
 def expire(c: Connection, _: State) -> bool:
@@ -170,12 +207,25 @@ def unpark(c: Connection, generation: State) -> bool:
 
 
 def reserve_again(c: Connection, generation: State) -> bool:
-    return bool(run(c, "reserve_again", claim=0, generation=generation, pool=0, lane="any", but=None, actor="t"))
+    return bool(
+        run(
+            c,
+            "reserve_again",
+            claim=0,
+            generation=generation,
+            pool=0,
+            lane="any",
+            but=None,
+            actor="t",
+        )
+    )
 
 
-# -- looking ------------------------------------------------------------------------------------------------------------------------------
+# -- looking ---------------------------------------------------------------------------------------
 def claim_row(c: Connection, claim: int = 0) -> tuple[str, str, str]:
-    row = c.execute("SELECT state, step, outcome FROM claims_claim WHERE id = %s", [claim]).fetchone()
+    row = c.execute(
+        "SELECT state, step, outcome FROM claims_claim WHERE id = %s", [claim]
+    ).fetchone()
     assert row is not None
     return row
 
@@ -199,6 +249,7 @@ def on_leaving_member(c: Connection) -> int:
         value(
             c,
             """SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
-               WHERE s.state IN ('held', 'reserved', 'draining') AND m.state IN ('deleting', 'gone')""",
+               WHERE s.state IN ('held', 'reserved', 'draining')
+                 AND m.state IN ('deleting', 'gone')""",
         )
     )

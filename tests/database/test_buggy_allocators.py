@@ -1,6 +1,8 @@
-"""Nine buggy allocators against the real tables: each is refused by the database and leaves nothing broken.
+"""Nine buggy allocators against the real tables: each is refused by the database and leaves
+nothing broken.
 
-Each is played a second time with the rules that stop it taken away. Then it must do harm, or the first half would prove nothing.
+Each is played a second time with the rules that stop it taken away. Then it must do harm, or the
+first half would prove nothing.
 """
 
 from collections.abc import Callable
@@ -23,7 +25,11 @@ class Case:
 CASES = [
     Case(buggy_allocators.no_lock, "BR001", ("slot_not_stolen", "slot_agrees")),
     Case(buggy_allocators.stale_slot_save, "BR001", ("slot_generation_rises", *AGREEMENT)),
-    Case(buggy_allocators.stale_claim_save, "BR001", ("claim_move", "claim_generation_rises", "claim_agrees")),
+    Case(
+        buggy_allocators.stale_claim_save,
+        "BR001",
+        ("claim_move", "claim_generation_rises", "claim_agrees"),
+    ),
     Case(buggy_allocators.double_release, "BR002", ("slot_agrees",)),
     Case(buggy_allocators.claim_not_locked, "23505", ("slot_seat", *AGREEMENT)),
     Case(buggy_allocators.old_generation, "23514", ("claim_named",)),

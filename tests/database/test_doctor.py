@@ -1,4 +1,6 @@
-"""The doctor: each broken invariant is planted past the rules, is found, and is mended where that is safe; a healthy database has none."""
+"""The doctor: each broken invariant is planted past the rules, is found, and is mended where
+that is safe; a healthy database has none.
+"""
 
 import json
 from typing import Any
@@ -31,14 +33,24 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.django_db(transaction=True)
 def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
     held = [ask(), ask(size=2)]
-    waits = [ask(), ask(size=3), ask("nowhere"), ask(workspace="prod", task="plan_and_apply"), ask(workspace="prod", task="plan_and_apply")]
+    waits = [
+        ask(),
+        ask(size=3),
+        ask("nowhere"),
+        ask(workspace="prod", task="plan_and_apply"),
+        ask(workspace="prod", task="plan_and_apply"),
+    ]
     resize_claim(claim_id=held[1].id, generation=held[1].generation, size=1)
     release_claim(claim_id=held[0].id, generation=held[0].generation)
     lock_workspace(workspace_id=ws("prod"), reason="looking")
     cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
     allocate()
     assert len(waits) == 5
-    wrong = {c.id: [f.detail for f in found] for c in list_checks() if c.id not in ("I23a", "I23b") and (found := list(c.look()))}
+    wrong = {
+        c.id: [f.detail for f in found]
+        for c in list_checks()
+        if c.id not in ("I23a", "I23b") and (found := list(c.look()))
+    }
     assert wrong == {}
 
 
@@ -49,12 +61,16 @@ def test_each_invariant_that_is_no_constraint_has_a_check() -> None:
     assert there == {f"I{n}" for n in numbers}
 
 
-# -- who holds what -----------------------------------------------------------------------------------------------------------------------
+# -- who holds what --------------------------------------------------------------------------------
 @pytest.mark.parametrize("state", ["ended", "missing"])
 def test_i1_a_slot_is_held_by_a_claim_that_does_not_hold(pool: Pool, state: str) -> None:
     claim = ask(size=2)
     if state == "ended":
-        plant("UPDATE claims_claim SET state = 'ended', outcome = 'released', named_generation = generation WHERE id = %s", claim.id)
+        plant(
+            "UPDATE claims_claim SET state = 'ended', outcome = 'released', named_generation = "
+            "generation WHERE id = %s",
+            claim.id,
+        )
     else:
         plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
     slots = ", ".join(str(s.id) for s in claim.slots)
@@ -78,15 +94,41 @@ def test_i1_where_something_is_outside_the_slot_drains(drains: Pool) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s AND ordinal = 1", "has 1 of 2 slots"),
-        ("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s", "has 0 of 2 slots"),
-        ("UPDATE slots_slot SET generation = generation - 1 WHERE claim_id = %s AND ordinal = 0", "of generation"),
-        ("UPDATE slots_slot SET ordinal = ordinal + 1 WHERE claim_id = %s AND ordinal = 1", "has 2 of 2 slots"),
-        ("UPDATE slots_slot SET state = 'reserved' WHERE claim_id = %s AND ordinal = 0", "held and reserved"),
-        ("UPDATE claims_claim SET state = 'reserved', expires_at = now() WHERE id = %s", "reserved, and has 2 of 2"),
+        (
+            (
+                "UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL "
+                "WHERE claim_id = %s AND ordinal = 1"
+            ),
+            "has 1 of 2 slots",
+        ),
+        (
+            (
+                "UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL "
+                "WHERE claim_id = %s"
+            ),
+            "has 0 of 2 slots",
+        ),
+        (
+            "UPDATE slots_slot SET generation = generation - 1 WHERE claim_id = %s AND ordinal = 0",
+            "of generation",
+        ),
+        (
+            "UPDATE slots_slot SET ordinal = ordinal + 1 WHERE claim_id = %s AND ordinal = 1",
+            "has 2 of 2 slots",
+        ),
+        (
+            "UPDATE slots_slot SET state = 'reserved' WHERE claim_id = %s AND ordinal = 0",
+            "held and reserved",
+        ),
+        (
+            "UPDATE claims_claim SET state = 'reserved', expires_at = now() WHERE id = %s",
+            "reserved, and has 2 of 2",
+        ),
     ],
 )
-def test_i2_a_claim_that_holds_disagrees_with_its_slots(pool: Pool, damage: str, words: str) -> None:
+def test_i2_a_claim_that_holds_disagrees_with_its_slots(
+    pool: Pool, damage: str, words: str
+) -> None:
     claim = ask(size=2)
     plant(damage, claim.id)
     [(subject, detail)] = told("I2")
@@ -116,18 +158,28 @@ def test_i6_a_rule_that_is_off_or_gone() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER claim_kept ON claims_claim")
     [found] = find("I6")
-    assert (found.subject, found.detail, found.fix) == ("trigger claim_kept on claims_claim", "is not there", None)
+    assert (found.subject, found.detail, found.fix) == (
+        "trigger claim_kept on claims_claim",
+        "is not there",
+        None,
+    )
 
 
 def test_i6_a_check_that_asks_for_less_or_is_gone() -> None:
     with connection.cursor() as cursor:
         cursor.execute(SLOT_SOUND.function("slot_drain"))
-    assert told("I6") == [("constraint slot_sound on slots_slot", "asks for something else than it should")]
+    assert told("I6") == [
+        ("constraint slot_sound on slots_slot", "asks for something else than it should")
+    ]
     mend("I6")
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE claims_claim DROP CONSTRAINT claim_sound")
     [found] = find("I6")
-    assert (found.subject, found.detail, found.fix) == ("constraint claim_sound on claims_claim", "is not there", None)
+    assert (found.subject, found.detail, found.fix) == (
+        "constraint claim_sound on claims_claim",
+        "is not there",
+        None,
+    )
 
 
 def test_i20_the_log_names_another_holder(pool: Pool) -> None:
@@ -159,25 +211,37 @@ def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> N
     assert find("I20") == []
 
 
-# -- tasks and sets -----------------------------------------------------------------------------------------------------------------------
+# -- tasks and sets --------------------------------------------------------------------------------
 def test_i43_a_workspace_without_a_pool_and_an_undecided_use(pool: Pool) -> None:
     ask(workspace="prod", task="plan")
     assert told("I43") == []
-    plant("INSERT INTO pools_pool (name, state, lanes, spec) VALUES ('dns', 'active', '{any}', '{}')")
+    plant(
+        "INSERT INTO pools_pool (name, state, lanes, spec) VALUES ('dns', 'active', '{any}', '{}')"
+    )
     both = "SELECT w.id, p.id FROM claims_workspace w, pools_pool p WHERE p.name = 'dns'"
     plant(f"INSERT INTO claims_workspaceshare (workspace_id, pool_id) {both}")
     plant("INSERT INTO claims_workspace (name, locked_at) VALUES ('left', now())")
     assert told("I43") == [
-        ("workspace left", "belongs to no pool, because none of its 0 claims says which; it is locked"),
-        (f"workspace {pool.name}/prod", f"belongs to pool {pool.name}, that of its last apply; claims of pool dns used it, too"),
+        (
+            "workspace left",
+            "belongs to no pool, because none of its 0 claims says which; it is locked",
+        ),
+        (
+            f"workspace {pool.name}/prod",
+            f"belongs to pool {pool.name}, that of its last apply; claims of pool dns used it, too",
+        ),
     ]
 
 
 def test_i12_waiting_in_a_locked_workspace(pool: Pool) -> None:
     fill()
     claim = ask(workspace="prod", task="plan")
-    plant("UPDATE claims_workspace SET locked_at = now(), locked_by = 'ann', lock_reason = 'looking'")
-    assert told("I12") == [("workspace prod", f"is locked by ann (looking); still in line: claim {claim.id}")]
+    plant(
+        "UPDATE claims_workspace SET locked_at = now(), locked_by = 'ann', lock_reason = 'looking'"
+    )
+    assert told("I12") == [
+        ("workspace prod", f"is locked by ann (looking); still in line: claim {claim.id}")
+    ]
     mend("I12")
     assert Claim.objects.get(pk=claim.id).state == "blocked"
 
@@ -187,10 +251,15 @@ def test_i12_two_serial_claims_under_way(pool: Pool) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP INDEX claim_serial")
     plant("UPDATE claims_claim SET workspace_id = (SELECT min(id) FROM claims_workspace)")
-    assert told("I12") == [("workspace prod", f"serial claims {claims[0]}, {claims[1]} are under way together")]
+    assert told("I12") == [
+        ("workspace prod", f"serial claims {claims[0]}, {claims[1]} are under way together")
+    ]
 
 
-PLAN = "INSERT INTO claims_plan (id, claim_id, generation, digest, is_stale) VALUES (1, %s, 1, 'x', %s)"
+PLAN = (
+    "INSERT INTO claims_plan (id, claim_id, generation, digest, is_stale) "
+    "VALUES (1, %s, 1, 'x', %s)"
+)
 APPLY = "UPDATE claims_claim SET step = 'apply', approved_plan_id = 1 WHERE id = %s"
 SAY = "INSERT INTO claims_approval (plan_id, by_user, is_yes) VALUES (1, %s, %s)"
 
@@ -205,13 +274,17 @@ SAY = "INSERT INTO claims_approval (plan_id, by_user, is_yes) VALUES (1, %s, %s)
         (False, False, {"ann": True, "bob": False}, "somebody has said no"),
     ],
 )
-def test_i13_an_apply_without_an_approval(pool: Pool, of_another: bool, is_stale: bool, votes: dict[str, bool], words: str | None) -> None:
+def test_i13_an_apply_without_an_approval(
+    pool: Pool, of_another: bool, is_stale: bool, votes: dict[str, bool], words: str | None
+) -> None:
     claim = ask(workspace="prod", task="plan_and_apply")
     plant(PLAN, claim.id + of_another, is_stale)
     plant(APPLY, claim.id)
     for who, is_yes in votes.items():
         plant(SAY, who, is_yes)
-    assert told("I13") == ([] if words is None else [(f"claim {claim.id}", f"applies, bound: {words}")])
+    assert told("I13") == (
+        [] if words is None else [(f"claim {claim.id}", f"applies, bound: {words}")]
+    )
 
 
 def test_i13_an_apply_without_a_plan(pool: Pool) -> None:
@@ -222,14 +295,17 @@ def test_i13_an_apply_without_a_plan(pool: Pool) -> None:
 
 def test_i21_a_set_with_too_many_claims(pool: Pool) -> None:
     claims = fill()
-    plant("INSERT INTO claims_claimset (id, name, shape_id, replicas, max_surge) SELECT 1, 'web', id, 2, 1 FROM claims_shape")
+    plant(
+        "INSERT INTO claims_claimset (id, name, shape_id, replicas, max_surge) SELECT 1, 'web', "
+        "id, 2, 1 FROM claims_shape"
+    )
     plant("UPDATE claims_claim SET claim_set_id = 1 WHERE id <> %s", claims[0].id)
     assert find("I21") == []
     plant("UPDATE claims_claim SET claim_set_id = 1")
     assert told("I21") == [("claim set web", "4 claims, at most 2 and 1 more while they change")]
 
 
-# -- members ------------------------------------------------------------------------------------------------------------------------------
+# -- members ---------------------------------------------------------------------------------------
 def test_i10_a_member_leaves_with_open_slots(pool: Pool) -> None:
     plant("UPDATE pools_member SET state = 'deleting' WHERE name = 'a'")
     assert told("I10") == [("member a of pool lab", "deleting, with 2 open and 0 occupied slots")]
@@ -259,7 +335,9 @@ def test_i19_a_member_is_missing_outside(pool: Pool, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.django_db(transaction=True)
-def test_i19_not_ready_unknown_or_not_seen_at_all(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i19_not_ready_unknown_or_not_seen_at_all(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     look_at_pool(pool)
     a, b = Member.objects.order_by("name")
     seen = (Seen(a.pk), Seen(b.pk, is_ready=False, why="no route"), Seen(7700, external_id="arn:7"))
@@ -276,8 +354,10 @@ def test_i19_not_ready_unknown_or_not_seen_at_all(pool: Pool, monkeypatch: pytes
     assert told("I19") == [("pool lab", "its provider was not seen: slow down")]
 
 
-# -- the command --------------------------------------------------------------------------------------------------------------------------
-def test_the_command_says_what_is_wrong_repairs_it_and_then_is_content(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+# -- the command -----------------------------------------------------------------------------------
+def test_the_command_says_what_is_wrong_repairs_it_and_then_is_content(
+    pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
     claim = ask()
     plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
     with pytest.raises(SystemExit) as left:

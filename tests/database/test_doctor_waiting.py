@@ -41,7 +41,10 @@ def test_i16_blocked_by_nothing(pool: Pool) -> None:
     assert second.state == "blocked"
     age("claims_claim", second.id)
     assert find("I16b") == []
-    plant("UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s", first.id)
+    plant(
+        "UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s",
+        first.id,
+    )
     plant("DELETE FROM claims_claim WHERE id = %s", first.id)
     assert told("I16b") == [(f"claim {second.id}", "blocked, and nothing blocks it")]
     mend("I16b")
@@ -51,7 +54,11 @@ def test_i16_blocked_by_nothing(pool: Pool) -> None:
 def test_i16_blocked_without_a_workspace_or_a_timer(pool: Pool) -> None:
     fill()
     claim = ask()
-    plant("UPDATE claims_claim SET state = 'blocked', changed_at = now() - interval '2 minutes' WHERE id = %s", claim.id)
+    plant(
+        "UPDATE claims_claim SET state = 'blocked', changed_at = now() - interval '2 "
+        "minutes' WHERE id = %s",
+        claim.id,
+    )
     assert told("I16b") == [(f"claim {claim.id}", "blocked, and nothing blocks it")]
     mend("I16b")
     assert Claim.objects.get(pk=claim.id).due_at is not None
@@ -79,7 +86,9 @@ def passed_over(**what: Any) -> Any:
 def test_i17_somebody_waits_beside_a_free_slot(pool: Pool, what: dict[str, Any]) -> None:
     claim = passed_over(**what)
     size = what.get("size", 1)
-    assert told("I17") == [(f"claim {claim.id}", f"waits for {size} of pool lab, and 4 have been free for it for 6 s")]
+    assert told("I17") == [
+        (f"claim {claim.id}", f"waits for {size} of pool lab, and 4 have been free for it for 6 s")
+    ]
     mend("I17")
     assert Claim.objects.get(pk=claim.id).state == "bound"
 
@@ -92,7 +101,13 @@ def test_i17_what_is_free_is_not_what_it_waits_for(pool: Pool, what: dict[str, A
 
 
 def ports(name: str, **what: Any) -> None:
-    create_pool({"name": name, "slots": {"ports": "30000-30003", **what}, "members": {"max": 1, "list": [f"{name}-m"]}})
+    create_pool(
+        {
+            "name": name,
+            "slots": {"ports": "30000-30003", **what},
+            "members": {"max": 1, "list": [f"{name}-m"]},
+        }
+    )
 
 
 SEARCHED: dict[str, dict[str, Any]] = {
@@ -119,12 +134,18 @@ def test_i17_what_only_a_search_can_tell(pool: Pool, what: dict[str, Any]) -> No
         age("claims_claim", claim.id)
     plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
     assert find("I17") == [], "what is open does not fit"
-    plant("UPDATE slots_slot SET is_open = true WHERE pool_id IN (SELECT id FROM pools_pool WHERE lanes <> '{slot}')")
+    plant(
+        "UPDATE slots_slot SET is_open = true WHERE pool_id IN (SELECT id "
+        "FROM pools_pool WHERE lanes <> '{slot}')"
+    )
     plant("UPDATE slots_slot SET changed_at = now()")
     assert find("I17") == [], "it has just become free"
     plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
     each = " each" if len(what["pools"]) > 1 else ""
-    told_of = f"waits for {what.get('size', 1)} of {names}{each}, and what it asks for has been free for 6 s"
+    told_of = (
+        f"waits for {what.get('size', 1)} of {names}{each}, and what it asks for has "
+        "been free for 6 s"
+    )
     assert told("I17") == [(f"claim {claim.id}", told_of)]
     plant("UPDATE pools_pool SET paused_until = now() + interval '1 h'")
     assert find("I17") == [], "its pool takes a pause"
@@ -151,10 +172,19 @@ def test_i17_behind_somebody_whom_nobody_may_pass(pool: Pool) -> None:
     assert [f.subject for f in find("I17")] == [f"claim {small.id}"]
     plant("UPDATE claims_claim SET passed = 4 WHERE id = %s", large.id)
     assert find("I17") == [], "as many slots as the large claim needs were taken past it"
-    plant("UPDATE claims_claim SET passed = 0, created_at = now() - interval '10 minutes' WHERE id = %s", large.id)
+    plant(
+        "UPDATE claims_claim SET passed = 0, created_at = now() - interval '10 "
+        "minutes' WHERE id = %s",
+        large.id,
+    )
     assert find("I17") == [], "it has waited for too long to be passed"
-    plant('UPDATE claims_shape SET wait_reason = \'{"code": "no_room", "passable": true}\' WHERE size = 4')
-    assert [f.subject for f in find("I17")] == [f"claim {small.id}"], "whoever leaves, the large claim is not served"
+    plant(
+        'UPDATE claims_shape SET wait_reason = \'{"code": "no_room", "passable": true}\' '
+        "WHERE size = 4"
+    )
+    assert [f.subject for f in find("I17")] == [f"claim {small.id}"], (
+        "whoever leaves, the large claim is not served"
+    )
 
 
 def test_i17_behind_an_equal_that_wants_something_else(pool: Pool) -> None:

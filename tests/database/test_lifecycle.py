@@ -1,5 +1,6 @@
-"""The legal life of claims and slots, walked with the named statements and every rule on: each declared move can be made, and is what
-the statements say it is. `test_moves.py` shows the other half, that no undeclared one can.
+"""The legal life of claims and slots, walked with the named statements and every rule on: each
+declared move can be made, and is what the statements say it is. `test_transitions.py` shows the other
+half, that no undeclared one can.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ def operations(c: Connection) -> int:
     return int(value(c, "SELECT count(*) FROM kernel_operation"))
 
 
-# -- bind and release ---------------------------------------------------------------------------------------------------------------------
+# -- bind and release ------------------------------------------------------------------------------
 def test_heads_of_the_line_get_the_first_slots(c: Connection) -> None:
     rows = p.bind_batch(c, None, 3)
     assert sorted((r.claim_id, r.slot_id) for r in rows) == [(0, 0), (2, 1), (4, 2)]
@@ -59,15 +60,29 @@ def test_released_slots_are_idle_at_once_where_nothing_is_outside(c: Connection)
 def test_released_slots_drain_where_something_is_outside(d: Connection) -> None:
     assert p.release(d, p.hand(d))
     assert p.slot_row(d) == ("draining", None)
-    assert value(d, "SELECT drain_until IS NOT NULL AND due_at IS NOT NULL FROM slots_slot WHERE id = 0"), "the finalizer looks again"
+    assert value(
+        d, "SELECT drain_until IS NOT NULL AND due_at IS NOT NULL FROM slots_slot WHERE id = 0"
+    ), "the finalizer looks again"
     assert operations(d) == 2, "one for the bind, one for the release"
-    assert run(d, "clean", slot=0, generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0"), actor="t")
+    assert run(
+        d,
+        "clean",
+        slot=0,
+        generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0"),
+        actor="t",
+    )
     assert p.slot_row(d) == ("idle", None)
 
 
 def test_cleaning_of_an_earlier_holder_does_nothing(d: Connection) -> None:
     p.release(d, p.hand(d))
-    assert not run(d, "clean", slot=0, generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0") - 1, actor="t")
+    assert not run(
+        d,
+        "clean",
+        slot=0,
+        generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0") - 1,
+        actor="t",
+    )
 
 
 def test_release_by_an_old_generation_does_nothing(c: Connection) -> None:
@@ -76,13 +91,29 @@ def test_release_by_an_old_generation_does_nothing(c: Connection) -> None:
     second = p.hand(c, 0, (1,))
     assert second > first
     assert not p.release(c, first)
-    assert not run(c, "release_batch", claims=[0], generations=[first], outcome="released", drain="1 h", actor="t")
+    assert not run(
+        c,
+        "release_batch",
+        claims=[0],
+        generations=[first],
+        outcome="released",
+        drain="1 h",
+        actor="t",
+    )
     assert p.claim_row(c)[0] == "bound"
 
 
 def test_a_batch_of_releases_leaves_out_who_is_stale(c: Connection) -> None:
     good, stale = p.hand(c, 0, (0,)), p.hand(c, 2, (1,))
-    rows = run(c, "release_batch", claims=[0, 2, 4], generations=[good, stale - 1, 7], outcome="released", drain="1 h", actor="t")
+    rows = run(
+        c,
+        "release_batch",
+        claims=[0, 2, 4],
+        generations=[good, stale - 1, 7],
+        outcome="released",
+        drain="1 h",
+        actor="t",
+    )
     assert [r.claim_id for r in rows] == [0]
     assert p.claim_row(c, 2)[0] == "bound"
 
@@ -99,7 +130,9 @@ def test_shrinking_keeps_the_first_slots(d: Connection) -> None:
 def test_one_of_three_slots_is_replaced(c: Connection) -> None:
     c.execute("UPDATE claims_claim SET size = 3 WHERE id = 0")
     assert p.move(c, p.hand(c, 0, (0, 1, 2)), target=11, ordinals=(1,), lost=0) == 1
-    assert [r[0] for r in c.execute("SELECT id FROM slots_slot WHERE claim_id = 0 ORDER BY ordinal")] == [0, 11, 2]
+    assert [
+        r[0] for r in c.execute("SELECT id FROM slots_slot WHERE claim_id = 0 ORDER BY ordinal")
+    ] == [0, 11, 2]
     assert p.slot_row(c, 1)[0] == "retired"
 
 
@@ -116,16 +149,25 @@ def test_lost_and_queued_again(c: Connection) -> None:
     assert p.lose(c, p.hand(c))
     assert p.claim_row(c)[0] == "waiting"
     assert p.slot_row(c)[0] == "retired"
-    assert value(c, "SELECT drain_until IS NULL AND due_at IS NULL FROM slots_slot WHERE id = 0"), "nobody is to look at it again"
+    assert value(c, "SELECT drain_until IS NULL AND due_at IS NULL FROM slots_slot WHERE id = 0"), (
+        "nobody is to look at it again"
+    )
 
 
 def test_a_retired_slot_of_a_pool_with_a_queue_has_no_deadline_either(d: Connection) -> None:
     p.give_back(d, p.hand(d), to="waiting", lost=0)
     p.move(d, p.hand(d, 2, (1,)), 2, target=11, lost=0)
-    assert value(d, "SELECT count(*) FROM slots_slot WHERE state = 'retired' AND (drain_until IS NOT NULL OR due_at IS NOT NULL)") == 0
+    assert (
+        value(
+            d,
+            "SELECT count(*) FROM slots_slot WHERE state = 'retired' "
+            "AND (drain_until IS NOT NULL OR due_at IS NOT NULL)",
+        )
+        == 0
+    )
 
 
-# -- plan, approval, apply ----------------------------------------------------------------------------------------------------------------
+# -- plan, approval, apply -------------------------------------------------------------------------
 def test_plan_approve_apply_in_the_same_slot(c: Connection) -> None:
     generation = p.reserved(c)
     assert (p.claim_row(c)[:2], p.slot_row(c)) == (("reserved", "plan"), ("reserved", 0))
@@ -152,7 +194,9 @@ def test_a_parked_claim_gets_a_place_again_and_keeps_its_deadline(c: Connection)
     assert not p.reserve_again(c, generation), "once"
 
 
-def test_an_approval_after_the_deadline_is_refused_even_if_nothing_has_expired_it(c: Connection) -> None:
+def test_an_approval_after_the_deadline_is_refused_even_if_nothing_has_expired_it(
+    c: Connection,
+) -> None:
     generation = p.overdue(c)
     assert not p.approve(c, generation)
     assert p.expire(c, None)
@@ -162,7 +206,9 @@ def test_an_approval_after_the_deadline_is_refused_even_if_nothing_has_expired_i
 def test_serial_the_next_waits_until_the_first_has_ended(c: Connection) -> None:
     c.execute("INSERT INTO claims_workspace (id, name) VALUES (1, 'prod')")
     c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true WHERE id = 2")
-    c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' WHERE id = 4")
+    c.execute(
+        "UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' WHERE id = 4"
+    )
 
     def promote() -> list[int]:
         return [r.id for r in run(c, "promote", workspace=1, actor="t")]
@@ -177,7 +223,7 @@ def test_serial_the_next_waits_until_the_first_has_ended(c: Connection) -> None:
     assert promote() == [4]
 
 
-# -- what the log says --------------------------------------------------------------------------------------------------------------------
+# -- what the log says -----------------------------------------------------------------------------
 def test_the_log_knows_who_held_a_slot(c: Connection) -> None:
     first = p.hand(c)
     then = value(c, "SELECT clock_timestamp()")
@@ -189,11 +235,17 @@ def test_the_log_knows_who_held_a_slot(c: Connection) -> None:
 
 def test_the_log_says_before_and_after(c: Connection) -> None:
     p.give_back(c, p.reserved(c), outcome="rejected", verb="reject")
-    told = c.execute("SELECT verb, before, after FROM kernel_event WHERE slot_id = 0 ORDER BY id").fetchall()
-    assert told == [("bind", "waiting", "bound"), ("reserve", "held", "reserved"), ("reject", "reserved", "idle")]
+    told = c.execute(
+        "SELECT verb, before, after FROM kernel_event WHERE slot_id = 0 ORDER BY id"
+    ).fetchall()
+    assert told == [
+        ("bind", "waiting", "bound"),
+        ("reserve", "held", "reserved"),
+        ("reject", "reserved", "idle"),
+    ]
 
 
-# -- every declared move ------------------------------------------------------------------------------------------------------------------
+# -- every declared move ---------------------------------------------------------------------------
 class Walk:
     """Watches rows change their state."""
 
@@ -208,7 +260,11 @@ class Walk:
     def look_again(self) -> None:
         for table, before in self.now.items():
             after = self.look(table)
-            self.seen[table] |= {f"{before[k]}>{state}" for k, state in after.items() if k in before and before[k] != state}
+            self.seen[table] |= {
+                f"{before[k]}>{state}"
+                for k, state in after.items()
+                if k in before and before[k] != state
+            }
             self.now[table] = after
 
     def start(self) -> None:
@@ -217,7 +273,13 @@ class Walk:
 
 
 def clean(c: Connection, slot: int) -> None:
-    run(c, "clean", slot=slot, generation=value(c, "SELECT generation FROM slots_slot WHERE id = %s", slot), actor="t")
+    run(
+        c,
+        "clean",
+        slot=slot,
+        generation=value(c, "SELECT generation FROM slots_slot WHERE id = %s", slot),
+        actor="t",
+    )
 
 
 def outside(c: Connection) -> None:
@@ -231,7 +293,9 @@ def offer_again(c: Connection) -> None:
 
 def serial(c: Connection) -> None:
     c.execute("INSERT INTO claims_workspace (id, name) VALUES (1, 'prod')")
-    c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' WHERE id = 0")
+    c.execute(
+        "UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' WHERE id = 0"
+    )
 
 
 def let_go(**how: Any) -> Step:
@@ -247,11 +311,26 @@ LIVES: list[list[Step]] = [
     [p.hand, ours(p.release)],
     [lambda c: p.bind_one(c, None), ours(p.lose), offer_again],
     [p.planned, ours(p.reserve), ours(p.approve)],
-    [p.planned, ours(p.reserve), ours(p.park), ours(p.reserve_again), let_go(to="parked", lost=0), ours(p.unpark), ours(p.cancel)],
+    [
+        p.planned,
+        ours(p.reserve),
+        ours(p.park),
+        ours(p.reserve_again),
+        let_go(to="parked", lost=0),
+        ours(p.unpark),
+        ours(p.cancel),
+    ],
     [p.hand, ours(p.park), ours(p.cancel)],
     [p.planned, ours(p.reserve), let_go(outcome="rejected")],
     [outside, p.planned, ours(p.reserve), let_go(outcome="rejected")],
-    [outside, p.hand, ours(p.move), lambda c: p.move(c, p.generation_of(c), target=0), lambda c: clean(c, 10), ours(p.release)],
+    [
+        outside,
+        p.hand,
+        ours(p.move),
+        lambda c: p.move(c, p.generation_of(c), target=0),
+        lambda c: clean(c, 10),
+        ours(p.release),
+    ],
     [outside, p.hand, ours(p.release), lambda c: p.retire(c, None)],
     [lambda c: p.retire(c, None)],
     [p.hand, let_go(to="blocked"), ours(p.cancel)],

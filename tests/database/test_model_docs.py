@@ -13,4 +13,6 @@ def test_the_diagrams_are_those_of_the_declared_machines() -> None:
 def test_every_rule_is_named() -> None:
     """So that nobody looks in vain for what refused."""
     text = PAGE.read_text()
-    assert [name for names in RULES.values() for name in names if not re.search(rf"`{name}`", text)] == []
+    assert [
+        name for names in RULES.values() for name in names if not re.search(rf"`{name}`", text)
+    ] == []

@@ -1,4 +1,6 @@
-"""Operations are taken once and settled by who holds them; a thousand failures ask for capacity once; a reader of the log misses nobody."""
+"""Operations are taken once and settled by who holds them; a thousand failures ask for capacity
+once; a reader of the log misses nobody.
+"""
 
 from collections.abc import Iterator
 
@@ -25,7 +27,9 @@ def d(tables: None) -> Iterator[Connection]:
 
 
 def take(c: Connection) -> list[tuple[int, int]]:
-    return sorted((r.id, r.attempts) for r in run(c, "take", 10, lane="member:0", queue="local", lease=60.0))
+    return sorted(
+        (r.id, r.attempts) for r in run(c, "take", 10, lane="member:0", queue="local", lease=60.0)
+    )
 
 
 def settle(c: Connection, taken: list[tuple[int, int]]) -> int:
@@ -36,7 +40,7 @@ def expire_leases(c: Connection) -> None:
     c.execute("UPDATE kernel_operation SET due_at = now()")
 
 
-# -- the outbox ---------------------------------------------------------------------------------------------------------------------------
+# -- the outbox ------------------------------------------------------------------------------------
 def test_a_hand_over_and_its_operation_are_one_commit(c: Connection, d: Connection) -> None:
     with c.transaction(force_rollback=True):
         p.hand(c)
@@ -52,14 +56,24 @@ def test_an_operation_is_taken_once(c: Connection, d: Connection) -> None:
     assert take(c) == [], "nor while its lease runs"
 
 
-def test_after_the_lease_somebody_else_takes_it_and_the_first_may_not_settle(c: Connection, d: Connection) -> None:
+def test_after_the_lease_somebody_else_takes_it_and_the_first_may_not_settle(
+    c: Connection, d: Connection
+) -> None:
     p.hand(c)
     first = take(d)
     expire_leases(c)
     second = take(c)
     assert [t[0] for t in first] == [t[0] for t in second]
     assert settle(d, first) == 0
-    assert not run(d, "settle_failed", operation=first[0][0], attempt=first[0][1], error="late", code="unavailable", delay=1.0)
+    assert not run(
+        d,
+        "settle_failed",
+        operation=first[0][0],
+        attempt=first[0][1],
+        error="late",
+        code="unavailable",
+        delay=1.0,
+    )
     assert not run(d, "renew", ids=[first[0][0]], attempts=[first[0][1]], lease=60.0)
     assert settle(c, second) == 1
     assert settle(c, second) == 0, "once"
@@ -80,13 +94,21 @@ def test_taken_by_two_at_once_each_gets_its_own(c: Connection, d: Connection) ->
 def test_a_permanent_error_stays_until_a_person_retries_it(c: Connection) -> None:
     p.hand(c)
     [(operation, attempt)] = take(c)
-    run(c, "settle_failed", operation=operation, attempt=attempt, error="no such listener", code="permanent", delay=3650 * 86400.0)
+    run(
+        c,
+        "settle_failed",
+        operation=operation,
+        attempt=attempt,
+        error="no such listener",
+        code="permanent",
+        delay=3650 * 86400.0,
+    )
     assert take(c) == []
     assert run(c, "retry_operation", operation=operation)
     assert take(c) == [(operation, attempt + 1)]
 
 
-# -- asking for capacity ------------------------------------------------------------------------------------------------------------------
+# -- asking for capacity ---------------------------------------------------------------------------
 def ask(c: Connection) -> list[bool]:
     return [r.won for r in run(c, "request_scale", pool=0)]
 
@@ -95,17 +117,25 @@ def test_a_thousand_failures_one_request(c: Connection) -> None:
     assert [won for _ in range(1000) for won in ask(c)] == [True]
 
 
-def test_the_first_request_after_a_completion_is_absorbed_and_the_next_one_passes(c: Connection) -> None:
-    c.execute("UPDATE pools_pool SET scale_requested_at = NULL, absorb_until = now() + interval '1 min' WHERE id = 0")
+def test_the_first_request_after_a_completion_is_absorbed_and_the_next_one_passes(
+    c: Connection,
+) -> None:
+    c.execute(
+        "UPDATE pools_pool SET scale_requested_at = NULL, absorb_until = now() + interval '1 "
+        "min' WHERE id = 0"
+    )
     assert [ask(c) for _ in range(3)] == [[False], [True], []]
 
 
 def test_an_unused_absorb_mark_expires(c: Connection) -> None:
-    c.execute("UPDATE pools_pool SET scale_requested_at = NULL, absorb_until = now() - interval '1 s' WHERE id = 0")
+    c.execute(
+        "UPDATE pools_pool SET scale_requested_at = NULL, absorb_until = now() - interval '1 "
+        "s' WHERE id = 0"
+    )
     assert ask(c) == [True]
 
 
-# -- the log ------------------------------------------------------------------------------------------------------------------------------
+# -- the log ---------------------------------------------------------------------------------------
 ADD = "INSERT INTO kernel_event (verb, actor) VALUES (%s, '')"
 
 
@@ -127,7 +157,9 @@ def test_who_commits_late_is_not_skipped(c: Connection, d: Connection) -> None:
     assert read(c, seen[-1].position) == []
 
 
-def test_ids_are_not_in_the_order_of_commits_and_nobody_is_lost(c: Connection, d: Connection) -> None:
+def test_ids_are_not_in_the_order_of_commits_and_nobody_is_lost(
+    c: Connection, d: Connection
+) -> None:
     """The later transaction draws the lower id: a reader that remembers only ids loses it."""
     position = log.Position(value(c, log.NOW_POSITION), 0)
     d.execute("BEGIN")
@@ -143,7 +175,9 @@ def test_ids_are_not_in_the_order_of_commits_and_nobody_is_lost(c: Connection, d
     assert [e.position for e in seen] == sorted(e.position for e in seen)
 
 
-def test_a_reader_is_not_held_up_by_a_transaction_that_only_reads(c: Connection, d: Connection) -> None:
+def test_a_reader_is_not_held_up_by_a_transaction_that_only_reads(
+    c: Connection, d: Connection
+) -> None:
     start = log.Position(value(c, log.NOW_POSITION), 0)
     d.execute("BEGIN")
     d.execute("SELECT count(*) FROM kernel_event")

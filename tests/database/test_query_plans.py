@@ -1,6 +1,8 @@
-"""Plans made on empty tables, which stay in a session while the tables grow: none may scan what grows.
+"""Plans made on empty tables, which stay in a session while the tables grow: none may scan
+what grows.
 
-Every named statement is planned as a prepared one is (generic), on an empty database, on a connection as the product opens it.
+Every named statement is planned as a prepared one is (generic), on an empty database, on a
+connection as the product opens it.
 """
 
 import re
@@ -14,7 +16,10 @@ from project.kernel.events import log
 from tests.database import helpers
 from tests.database.helpers import Connection, value
 
-NOT_HOT = {"pools/access/permissions.sql": "small tables", "claims/checks/repairs.sql": "the doctor takes its time"}
+NOT_HOT = {
+    "pools/access/permissions.sql": "small tables",
+    "claims/checks/repairs.sql": "the doctor takes its time",
+}
 FILES = {
     str(path.relative_to(helpers.ROOT)): Statements(path)
     for app in ("pools", "slots", "claims", "project/kernel")
@@ -25,18 +30,30 @@ HOT = [(file, name) for file, statements in FILES.items() for name in statements
 GROWS = ("slots_slot", "claims_claim", "kernel_event", "kernel_operation")
 SCAN = re.compile(rf"Seq Scan on ({'|'.join(GROWS)})\b")
 WALK = re.compile(
-    rf"^( *)(?:->  )?Index (?:Only )?Scan (?:Backward )?using (\S+) on (?:{'|'.join(GROWS)})\b.*\n((?:\1 +(?!->).*\n)*)", re.M
+    rf"^( *)(?:->  )?Index (?:Only )?Scan (?:Backward )?using (\S+) on (?:{'|'.join(GROWS)})\b.*\n"
+    r"((?:\1 +(?!->).*\n)*)",
+    re.M,
 )
 
-# Walking an index from end to end is a scan by another name. Allowed where the index holds only what waits, and the walk hops or stops.
+# Walking an index from end to end is a scan by another name. Allowed where the index holds only
+# what waits, and the walk hops or stops.
 WALKS = {
     ("claims/statements.sql", "lines_with_work"): "hops from line to line",
     ("claims/statements.sql", "lines"): "hops from line to line",
     ("claims/statements.sql", "queue_blocked"): "for a page: what is blocked, in its order",
-    ("claims/statements.sql", "live_of_pool"): "a pool is deleted: what is blocked may wait for it beside another",
+    (
+        "claims/statements.sql",
+        "live_of_pool",
+    ): "a pool is deleted: what is blocked may wait for it beside another",
     ("claims/statements.sql", "count_live"): "the same, counted",
-    ("claims/allocation/decisions.sql", "applies_in_line"): "only what is approved and waits, in its order",
-    ("claims/allocation/decisions.sql", "seekers"): "only what looks for a slot again, in its order",
+    (
+        "claims/allocation/decisions.sql",
+        "applies_in_line",
+    ): "only what is approved and waits, in its order",
+    (
+        "claims/allocation/decisions.sql",
+        "seekers",
+    ): "only what looks for a slot again, in its order",
     ("claims/scaling/scaling.sql", "wanted_lines"): "hops from line to line",
     ("claims/scaling/scaling.sql", "count_blocked"): "only what is blocked, once for all pools",
     ("project/kernel/outbox/statements.sql", "queues_due"): "hops from queue to queue",
@@ -45,14 +62,19 @@ WALKS = {
 
 @pytest.fixture(scope="module")
 def unknown(django_db_setup: None) -> None:
-    """New files and no statistics: what other tests wrote and took back leaves pages and histograms, and plans that nobody starts with."""
+    """New files and no statistics: what other tests wrote and took back leaves pages and
+    histograms, and plans that nobody starts with.
+    """
     with helpers.connect() as c, c.transaction():
         c.execute("SET LOCAL session_replication_role = replica")
         c.execute(f"TRUNCATE {helpers.TABLES} CASCADE")  # type: ignore[arg-type]
         c.execute("""
-            SELECT pg_clear_attribute_stats(n.nspname, t.relname, a.attname, false), pg_clear_relation_stats(n.nspname, t.relname)
-            FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_attribute a ON a.attrelid = t.oid
-            WHERE n.nspname = 'public' AND t.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""")
+            SELECT pg_clear_attribute_stats(n.nspname, t.relname, a.attname, false),
+              pg_clear_relation_stats(n.nspname, t.relname)
+            FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+              JOIN pg_attribute a ON a.attrelid = t.oid
+            WHERE n.nspname = 'public' AND t.relkind = 'r' AND a.attnum > 0
+              AND NOT a.attisdropped""")
 
 
 @pytest.fixture
@@ -87,7 +109,9 @@ def walks(text: str) -> list[str]:
 def test_no_scan(file: str, c: Connection) -> None:
     plans = {name: plan(c, FILES[file].text(name, 50)) for name in FILES[file].texts}
     assert {name: found for name, found in plans.items() if scans(found)} == {}
-    assert {name: found for name, found in plans.items() if walks(found) and (file, name) not in WALKS} == {}
+    assert {
+        name: found for name, found in plans.items() if walks(found) and (file, name) not in WALKS
+    } == {}
 
 
 def test_the_reader_of_the_log_walks_its_index(c: Connection) -> None:
@@ -102,8 +126,12 @@ def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Conne
     assert "slot_free" in found
 
 
-@pytest.mark.parametrize("name", ["create_and_bind", "create_and_bind_here", "create_batch", "overtaken", "rivals"])
-def test_rivals_are_found_by_who_waits_not_by_all_lines_of_the_pool(name: str, c: Connection) -> None:
+@pytest.mark.parametrize(
+    "name", ["create_and_bind", "create_and_bind_here", "create_batch", "overtaken", "rivals"]
+)
+def test_rivals_are_found_by_who_waits_not_by_all_lines_of_the_pool(
+    name: str, c: Connection
+) -> None:
     found = plan(c, helpers.CLAIMS.text(name))
     assert "claim_rivals" in found
     assert "shape_pools_behind" in found
@@ -118,7 +146,9 @@ def test_with_scans_allowed_it_would_go_wrong(c: Connection) -> None:
 
 def test_the_option_is_on_in_every_connection_the_product_opens(c: Connection) -> None:
     assert value(c, "SELECT current_setting('enable_seqscan')") == "off"
-    assert "enable_seqscan=off" in str(settings.DATABASES["default"]["OPTIONS"]["options"]).replace(" ", "")
+    assert "enable_seqscan=off" in str(settings.DATABASES["default"]["OPTIONS"]["options"]).replace(
+        " ", ""
+    )
 
 
 def test_limit_is_never_a_parameter() -> None:

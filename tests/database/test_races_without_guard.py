@@ -1,4 +1,6 @@
-"""A race test counts once it has been seen red: with the guard taken out of the statement, the race must go wrong."""
+"""A race test counts once it has been seen red: with the guard taken out of the statement, the
+race must go wrong.
+"""
 
 from dataclasses import dataclass
 
@@ -40,14 +42,17 @@ def wrong_ways(race: Race) -> list[str]:
             race.play(order)
         except AssertionError:
             found.append(order)
-        except Exception as error:  # a rule of the database stopped it: the guard was needed as well
+        except Exception as error:
+            # A rule of the database stopped it: the guard was needed as well.
             found.append(f"{order}: {error}")
     return found
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.race} without {m.guard}")
-def test_red_without_its_guard(mutant: Mutant, tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_red_without_its_guard(
+    mutant: Mutant, tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = next(s for s in (helpers.SLOTS, helpers.CLAIMS) if mutant.statement in s.texts)
     text = home.texts[mutant.statement]
     assert mutant.guard in text, "the statement has changed: name its guard anew"

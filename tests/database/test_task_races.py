@@ -1,4 +1,6 @@
-"""Races about plans, approvals, deadlines and the serial claims of a workspace. Their services come later; their statements are here."""
+"""Races about plans, approvals, deadlines and the serial claims of a workspace. Their services
+come later; their statements are here.
+"""
 
 from typing import Any
 
@@ -16,7 +18,11 @@ def reject(c: Connection, generation: int) -> bool:
 
 def expire_parked(c: Connection, _: Any) -> bool:
     """The finalizer's side: locks, looks again, then ends it."""
-    is_due = value(c, "SELECT state = 'parked' AND expires_at <= now() FROM claims_claim WHERE id = 0 FOR NO KEY UPDATE")
+    is_due = value(
+        c,
+        "SELECT state = 'parked' AND expires_at <= now() FROM claims_claim "
+        "WHERE id = 0 FOR NO KEY UPDATE",
+    )
     return bool(is_due and p.cancel(c, None, outcome="expired"))
 
 
@@ -37,7 +43,11 @@ def create_serial(claim: int) -> Act:
     def act(c: Connection, _: Any) -> str:
         is_locked = helpers.run(c, "lock_workspace", workspace=1)[0].is_locked
         state = "blocked" if is_locked or serial_live(c) else "waiting"
-        c.execute("INSERT INTO claims_claim (id, shape_id, workspace_id, is_serial, state) VALUES (%s, 0, 1, true, %s)", [claim, state])
+        c.execute(
+            "INSERT INTO claims_claim (id, shape_id, workspace_id, is_serial, state) "
+            "VALUES (%s, 0, 1, true, %s)",
+            [claim, state],
+        )
         return state
 
     return act
@@ -46,14 +56,19 @@ def create_serial(claim: int) -> Act:
 def lock_workspace(c: Connection, _: Any) -> None:
     helpers.run(c, "lock_workspace", workspace=1)
     c.execute("UPDATE claims_workspace SET locked_at = now(), locked_by = 'ann' WHERE id = 1")
-    c.execute("UPDATE claims_claim SET state = 'blocked' WHERE workspace_id = 1 AND state = 'waiting'")
+    c.execute(
+        "UPDATE claims_claim SET state = 'blocked' WHERE workspace_id = 1 AND state = 'waiting'"
+    )
 
 
 def two_blocked(c: Connection) -> None:
     """The serial claim of a workspace has ended; two wait to be promoted."""
     workspace(c)
     c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true WHERE id = 0")
-    c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' WHERE id IN (2, 4)")
+    c.execute(
+        "UPDATE claims_claim SET workspace_id = 1, is_serial = true, state = 'blocked' "
+        "WHERE id IN (2, 4)"
+    )
     p.release(c, p.hand(c))
 
 
@@ -63,7 +78,13 @@ def promote(c: Connection, _: Any) -> list[Any]:
 
 
 def serial_live(c: Connection) -> int:
-    return int(value(c, "SELECT count(*) FROM claims_claim WHERE workspace_id = 1 AND state IN ('waiting', 'bound', 'reserved', 'parked')"))
+    return int(
+        value(
+            c,
+            "SELECT count(*) FROM claims_claim WHERE workspace_id = 1 "
+            "AND state IN ('waiting', 'bound', 'reserved', 'parked')",
+        )
+    )
 
 
 def first_in_time(o: Outcome) -> bool:
@@ -84,13 +105,25 @@ APPROVALS = [
     Race("approve twice", p.approve, p.approve, one_wins, p.reserved),
     Race("approve, reject", p.approve, reject, one_wins, p.reserved),
     Race("approve, park", p.approve, p.park, one_wins, p.reserved),
-    Race("reserve, scale-in", p.reserve, p.remove_if_empty, lambda o: o.one and o.two == "spared", p.planned),
+    Race(
+        "reserve, scale-in",
+        p.reserve,
+        p.remove_if_empty,
+        lambda o: o.one and o.two == "spared",
+        p.planned,
+    ),
     Race("reserve, release", p.reserve, p.release, one_wins, p.planned),
     Race("reserve twice", p.reserve, p.reserve, one_wins, p.planned),
 ]
 PARKED = [
     Race("approve, expire while parked: in time", p.unpark, expire_parked, first_in_time, p.parked),
-    Race("approve, expire while parked: too late", p.unpark, expire_parked, too_late, p.parked_overdue),
+    Race(
+        "approve, expire while parked: too late",
+        p.unpark,
+        expire_parked,
+        too_late,
+        p.parked_overdue,
+    ),
     Race("approve, reserve again", p.unpark, p.reserve_again, one_wins, p.parked),
     Race("reserve again twice", p.reserve_again, p.reserve_again, one_wins, p.parked),
     Race("reserve again, cancel", p.reserve_again, p.cancel, one_wins, p.parked),
@@ -103,11 +136,29 @@ PARKED = [
     ),
 ]
 WORKSPACES = [
-    Race("create, lock", create_serial(100), lock_workspace, lambda o: p.claim_row(o.c, 100)[0] == "blocked", workspace),
-    Race("create, create", create_serial(100), create_serial(101), lambda o: o.answers == {"waiting", "blocked"}, workspace),
+    Race(
+        "create, lock",
+        create_serial(100),
+        lock_workspace,
+        lambda o: p.claim_row(o.c, 100)[0] == "blocked",
+        workspace,
+    ),
+    Race(
+        "create, create",
+        create_serial(100),
+        create_serial(101),
+        lambda o: o.answers == {"waiting", "blocked"},
+        workspace,
+    ),
     Race("promote twice", promote, promote, one_goes, two_blocked),
     Race("promote, create", promote, create_serial(100), one_goes, two_blocked),
-    Race("promote, cancel", promote, lambda c, _: p.cancel(c, _, 2), lambda o: o.two and serial_live(o.c) <= 1, two_blocked),
+    Race(
+        "promote, cancel",
+        promote,
+        lambda c, _: p.cancel(c, _, 2),
+        lambda o: o.two and serial_live(o.c) <= 1,
+        two_blocked,
+    ),
     Race("promote, lock", promote, lock_workspace, lambda o: serial_live(o.c) == 0, two_blocked),
 ]
 RACES = APPROVALS + PARKED + WORKSPACES

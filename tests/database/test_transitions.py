@@ -18,15 +18,27 @@ from tests.database.helpers import Connection, value
 
 MACHINES = [POOL, MEMBER, SLOT, CLAIM, CLAIM_SET]
 
-# A row of each table that may stand in the state {0} as far as its own CHECKs go, and what must change with the state for their sake.
+# A row of each table that may stand in the state {0} as far as its own CHECKs go, and what must
+# change with the state for their sake.
 ROWS = {
-    "pools_pool": "INSERT INTO pools_pool (name, spec, lanes, state) VALUES ('x', '{{}}', '{{}}', '{0}') RETURNING id",
-    "pools_member": "INSERT INTO pools_member (pool_id, name, state) VALUES (0, 'x', '{0}') RETURNING id",
-    "slots_slot": """INSERT INTO slots_slot (pool_id, member_id, lane, number, state, drain_until, claim_id, ordinal)
-        SELECT 0, 0, 'x', 1, '{0}', now(), h, h FROM (SELECT CASE WHEN '{0}' IN ('held', 'reserved') THEN 0 END) x (h) RETURNING id""",
+    "pools_pool": (
+        "INSERT INTO pools_pool (name, spec, lanes, state) VALUES ('x', '{{}}', '{{}}', "
+        "'{0}') RETURNING id"
+    ),
+    "pools_member": (
+        "INSERT INTO pools_member (pool_id, name, state) VALUES (0, 'x', '{0}') RETURNING id"
+    ),
+    "slots_slot": """INSERT INTO slots_slot (pool_id, member_id, lane, number, state, drain_until,
+        claim_id, ordinal)
+        SELECT 0, 0, 'x', 1, '{0}', now(), h, h
+          FROM (SELECT CASE WHEN '{0}' IN ('held', 'reserved') THEN 0 END) x (h) RETURNING id""",
     "claims_claim": """INSERT INTO claims_claim (shape_id, state, expires_at, outcome)
-        VALUES (0, '{0}', now(), CASE WHEN '{0}' = 'ended' THEN 'released' ELSE '' END) RETURNING id""",
-    "claims_claimset": "INSERT INTO claims_claimset (name, shape_id, replicas, state) VALUES ('x', 0, 1, '{0}') RETURNING id",
+        VALUES (0, '{0}', now(), CASE WHEN '{0}' = 'ended' THEN 'released' ELSE '' END)
+          RETURNING id""",
+    "claims_claimset": (
+        "INSERT INTO claims_claimset (name, shape_id, replicas, state) "
+        "VALUES ('x', 0, 1, '{0}') RETURNING id"
+    ),
 }
 MORE = {
     "slots_slot": """, claim_id = CASE WHEN '{0}' IN ('held', 'reserved') THEN 0 END,
@@ -35,7 +47,9 @@ MORE = {
 }
 
 
-NEW_SLOT = "INSERT INTO slots_slot (pool_id, member_id, lane, number, {0}) VALUES (0, 0, 'x', 1, {1})"
+NEW_SLOT = (
+    "INSERT INTO slots_slot (pool_id, member_id, lane, number, {0}) VALUES (0, 0, 'x', 1, {1})"
+)
 NEW_CLAIM = "INSERT INTO claims_claim (shape_id, {0}) VALUES (0, {1})"
 BROKEN = {
     "slot_state_known": NEW_SLOT.format("state", "'elsewhere'"),
@@ -58,7 +72,9 @@ def c(tables: None) -> Iterator[Connection]:
 
 
 def only(c: Connection, machine: Machine) -> None:
-    """Its move trigger alone is on: the rules about what goes with a move are tested by themselves."""
+    """Its move trigger alone is on: the rules about what goes with a move are tested
+    by themselves.
+    """
     c.execute(f"ALTER TABLE {machine.table} DISABLE TRIGGER USER")  # type: ignore[arg-type]
     c.execute(f"ALTER TABLE {machine.table} ENABLE TRIGGER {machine.name}_move")  # type: ignore[arg-type]
 
@@ -71,7 +87,11 @@ def attempt(c: Connection, machine: Machine, before: str, after: str) -> str:
     with c.transaction(force_rollback=True):
         row = insert(c, machine, before)
         try:
-            c.execute(f"UPDATE {machine.table} SET state = '{after}'{MORE.get(machine.table, '').format(after)} WHERE id = {row}")  # type: ignore[arg-type]
+            c.execute(
+                f"UPDATE {machine.table} SET state = "
+                f"'{after}'{MORE.get(machine.table, '').format(after)} "
+                f"WHERE id = {row}"
+            )  # type: ignore[arg-type]
         except psycopg.Error as error:
             return f"{error.sqlstate} {error.diag.constraint_name}"
     return "allowed"
@@ -81,8 +101,15 @@ def attempt(c: Connection, machine: Machine, before: str, after: str) -> str:
 def test_states_times_edges(machine: Machine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
-        pairs = [(before, after) for before in machine.states for after in machine.states if before != after]
-        answers = {f"{before}>{after}": attempt(c, machine, before, after) for before, after in pairs}
+        pairs = [
+            (before, after)
+            for before in machine.states
+            for after in machine.states
+            if before != after
+        ]
+        answers = {
+            f"{before}>{after}": attempt(c, machine, before, after) for before, after in pairs
+        }
     assert {move for move, answer in answers.items() if answer == "allowed"} == machine.moves
     assert set(answers.values()) <= {"allowed", f"BR001 {machine.name}_move"}
 
@@ -91,15 +118,21 @@ def test_states_times_edges(machine: Machine, c: Connection) -> None:
 def test_an_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
-        with pytest.raises(psycopg.errors.CheckViolation, match=f"{machine.name}_state_known|slot_holder"):
+        with pytest.raises(
+            psycopg.errors.CheckViolation, match=f"{machine.name}_state_known|slot_holder"
+        ):
             insert(c, machine, "elsewhere")
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
 def test_the_trigger_in_the_database_is_the_declared_one(machine: Machine, c: Connection) -> None:
-    """The migration keeps its own copy of the text; this is what makes a changed declaration fail until a migration follows it."""
+    """The migration keeps its own copy of the text; this is what makes a changed declaration
+    fail until a migration follows it.
+    """
     name = f"{machine.name}_move"
-    query = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = %s AND tgrelid = %s::regclass"
+    query = (
+        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = %s AND tgrelid = %s::regclass"
+    )
     there = value(c, query, name, machine.table)
     with c.transaction(force_rollback=True):
         c.execute(f"DROP TRIGGER {name} ON {machine.table}")  # type: ignore[arg-type]
@@ -117,9 +150,15 @@ def test_the_function_of_a_check_is_the_declared_one(sound: Sound, c: Connection
 @pytest.mark.parametrize("rule", [rule for sound in helpers.SOUND for rule in sound.rules])
 def test_a_rule_about_a_row_is_named_when_it_is_broken(rule: str, c: Connection) -> None:
     """And nothing else refuses: the rules say different things."""
-    with c.transaction(force_rollback=True), pytest.raises(psycopg.errors.CheckViolation) as refused:
+    with (
+        c.transaction(force_rollback=True),
+        pytest.raises(psycopg.errors.CheckViolation) as refused,
+    ):
         c.execute(BROKEN[rule])  # type: ignore[arg-type]
-    assert (refused.value.diag.constraint_name, refused.value.diag.table_name) == (rule, helpers.table_of(rule))
+    assert (refused.value.diag.constraint_name, refused.value.diag.table_name) == (
+        rule,
+        helpers.table_of(rule),
+    )
     with helpers.without(rule):
         with helpers.connect() as other, other.transaction(force_rollback=True):
             other.execute("SET LOCAL session_replication_role = replica")
@@ -132,7 +171,10 @@ def test_every_declared_constraint_and_index_is_there(c: Connection) -> None:
         if model._meta.app_label not in ("pools", "slots", "claims", "kernel"):
             continue
         for rule in [*model._meta.constraints, *model._meta.indexes]:
-            assert isinstance(rule, (CheckConstraint, UniqueConstraint, Index)) or rule.name == "member_ports_apart"
+            assert (
+                isinstance(rule, (CheckConstraint, UniqueConstraint, Index))
+                or rule.name == "member_ports_apart"
+            )
             if not helpers.exists(c, str(rule.name)):
                 missing.append(f"{model._meta.label} {rule.name}")
     assert missing == []
@@ -140,12 +182,20 @@ def test_every_declared_constraint_and_index_is_there(c: Connection) -> None:
 
 def test_the_doctor_knows_every_rule(c: Connection) -> None:
     """Those that no model declares, because Django knows no triggers: I6 looks for them."""
-    rows = c.execute("SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'O'").fetchall()
+    rows = c.execute(
+        "SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal "
+        "AND tgenabled = 'O'"
+    ).fetchall()
     assert set(rows) == {(table, name) for table, names in RULES.items() for name in names}
 
 
 def test_the_functions_of_the_rules_never_scan(c: Connection) -> None:
-    """Their plans are made once a session, perhaps on empty tables, whatever the connection's own setting is."""
-    query = "SELECT proname, proconfig FROM pg_proc WHERE proname IN ('slots_agree', 'claims_agree', 'member_is_empty')"
+    """Their plans are made once a session, perhaps on empty tables, whatever the connection's
+    own setting is.
+    """
+    query = (
+        "SELECT proname, proconfig FROM pg_proc WHERE proname IN ('slots_agree', 'claims_agree', "
+        "'member_is_empty')"
+    )
     found = dict(c.execute(query).fetchall())
     assert list(found.values()) == [["enable_seqscan=off"]] * 3

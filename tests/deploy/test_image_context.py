@@ -10,11 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SECRETS = (".env", ".env.production", "deploy/.env", "project/.env", "berth.dump", "project/tls.key", "claims/ca.pem")
+SECRETS = (
+    ".env",
+    ".env.production",
+    "deploy/.env",
+    "project/.env",
+    "berth.dump",
+    "project/tls.key",
+    "claims/ca.pem",
+)
 
 
 def read_rules() -> list[tuple[bool, re.Pattern[str]]]:
-    """The patterns of .dockerignore, as Docker reads those that are used here; the last that matches decides."""
+    """The patterns of .dockerignore, as Docker reads those that are used here; the last that
+    matches decides.
+    """
     rules = []
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if not line or line.startswith("#"):
@@ -42,11 +52,16 @@ def test_a_secret_in_the_checkout_stays_out_of_the_image(path: str) -> None:
 
 def test_what_is_sent_is_enough_to_start_berth(tmp_path: Path) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     sent = [path for path in listed.stdout.splitlines() if is_sent(path)]
     assert {path.split("/")[0] for path in sent} == {
-        "claims", "examples", "manage.py", "pools", "project", "requirements.txt", "requirements-uv.txt", "slots", "templates",
+        "claims", "examples", "manage.py", "pools", "project", "requirements.txt",
+        "requirements-uv.txt", "slots", "templates",
     }  # fmt: skip
     for path in sent:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +75,12 @@ def test_what_is_sent_is_enough_to_start_berth(tmp_path: Path) -> None:
     }
     for command in (["collectstatic", "--noinput", "--verbosity", "0"], ["check"]):
         done = subprocess.run(
-            [sys.executable, "manage.py", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "manage.py", *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
 
@@ -68,7 +88,16 @@ def test_what_is_sent_is_enough_to_start_berth(tmp_path: Path) -> None:
 def test_every_base_image_is_named_by_its_digest() -> None:
     files = [*ROOT.glob("deploy/*Dockerfile"), ROOT / "deploy/compose.yaml"]
     own = re.compile(r"image: berth$")
-    lines = [line.strip() for file in files for line in file.read_text().splitlines() if re.match(r"\s*(FROM|image:)\s", line)]
+    lines = [
+        line.strip()
+        for file in files
+        for line in file.read_text().splitlines()
+        if re.match(r"\s*(FROM|image:)\s", line)
+    ]
     assert len(lines) >= 6
-    loose = [line for line in lines if not re.search(r"@sha256:[0-9a-f]{64}\b", line) and not own.search(line)]
+    loose = [
+        line
+        for line in lines
+        if not re.search(r"@sha256:[0-9a-f]{64}\b", line) and not own.search(line)
+    ]
     assert loose == []

@@ -1,4 +1,6 @@
-"""deploy/kubernetes on a real API server: each document is taken as it stands, its accounts can do a pod's whole life, and no more."""
+"""deploy/kubernetes on a real API server: each document is taken as it stands, its accounts can
+do a pod's whole life, and no more.
+"""
 
 import json
 import re
@@ -54,9 +56,20 @@ def apply(world: KubeWorld, document: Thing, namespace: str, *, is_dry: bool = F
 
 
 def render(folder: Path) -> list[Thing]:
-    """What `kubectl kustomize` makes of it, as far as these folders use it. A word that is not known here is an error."""
+    """What `kubectl kustomize` makes of it, as far as these folders use it. A word that is not
+    known here is an error.
+    """
     (told,) = read(folder / "kustomization.yaml")
-    known = {"apiVersion", "kind", "namespace", "labels", "resources", "configMapGenerator", "images", "patches"}
+    known = {
+        "apiVersion",
+        "kind",
+        "namespace",
+        "labels",
+        "resources",
+        "configMapGenerator",
+        "images",
+        "patches",
+    }
     assert set(told) <= known, set(told) - known
     found: list[Thing] = []
     for name in told["resources"]:
@@ -64,7 +77,14 @@ def render(folder: Path) -> list[Thing]:
         found += render(place) if place.is_dir() else read(place)
     for each in told.get("configMapGenerator", ()):
         data = dict(literal.split("=", 1) for literal in each["literals"])
-        found.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each["name"]}, "data": data})
+        found.append(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": each["name"]},
+                "data": data,
+            }
+        )
     for patch in told.get("patches", ()):
         aims = [each for each in found if each["kind"] == patch["target"]["kind"]]
         assert aims, patch
@@ -108,7 +128,9 @@ def elsewhere(real_kube: KubeWorld) -> Iterator[Space]:
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, settings: Any, home: Space) -> Iterator[Bench]:
-    """A namespace for pods with role.yaml in it. Its provider comes as the administrator, before `sign_in`."""
+    """A namespace for pods with role.yaml in it. Its provider comes as the administrator,
+    before `sign_in`.
+    """
     bench = Bench("real_kube")
     with bench.world_of_its_own(request, settings):
         for document in read(DEPLOY / "role.yaml"):
@@ -126,10 +148,23 @@ def sign_in(site: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ent
 
     def sign_in(who: str) -> str:
         world = site.space.world
-        account, namespace = ("berth-agents", site.space.name) if who == ACCOUNTS[0] else ("berth", HOME)
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        token = str(world.must("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)["status"]["token"])
-        site.space.until(lambda: world.ask("GET", f"{site.space.path}/pods", user=token)[0] == 200, "the role does not open the pods")
+        account, namespace = (
+            ("berth-agents", site.space.name) if who == ACCOUNTS[0] else ("berth", HOME)
+        )
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token = str(
+            world.must(
+                "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body
+            )["status"]["token"]
+        )
+        site.space.until(
+            lambda: world.ask("GET", f"{site.space.path}/pods", user=token)[0] == 200,
+            "the role does not open the pods",
+        )
         if who == ACCOUNTS[0]:
             enter_from_elsewhere(world, token, tmp_path, monkeypatch)
             site.good_options = {**site.good_options, "context": "shipped"}
@@ -142,18 +177,26 @@ def sign_in(site: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ent
     return sign_in
 
 
-def enter_from_elsewhere(world: KubeWorld, token: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def enter_from_elsewhere(
+    world: KubeWorld, token: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "shipped",
-        "clusters": [{"name": "c", "cluster": {"server": world.url, "certificate-authority": world.ca}}],
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "shipped",
+        "clusters": [
+            {"name": "c", "cluster": {"server": world.url, "certificate-authority": world.ca}}
+        ],
         "users": [{"name": "shipped", "user": {"token": token}}],
         "contexts": [{"name": "shipped", "context": {"cluster": "c", "user": "shipped"}}],
-    }  # fmt: skip
+    }
     (folder / "kubeconfig").write_text(json.dumps(content))
     monkeypatch.setenv("BERTH_KUBECONFIG", str(folder / "kubeconfig"))
 
 
-def enter_in_cluster(world: KubeWorld, token: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def enter_in_cluster(
+    world: KubeWorld, token: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = urlsplit(world.url)
     (folder / "token").write_text(token)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(at.hostname))
@@ -163,7 +206,7 @@ def enter_in_cluster(world: KubeWorld, token: str, folder: Path, monkeypatch: py
     monkeypatch.setattr(credentials, "OWN_NAMESPACE", folder / "namespace")
 
 
-# -- it is taken ---------------------------------------------------------------------------------------------------------------------------
+# -- it is taken -----------------------------------------------------------------------------------
 
 
 def test_every_document_is_taken_as_it_stands(real_kube: KubeWorld, home: Space) -> None:
@@ -173,7 +216,9 @@ def test_every_document_is_taken_as_it_stands(real_kube: KubeWorld, home: Space)
     kinds = {document["kind"] for document in documents}
     assert kinds == set(KINDS), "each of them was seen"
     files = {file.name for file in DEPLOY.iterdir()}
-    assert files == {"account.yaml", "kustomization.yaml", "role.yaml"}, "a new file is applied here, too"
+    assert files == {"account.yaml", "kustomization.yaml", "role.yaml"}, (
+        "a new file is applied here, too"
+    )
 
 
 def test_a_field_that_nobody_knows_would_be_refused(real_kube: KubeWorld, home: Space) -> None:
@@ -184,19 +229,28 @@ def test_a_field_that_nobody_knows_would_be_refused(real_kube: KubeWorld, home: 
 
 
 def test_everybody_who_asks_the_cluster_signs_in_as_the_account_of_the_binding(home: Space) -> None:
-    deployments = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in render(DEPLOY) if each["kind"] == "Deployment"}
+    deployments = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in render(DEPLOY)
+        if each["kind"] == "Deployment"
+    }
     assert set(deployments) == {"web", "worker", "controllers"}
-    signs_in = {name: (spec["serviceAccountName"], spec["automountServiceAccountToken"]) for name, spec in deployments.items()}
+    signs_in = {
+        name: (spec["serviceAccountName"], spec["automountServiceAccountToken"])
+        for name, spec in deployments.items()
+    }
     assert set(signs_in.values()) == {("berth", True)}, signs_in
     (binding,) = [each for each in read(DEPLOY / "role.yaml") if each["kind"] == "RoleBinding"]
     assert {"kind": "ServiceAccount", "name": "berth", "namespace": HOME} in binding["subjects"]
 
 
-# -- it is enough --------------------------------------------------------------------------------------------------------------------------
+# -- it is enough ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("who", ACCOUNTS)
-def test_its_accounts_can_do_the_whole_life_of_a_pod(site: Bench, sign_in: Entrance, who: str) -> None:
+def test_its_accounts_can_do_the_whole_life_of_a_pod(
+    site: Bench, sign_in: Entrance, who: str
+) -> None:
     sign_in(who)
     provider = site.provider()
     assert provider.check(site.pool()) == [], "rights, and a dry run of Secret and pod"
@@ -226,23 +280,40 @@ def test_its_accounts_can_do_the_whole_life_of_a_pod(site: Bench, sign_in: Entra
     assert site.ours() == site.ours("secrets") == []
 
 
-# -- and it is not more --------------------------------------------------------------------------------------------------------------------
+# -- and it is not more ----------------------------------------------------------------------------
 
 
 def documented() -> set[tuple[str, str]]:
-    """The sentence of docs/kubernetes.md: "Pods: get, list; Secrets: get; its own namespace: get." """
+    """The sentence of docs/kubernetes.md: "Pods: get, list; Secrets: get; its own
+    namespace: get."
+    """
     text = " ".join(DOCS.read_text().split())
-    (pods, secrets, namespaces) = re.search(r"Pods: ([\w, ]+); Secrets: ([\w, ]+); its own namespace: ([\w, ]+)\.", text).groups()  # type: ignore[union-attr]
+    (pods, secrets, namespaces) = re.search(
+        r"Pods: ([\w, ]+); Secrets: ([\w, ]+); its own namespace: ([\w, ]+)\.", text
+    ).groups()  # type: ignore[union-attr]
     told = {"pods": pods, "secrets": secrets, "namespaces": namespaces}
-    return {(verb.strip(), resource) for resource, verbs in told.items() for verb in verbs.split(",")}
+    return {
+        (verb.strip(), resource) for resource, verbs in told.items() for verb in verbs.split(",")
+    }
 
 
 def rules_of(world: KubeWorld, namespace: str, user: str) -> set[tuple[str, str]]:
     """All that the server says it may there, besides asking about itself, as everybody may."""
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
-    status = world.must("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body, user=user)["status"]
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    status = world.must(
+        "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body, user=user
+    )["status"]
     assert not status["incomplete"], status
-    found = {(verb, resource) for rule in status["resourceRules"] for verb in rule["verbs"] for resource in rule["resources"]}
+    found = {
+        (verb, resource)
+        for rule in status["resourceRules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
     return {(verb, resource) for verb, resource in found if not resource.startswith("selfsubject")}
 
 
@@ -253,7 +324,11 @@ FORBIDDEN: list[tuple[str, str, Any]] = [
     ("GET", "/api/v1/namespaces/{elsewhere}", None),
     ("GET", "/api/v1/namespaces/{elsewhere}/pods", None),
     ("GET", "/api/v1/namespaces/{elsewhere}/pods/theirs", None),
-    ("POST", "/api/v1/namespaces/{elsewhere}/pods", {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}),
+    (
+        "POST",
+        "/api/v1/namespaces/{elsewhere}/pods",
+        {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    ),
     ("DELETE", "/api/v1/namespaces/{elsewhere}/pods/theirs", None),
     ("GET", "/api/v1/namespaces/{here}/secrets", None),
     ("DELETE", "/api/v1/namespaces/{here}/pods", None),
@@ -266,7 +341,9 @@ FORBIDDEN: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("who", ACCOUNTS)
-def test_its_accounts_may_do_what_is_documented_and_nothing_else(site: Bench, sign_in: Entrance, elsewhere: Space, who: str) -> None:
+def test_its_accounts_may_do_what_is_documented_and_nothing_else(
+    site: Bench, sign_in: Entrance, elsewhere: Space, who: str
+) -> None:
     world, token = site.space.world, sign_in(who)
     assert rules_of(world, site.space.name, token) == documented()
     for namespace in (elsewhere.name, "default", HOME, "kube-system"):

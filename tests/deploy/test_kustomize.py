@@ -1,4 +1,6 @@
-"""The kustomize folders: addresses fit each other, and every long-running process has its probes."""
+"""The kustomize folders: addresses fit each other, and every long-running process has
+its probes.
+"""
 
 import os
 import subprocess
@@ -23,34 +25,51 @@ from urllib.parse import urlsplit
 at = urlsplit(url)
 answer = Client().post("/api/v1/agent/hello/", headers={"host": at.netloc, "x-forwarded-proto": at.scheme})
 print(answer.status_code)
-"""
+"""  # noqa: E501
 
 
 def read(folder: str) -> list[Thing]:
     (told,) = yaml.safe_load_all((DEPLOY / folder / "kustomization.yaml").read_text())
-    return [each for name in told["resources"] for each in yaml.safe_load_all((DEPLOY / folder / name).read_text()) if each]
+    return [
+        each
+        for name in told["resources"]
+        for each in yaml.safe_load_all((DEPLOY / folder / name).read_text())
+        if each
+    ]
 
 
 def literals(folder: str) -> dict[str, str]:
     (told,) = yaml.safe_load_all((DEPLOY / folder / "kustomization.yaml").read_text())
-    return dict(literal.split("=", 1) for each in told["configMapGenerator"] for literal in each["literals"])
+    return dict(
+        literal.split("=", 1) for each in told["configMapGenerator"] for literal in each["literals"]
+    )
 
 
 def pods(folder: str) -> dict[str, Thing]:
     return {
-        each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in read(folder) if each["kind"] in ("Deployment", "StatefulSet")
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in read(folder)
+        if each["kind"] in ("Deployment", "StatefulSet")
     }
 
 
 def ask(url: str) -> str:
-    """The status that production answers to an agent without a token, with the settings that the folder deploys."""
+    """The status that production answers to an agent without a token, with the settings that the
+    folder deploys.
+    """
     environment = {
-        "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "project.settings.production", "SECRET_KEY": "x" * 50,
-        "BERTH_HOME": os.environ["BERTH_HOME"], "DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": os.environ["REDIS_URL"],
+        "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "project.settings.production",
+        "SECRET_KEY": "x" * 50, "BERTH_HOME": os.environ["BERTH_HOME"],
+        "DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": os.environ["REDIS_URL"],
         **literals("kustomize"),
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", ASK_AS_AN_AGENT, url], cwd=DEPLOY.parent, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", ASK_AS_AN_AGENT, url],
+        cwd=DEPLOY.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -62,7 +81,10 @@ def test_the_agents_address_is_one_that_berth_answers() -> None:
     assert ask(url) == "401", "asked for its token: neither redirected nor refused for its host"
 
 
-@pytest.mark.parametrize(("url", "status"), [("http://berth.example.com/", "301"), ("https://web.berth.svc:8000/", "400")])
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [("http://berth.example.com/", "301"), ("https://web.berth.svc:8000/", "400")],
+)
 def test_plain_http_and_names_of_the_cluster_are_not_answered(url: str, status: str) -> None:
     assert ask(url) == status
 
@@ -83,12 +105,21 @@ def test_every_process_has_probes_on_a_port_that_it_serves(name: str) -> None:
         assert container[probe]["httpGet"]["port"] in ports, probe
     if name != "web":
         environment = {each["name"]: each["value"] for each in container["env"]}
-        assert environment == {"BERTH_PROBE_PORT": str(ports["probe"]), "BERTH_PROBE_BIND": "0.0.0.0"}
+        assert environment == {
+            "BERTH_PROBE_PORT": str(ports["probe"]),
+            "BERTH_PROBE_BIND": "0.0.0.0",
+        }
 
 
 def test_every_process_has_a_disruption_budget_that_leaves_one_running() -> None:
-    budgets = {each["metadata"]["name"]: each["spec"] for each in read("kustomize") if each["kind"] == "PodDisruptionBudget"}
-    deployments = {each["metadata"]["name"]: each for each in read("kustomize") if each["kind"] == "Deployment"}
+    budgets = {
+        each["metadata"]["name"]: each["spec"]
+        for each in read("kustomize")
+        if each["kind"] == "PodDisruptionBudget"
+    }
+    deployments = {
+        each["metadata"]["name"]: each for each in read("kustomize") if each["kind"] == "Deployment"
+    }
     assert set(budgets) == set(deployments) == set(PROCESSES)
     for name, spec in budgets.items():
         assert spec["selector"] == deployments[name]["spec"]["selector"]
@@ -96,9 +127,15 @@ def test_every_process_has_a_disruption_budget_that_leaves_one_running() -> None
 
 
 def test_ingress_is_refused_but_for_web_and_the_metrics() -> None:
-    policies = {each["metadata"]["name"]: each["spec"] for each in read("kustomize") if each["kind"] == "NetworkPolicy"}
+    policies = {
+        each["metadata"]["name"]: each["spec"]
+        for each in read("kustomize")
+        if each["kind"] == "NetworkPolicy"
+    }
     assert set(policies) == {"berth-deny-ingress", "web", "metrics"}
     assert "ingress" not in policies["berth-deny-ingress"]
     assert policies["web"]["ingress"] == [{"ports": [{"port": "http"}]}]
     (rule,) = policies["metrics"]["ingress"]
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"berth.dev/metrics": "allowed"}}}]
+    assert rule["from"] == [
+        {"namespaceSelector": {"matchLabels": {"berth.dev/metrics": "allowed"}}}
+    ]

@@ -1,4 +1,6 @@
-"""A real `up` with all its processes, and waits that end with an event: a line, an answer, the end of a process."""
+"""A real `up` with all its processes, and waits that end with an event: a line, an answer, the
+end of a process.
+"""
 
 import http.client
 import json
@@ -17,8 +19,17 @@ from typing import IO, Any
 import psycopg
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "BERTH_HOME", "BERTH_SAMPLE", "SECRET_KEY", "PYTHONDONTWRITEBYTECODE"}
-COMPILED = str(Path(tempfile.gettempdir()) / "berth-pycache")  # a process that starts anew compiles nothing: a third of the time
+OURS = {
+    "DATABASE_URL",
+    "REDIS_URL",
+    "DJANGO_SETTINGS_MODULE",
+    "BERTH_HOME",
+    "BERTH_SAMPLE",
+    "SECRET_KEY",
+    "PYTHONDONTWRITEBYTECODE",
+}
+# A process that starts anew compiles nothing: a third of the time.
+COMPILED = str(Path(tempfile.gettempdir()) / "berth-pycache")
 READY = r"open (http://\S+)"
 
 
@@ -28,7 +39,9 @@ def load() -> float:
 
 
 class Stack:
-    def __init__(self, home: Path, port: int, python: list[str] | None = None, **environment: str) -> None:
+    def __init__(
+        self, home: Path, port: int, python: list[str] | None = None, **environment: str
+    ) -> None:
         self.home, self.port, self.python = home, port, python or [sys.executable]
         self.environment = {name: value for name, value in os.environ.items() if name not in OURS}
         self.environment |= {"BERTH_HOME": str(home), "BERTH_PORT": str(port), "BERTH_SAMPLE": "0"}
@@ -53,7 +66,9 @@ class Stack:
             stderr=subprocess.STDOUT,
         )
         assert self.process.stdout is not None
-        threading.Thread(target=self.listen, args=(self.process.stdout, self.news), daemon=True).start()
+        threading.Thread(
+            target=self.listen, args=(self.process.stdout, self.news), daemon=True
+        ).start()
 
     def refused(self) -> tuple[int, str]:
         """A start that is expected to end by itself, with what it said."""
@@ -74,8 +89,9 @@ class Stack:
         return found[1] if found.groups() else found[0]
 
     def listen(self, stdout: IO[bytes], news: threading.Condition) -> None:
-        """All the time: one that nobody listens to would stand still. Children of one that was killed may speak on when the next is
-        there: that is no word of it, and their silence is not its end."""
+        """All the time: one that nobody listens to would stand still. Children of one that was
+        killed may speak on when the next is there: that is no word of it, and their silence is
+        not its end."""
         while data := os.read(stdout.fileno(), 65536):
             with news:
                 if self.news is news:
@@ -97,7 +113,9 @@ class Stack:
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*self.python, "manage.py", *arguments]
-        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60
+        )
 
     def connect(self, timeout: float = 20) -> psycopg.Connection[tuple[Any, ...]]:
         """Also while the server recovers."""
@@ -130,7 +148,9 @@ class Stack:
         parents: dict[int, int] = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                parents[int(folder.name)] = int(
+                    (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                )
             except (OSError, IndexError):
                 continue
         found: dict[int, str] = {}
@@ -141,10 +161,14 @@ class Stack:
         return found
 
     def pid_of(self, part: str) -> int:
-        return next(pid for pid, command in sorted(self.list_processes().items()) if part in command)
+        return next(
+            pid for pid, command in sorted(self.list_processes().items()) if part in command
+        )
 
     def wait_for_process(self, part: str, timeout: float = 20) -> int:
-        """Until one with this in its command line is a child again. Only its parent is told of a start, so look."""
+        """Until one with this in its command line is a child again. Only its parent is told of a
+        start, so look.
+        """
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             for pid, command in sorted(self.list_processes().items()):
@@ -155,7 +179,9 @@ class Stack:
 
 def command_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except OSError:
         return ""
 

@@ -1,4 +1,6 @@
-"""Claims that wait are served on after kill -9 of the controllers: a spare process takes over, and nothing has to start first."""
+"""Claims that wait are served on after kill -9 of the controllers: a spare process takes over,
+and nothing has to start first.
+"""
 
 import json
 import os
@@ -29,7 +31,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def token(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("pools") / "lab.yaml"
-    file.write_text("kind: Pool\nname: lab\nprovider: static\nslots: 1\nmembers: {list: [{name: a}]}\n")
+    file.write_text(
+        "kind: Pool\nname: lab\nprovider: static\nslots: 1\nmembers: {list: [{name: a}]}\n"
+    )
     done = stack.manage("apply", "-f", str(file))
     assert done.returncode == 0, done.stderr
     made = stack.manage("token", "create", "admin", "spare")
@@ -40,7 +44,9 @@ def token(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str:
 def call(stack: Stack, token: str, method: str, path: str, body: Any = None) -> Any:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{stack.port}/api/v1/{path}", data, headers, method=method)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{stack.port}/api/v1/{path}", data, headers, method=method
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())
 
@@ -51,8 +57,12 @@ def pids_of_controllers(stack: Stack) -> list[int]:
 
 
 @pytest.mark.parametrize("time_of_death", ["first", "again"])
-def test_a_spare_serves_claims_at_once_after_a_kill(stack: Stack, token: str, time_of_death: str) -> None:
-    """Seen red without a spare: 6 to 9 s at a load of 9, all of them the start of Python with its imports."""
+def test_a_spare_serves_claims_at_once_after_a_kill(
+    stack: Stack, token: str, time_of_death: str
+) -> None:
+    """Seen red without a spare: 6 to 9 s at a load of 9, all of them the start of Python with
+    its imports.
+    """
     stack.wait_for(STANDS_BY, 120)
     runs, spare = pids_of_controllers(stack)
     holds = call(stack, token, "POST", "claims/", {"pool": "lab"})
@@ -60,17 +70,23 @@ def test_a_spare_serves_claims_at_once_after_a_kill(stack: Stack, token: str, ti
     assert (holds["state"], waits["state"]) == ("bound", "waiting")
     os.kill(runs, signal.SIGKILL)
     killed_at = time.monotonic()
-    call(stack, token, "POST", f"claims/{holds['id']}/release/", {"generation": holds["generation"]})
+    call(
+        stack, token, "POST", f"claims/{holds['id']}/release/", {"generation": holds["generation"]}
+    )
     found = call(stack, token, "GET", f"claims/{waits['id']}/?wait=30&until=bound")
     took = time.monotonic() - killed_at
     assert found["state"] == "bound"
     assert took < BACK_WITHIN * load()
     stack.wait_for(r"controllers ended \(SIGKILL\); its spare takes over")
     assert pids_of_controllers(stack)[0] == spare
-    call(stack, token, "POST", f"claims/{found['id']}/release/", {"generation": found["generation"]})
+    call(
+        stack, token, "POST", f"claims/{found['id']}/release/", {"generation": found["generation"]}
+    )
 
 
-def test_a_spare_that_dies_is_replaced_and_the_process_that_runs_goes_on(stack: Stack, token: str) -> None:
+def test_a_spare_that_dies_is_replaced_and_the_process_that_runs_goes_on(
+    stack: Stack, token: str
+) -> None:
     stack.wait_for(STANDS_BY, 120)
     runs, spare = pids_of_controllers(stack)
     os.kill(spare, signal.SIGKILL)
@@ -78,7 +94,9 @@ def test_a_spare_that_dies_is_replaced_and_the_process_that_runs_goes_on(stack: 
     assert pids_of_controllers(stack)[0] == runs
     claim = call(stack, token, "POST", "claims/", {"pool": "lab"})
     assert claim["state"] == "bound"
-    call(stack, token, "POST", f"claims/{claim['id']}/release/", {"generation": claim["generation"]})
+    call(
+        stack, token, "POST", f"claims/{claim['id']}/release/", {"generation": claim["generation"]}
+    )
 
 
 def test_a_stop_takes_the_spare_along(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""`make up` with real processes: one stack, started and ended in the ways people and machines do it."""
+"""`make up` with real processes: one stack, started and ended in the ways people and
+machines do it.
+"""
 
 import os
 import re
@@ -33,19 +35,32 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def test_a_first_start_says_where_and_how_to_sign_in(stack: Stack) -> None:
     stack.wait_for(r"starting; the page will be at http://127\.0\.0\.1:\d+/")
-    password = stack.wait_for(rf"open http://127.0.0.1:{stack.port}/ and sign in as admin, password (\S+) ", 60)
+    password = stack.wait_for(
+        rf"open http://127.0.0.1:{stack.port}/ and sign in as admin, password (\S+) ", 60
+    )
     assert (stack.home / "admin-password").read_text().strip() == password
     assert stack.status() < 500
 
 
 def test_state_is_for_its_owner_alone(stack: Stack) -> None:
     assert stat.S_IMODE(stack.home.stat().st_mode) == 0o700
-    for name in ("admin-password", "secret-key", "services.json", "lock", "postgres/password", "valkey/password", "postgres/postgres.log"):
+    for name in (
+        "admin-password",
+        "secret-key",
+        "services.json",
+        "lock",
+        "postgres/password",
+        "valkey/password",
+        "postgres/postgres.log",
+    ):
         assert stat.S_IMODE((stack.home / name).stat().st_mode) == 0o600, name
 
 
 def test_no_secret_is_in_a_command_line(stack: Stack) -> None:
-    secrets = [(stack.home / name).read_text().strip() for name in ("admin-password", "secret-key", "postgres/password", "valkey/password")]
+    secrets = [
+        (stack.home / name).read_text().strip()
+        for name in ("admin-password", "secret-key", "postgres/password", "valkey/password")
+    ]
     commands = " ".join(stack.list_processes().values())
     assert not [secret for secret in secrets if secret in commands]
 
@@ -76,8 +91,9 @@ def test_a_second_start_leaves_the_first_alone(stack: Stack) -> None:
 def test_a_port_in_use_is_named_with_the_way_out(stack: Stack, tmp_path: Path) -> None:
     code, said = Stack(tmp_path / "other", stack.port).refused()
     assert code == 1
-    assert (
-        said.strip() == f"Port {stack.port} on 127.0.0.1 is in use by another program. Choose another: BERTH_PORT={stack.port + 1} make up"
+    assert said.strip() == (
+        f"Port {stack.port} on 127.0.0.1 is in use by another program. Choose another: "
+        f"BERTH_PORT={stack.port + 1} make up"
     )
 
 
@@ -87,16 +103,35 @@ def test_commands_beside_it_find_the_database(stack: Stack) -> None:
 
 
 def test_a_database_of_a_newer_berth_is_refused_with_the_command_to_run(stack: Stack) -> None:
-    row = "insert into django_migrations (app, name, applied) values ('pools', '9999_of_tomorrow', now())"
+    row = (
+        "insert into django_migrations (app, name, applied) values ('pools', "
+        "'9999_of_tomorrow', now())"
+    )
     assert (
-        stack.manage("shell", "--no-imports", "-c", f'from django.db import connection as c; c.cursor().execute("{row}")').returncode == 0
+        stack.manage(
+            "shell",
+            "--no-imports",
+            "-c",
+            f'from django.db import connection as c; c.cursor().execute("{row}")',
+        ).returncode
+        == 0
     )
     done = stack.manage("prepare", "--embedded")
     assert done.returncode == 1
-    assert "pools.9999_of_tomorrow" in done.stderr and "git pull; make up" in done.stderr and "make restore FILE=" in done.stderr
+    assert (
+        "pools.9999_of_tomorrow" in done.stderr
+        and "git pull; make up" in done.stderr
+        and "make restore FILE=" in done.stderr
+    )
     undo = "delete from django_migrations where name = '9999_of_tomorrow'"
     assert (
-        stack.manage("shell", "--no-imports", "-c", f'from django.db import connection as c; c.cursor().execute("{undo}")').returncode == 0
+        stack.manage(
+            "shell",
+            "--no-imports",
+            "-c",
+            f'from django.db import connection as c; c.cursor().execute("{undo}")',
+        ).returncode
+        == 0
     )
 
 
@@ -111,7 +146,9 @@ def test_a_database_with_data_is_dumped_before_it_is_migrated(stack: Stack) -> N
     assert stack.execute("select count(*) from django_session") == [(0,)]
 
 
-@pytest.mark.parametrize("part", ["embedded.web", "manage.py controllers", "celery", "bin/postgres", "valkey-server"])
+@pytest.mark.parametrize(
+    "part", ["embedded.web", "manage.py controllers", "celery", "bin/postgres", "valkey-server"]
+)
 def test_a_killed_process_is_started_again(stack: Stack, part: str) -> None:
     os.kill(stack.pid_of(part), signal.SIGKILL)
     stack.wait_for(r"ended \(SIGKILL\); (?:it starts again|its spare takes over)")
@@ -138,15 +175,25 @@ def test_ctrl_c_stops_all_within_five_seconds(stack: Stack) -> None:
     assert not (stack.home / "services.json").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes somebody else"
+)
 def test_an_ordinary_user_runs_it_too(tmp_path: Path) -> None:
-    """May read everything, because this Python may lie in root's private home; owns nothing but its own folder."""
+    """May read everything, because this Python may lie in root's private home; owns nothing but
+    its own folder.
+    """
     for parent in (tmp_path, *tmp_path.parents[:2]):
         parent.chmod(0o711)
     os.chown(tmp_path, 65534, 65534)
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     become += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-    stack = Stack(tmp_path / "state", free_port(), [*become, sys.executable], HOME=str(tmp_path), PYTHONDONTWRITEBYTECODE="1")
+    stack = Stack(
+        tmp_path / "state",
+        free_port(),
+        [*become, sys.executable],
+        HOME=str(tmp_path),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
     stack.start()
     before = list(stack.list_processes())
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in before} == {65534}
@@ -158,18 +205,28 @@ def test_services_of_ones_own_replace_the_embedded_ones(tmp_path: Path) -> None:
     server = urlsplit(os.environ["DATABASE_URL"])
     with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as connection:
         connection.execute("create database own_services")
-    own = {"DATABASE_URL": server._replace(path="/own_services").geturl(), "REDIS_URL": os.environ["REDIS_URL"]}
+    own = {
+        "DATABASE_URL": server._replace(path="/own_services").geturl(),
+        "REDIS_URL": os.environ["REDIS_URL"],
+    }
     stack = Stack(tmp_path / "state", free_port(), **own)
     stack.launch()
     stack.wait_for("uses the services of DATABASE_URL and REDIS_URL")
     stack.wait_for(READY, 60)
-    assert not [command for command in stack.list_processes().values() if "bin/postgres" in command or "valkey-server" in command]
+    assert not [
+        command
+        for command in stack.list_processes().values()
+        if "bin/postgres" in command or "valkey-server" in command
+    ]
     assert stack.status() == 200
     assert stack.stop() < 5
 
 
 def test_a_database_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    own = {"DATABASE_URL": f"postgresql://berth:secret@127.0.0.1:{free_port()}/berth", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    own = {
+        "DATABASE_URL": f"postgresql://berth:secret@127.0.0.1:{free_port()}/berth",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+    }
     code, said = Stack(tmp_path / "state", free_port(), **own).refused()
     assert code == 1
     assert "The database does not answer. Check DATABASE_URL." in said

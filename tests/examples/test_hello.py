@@ -1,4 +1,6 @@
-"""The example that plans and applies without Terraform: by hand, and as a command that Berth runs."""
+"""The example that plans and applies without Terraform: by hand, and as a command that
+Berth runs.
+"""
 
 import json
 import os
@@ -26,15 +28,30 @@ def source(tmp_path: Path) -> Path:
 
 
 def run(source: Path, step: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    told = {"PATH": os.environ["PATH"], "HELLO_TARGET": str(source.parent / "target"), "HELLO_PACE": "0", **environment}
+    told = {
+        "PATH": os.environ["PATH"],
+        "HELLO_TARGET": str(source.parent / "target"),
+        "HELLO_PACE": "0",
+        **environment,
+    }
     (source.parent / "target").mkdir(exist_ok=True)
-    return subprocess.run([sys.executable, "-I", str(source / "hello.py"), step], env=told, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        [sys.executable, "-I", str(source / "hello.py"), step],
+        env=told,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
 
 
 def by_berth(source: Path, claim: int = 7) -> dict[str, str]:
     out = source.parent / f"out-{claim}"
     out.mkdir(exist_ok=True)
-    names = {"BERTH_PLAN_FILE": "plan", "BERTH_PLAN_JSON": "plan.json", "BERTH_NO_CHANGES": "no-changes"}
+    names = {
+        "BERTH_PLAN_FILE": "plan",
+        "BERTH_PLAN_JSON": "plan.json",
+        "BERTH_NO_CHANGES": "no-changes",
+    }
     return {name: str(out / file) for name, file in names.items()} | {
         "BERTH_CLAIM": str(claim), "BERTH_GENERATION": "3", "BERTH_WORKSPACE": "team/quay",
     }  # fmt: skip
@@ -76,13 +93,21 @@ def test_a_plan_that_is_out_of_date_is_not_applied(source: Path) -> None:
     assert run(source, "apply", **second).returncode == 0
     late = run(source, "apply", **first)
     assert (late.returncode, "Plan again" in late.stdout) == (1, True)
-    assert len((source.parent / "target" / "team-quay" / "applied.log").read_text().splitlines()) == 1
+    assert (
+        len((source.parent / "target" / "team-quay" / "applied.log").read_text().splitlines()) == 1
+    )
 
 
 @pytest.mark.parametrize(
     ("task", "given"),
     [
-        ("plan_and_apply", {"executor": "command", "commands": {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"}}),
+        (
+            "plan_and_apply",
+            {
+                "executor": "command",
+                "commands": {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"},
+            },
+        ),
         ("plan_and_apply", {"executor": "terraform", "variables": {"target": "/tmp/ships.txt"}}),
     ],
 )

@@ -1,4 +1,6 @@
-"""People who plan, read, approve and look after what was lost, without pause, each in a workspace of their own. They remember all of it."""
+"""People who plan, read, approve and look after what was lost, without pause, each in a
+workspace of their own. They remember all of it.
+"""
 
 import json
 import threading
@@ -10,7 +12,8 @@ from typing import Any
 from tests.faults.load import Caller, Ledger
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hello"
-PATIENCE = 240.0  # seconds that a claim may take from one state to the next while everything dies around it
+# Seconds that a claim may take from one state to the next while everything dies around it.
+PATIENCE = 240.0
 OVER = ("applied", "lost", "failed")
 MOMENTS = ("asked", "begun", "planned", "approved", "applying", "ended")
 
@@ -38,7 +41,11 @@ class Diary:
         """Until somebody's claim comes to this."""
         with self.change:
             return self.change.wait_for(
-                lambda: any(at > since and said == what for at, said, _ in self.events) or bool(self.broken), timeout
+                lambda: (
+                    any(at > since and said == what for at, said, _ in self.events)
+                    or bool(self.broken)
+                ),
+                timeout,
             )
 
     def wait_whole(self, since: float, timeout: float) -> bool:
@@ -47,7 +54,10 @@ class Diary:
             return self.change.wait_for(lambda: self.is_whole(since) or bool(self.broken), timeout)
 
     def is_whole(self, since: float) -> bool:
-        return any(outcome == "applied" and self.asked_at[claim] > since for claim, outcome in self.outcomes.items())
+        return any(
+            outcome == "applied" and self.asked_at[claim] > since
+            for claim, outcome in self.outcomes.items()
+        )
 
     def break_promise(self, words: str) -> None:
         with self.change:
@@ -65,7 +75,9 @@ class Author(Caller):
 
     def one(self, key: str) -> None:
         """Another harbour each time, so that there is always something to apply."""
-        self.wanted["ships"] = {f"ship-{n}": {"berth": n, "cargo": key} for n in range(self.chance.randint(1, 4))}
+        self.wanted["ships"] = {
+            f"ship-{n}": {"berth": n, "cargo": key} for n in range(self.chance.randint(1, 4))
+        }
         run = {
             "executor": "command",
             "commands": {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"},
@@ -84,15 +96,23 @@ class Author(Caller):
             if claim["state"] != state:
                 state, since = claim["state"], time.monotonic()
                 if state == "bound":
-                    self.diary.note("applying" if number in self.diary.approved else "begun", number)
+                    self.diary.note(
+                        "applying" if number in self.diary.approved else "begun", number
+                    )
                 if state in ("reserved", "parked"):
                     self.diary.note("planned", number)
             if state in ("reserved", "parked") and number not in self.diary.approved:
                 self.approve(number)
             elif time.monotonic() - since > PATIENCE:
-                self.diary.break_promise(f"claim {number} has been {state} for {PATIENCE:.0f} s: {claim.get('wait')}")
+                self.diary.break_promise(
+                    f"claim {number} has been {state} for {PATIENCE:.0f} s: {claim.get('wait')}"
+                )
                 return
-            others = ",".join(s for s in ("waiting", "blocked", "bound", "reserved", "parked", "ended") if s != state)
+            others = ",".join(
+                s
+                for s in ("waiting", "blocked", "bound", "reserved", "parked", "ended")
+                if s != state
+            )
             status, claim = self.call("GET", f"claims/{number}/?wait=2&until={others}")
             assert status == 200, (status, claim)
         self.end(claim)
@@ -102,7 +122,9 @@ class Author(Caller):
         if status != 200:
             return
         self.stopped.wait(self.chance.uniform(0, 0.3))  # somebody reads it
-        status, answer = self.call("POST", f"claims/{number}/approve/", {"digest": plan["digest"], "comment": "fine"})
+        status, answer = self.call(
+            "POST", f"claims/{number}/approve/", {"digest": plan["digest"], "comment": "fine"}
+        )
         if status == 200 or (status == 409 and any(said["by"] for said in plan["approvals"])):
             self.diary.approved.add(number)
             self.diary.note("approved", number)

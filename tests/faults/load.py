@@ -1,4 +1,6 @@
-"""Callers under load: they claim, acknowledge and release without pause, and remember every promise they were given."""
+"""Callers under load: they claim, acknowledge and release without pause, and remember every
+promise they were given.
+"""
 
 import http.client
 import json
@@ -25,19 +27,24 @@ class Promise:
 
 @dataclass
 class Ledger:
-    """Shared by all callers. A slot has one holder at a time: from the moment its holder is told so until he asks for its release."""
+    """Shared by all callers. A slot has one holder at a time: from the moment its holder is told
+    so until he asks for its release.
+    """
 
     change: threading.Condition = field(default_factory=threading.Condition)
     promises: dict[str, Promise] = field(default_factory=dict)
     holders: dict[int, str] = field(default_factory=dict)
-    served_from: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # pool -> when the last one asked who was served
+    # Pool -> when the last one asked who was served.
+    served_from: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     broken: list[str] = field(default_factory=list)
 
     def promise(self, key: str, claim: dict[str, Any]) -> Promise:
         with self.change:
             made = self.promises.setdefault(key, Promise(claim["id"]))
             if made.claim != claim["id"]:
-                self.broken.append(f"the key {key} stands for claim {made.claim} and for {claim['id']}")
+                self.broken.append(
+                    f"the key {key} stands for claim {made.claim} and for {claim['id']}"
+                )
             return made
 
     def hold(self, key: str, claim: dict[str, Any], asked_at: float) -> None:
@@ -45,7 +52,9 @@ class Ledger:
             self.promises[key].generation = claim["generation"]
             for slot in claim["slots"]:
                 if (holder := self.holders.setdefault(slot["id"], key)) != key:
-                    self.broken.append(f"slot {slot['id']} was given to {key} while {holder} holds it")
+                    self.broken.append(
+                        f"slot {slot['id']} was given to {key} while {holder} holds it"
+                    )
             self.served_from[claim["pool"]] = max(self.served_from[claim["pool"]], asked_at)
             self.change.notify_all()
 
@@ -59,7 +68,10 @@ class Ledger:
     def wait_served(self, pools: tuple[str, ...], since: float, timeout: float) -> bool:
         """Has somebody who asked after `since` got a slot, in each pool?"""
         with self.change:
-            return self.change.wait_for(lambda: all(self.served_from[p] > since for p in pools) or bool(self.broken), timeout)
+            return self.change.wait_for(
+                lambda: all(self.served_from[p] > since for p in pools) or bool(self.broken),
+                timeout,
+            )
 
     def break_promise(self, words: str) -> None:
         with self.change:
@@ -102,7 +114,9 @@ class Caller(threading.Thread):
     def claim(self, key: str, size: int) -> dict[str, Any] | None:
         """Asks, waits until it is bound, and answers for it. None: the test is over."""
         asked_at = time.monotonic()
-        status, claim = self.call("POST", "claims/", {"pool": self.pool, "owner": key, "size": size}, key)
+        status, claim = self.call(
+            "POST", "claims/", {"pool": self.pool, "owner": key, "size": size}, key
+        )
         assert status in (200, 201, 202), (status, claim)
         promise = self.ledger.promise(key, claim)
         while claim["state"] != "bound":
@@ -111,7 +125,9 @@ class Caller(threading.Thread):
             status, claim = self.call("GET", f"claims/{claim['id']}/?wait=2&until=bound")
             assert status == 200, (status, claim)
             if claim["state"] == "ended":
-                self.ledger.break_promise(f"claim {claim['id']} ended by itself: {claim['outcome']}")
+                self.ledger.break_promise(
+                    f"claim {claim['id']} ended by itself: {claim['outcome']}"
+                )
                 return None
         self.ledger.hold(key, claim, asked_at)
         self.act(claim, "acknowledge")
@@ -120,12 +136,18 @@ class Caller(threading.Thread):
 
     def act(self, claim: dict[str, Any], verb: str) -> None:
         """By the holder, so nobody may refuse it."""
-        status, answer = self.call("POST", f"claims/{claim['id']}/{verb}/", {"generation": claim["generation"]})
+        status, answer = self.call(
+            "POST", f"claims/{claim['id']}/{verb}/", {"generation": claim["generation"]}
+        )
         if status not in (200, 204):
-            self.ledger.break_promise(f"{verb} of claim {claim['id']} by its holder: {status} {answer}")
+            self.ledger.break_promise(
+                f"{verb} of claim {claim['id']} by its holder: {status} {answer}"
+            )
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
-        """Until there is an answer about the request itself: what is lost on the way is sent again."""
+        """Until there is an answer about the request itself: what is lost on the way is
+        sent again.
+        """
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -141,8 +163,14 @@ class Caller(threading.Thread):
     def once(self, method: str, path: str, body: Any, key: str) -> tuple[int, Any]:
         if self.connection is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
-        self.connection.request(method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers)
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Content-Type": "application/json",
+            **({"Idempotency-Key": key} if key else {}),
+        }
+        self.connection.request(
+            method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers
+        )
         answer = self.connection.getresponse()
         return answer.status, json.loads(answer.read() or b"null")
 

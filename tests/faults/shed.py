@@ -1,10 +1,19 @@
-"""A world outside made of files, which outlives every process that writes it: a folder for each member, a file for each slot in use."""
+"""A world outside made of files, which outlives every process that writes it: a folder for each
+member, a file for each slot in use.
+"""
 
 import os
 from pathlib import Path
 from typing import ClassVar
 
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 
 
 def world() -> Path:
@@ -35,4 +44,6 @@ class ShedProvider(Provider):
         return MemberReport(clean=draining, is_gone=member.state == "deleting", is_ready=True)
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        return Observation(tuple(Seen(member.id) for member in pool.members if (world() / str(member.id)).is_dir()))
+        return Observation(
+            tuple(Seen(member.id) for member in pool.members if (world() / str(member.id)).is_dir())
+        )

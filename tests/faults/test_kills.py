@@ -1,4 +1,5 @@
-"""kill -9 of any process at any moment, under load: nothing acknowledged is lost, nothing is held twice, both pools are served on.
+"""kill -9 of any process at any moment, under load: nothing acknowledged is lost, nothing is held
+twice, both pools are served on.
 
 pytest tests/faults --fault-rounds 200      a longer run
 pytest tests/faults --fault-seed 4711       the same victims once more
@@ -21,10 +22,12 @@ from tests.faults.load import Caller, Keeper, Ledger, Promise
 from tests.faults.shed import read_world
 
 WITHIN = 10.0  # seconds from a kill until somebody who asked after it is served, in each pool
-STEADY = 35.0  # the supervisor waits longer and longer with what dies again and again sooner than that
+# The supervisor waits longer and longer with what dies again and again sooner than that.
+STEADY = 35.0
 IN_A_ROW = 3
 CALLERS = 3  # for each pool
-POOLS = ("busy", "outside")  # the second has something to do outside: its slots drain, and workers clean them
+# The second has something to do outside: its slots drain, and workers clean them.
+POOLS = ("busy", "outside")
 VICTIMS = {
     "web": "embedded.web",
     "allocate": "manage.py allocate",
@@ -55,7 +58,9 @@ lease: {acknowledge: 10m, heartbeat: 10m}
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("BERTH_TEST_WORLD", str(tmp_path / "world"))
     home, settings = tmp_path / "state", "tests.faults.settings"
-    stack = Stack(home, free_port(), BERTH_APART="1", BERTH_QUEUES="shed", DJANGO_SETTINGS_MODULE=settings).start(120)
+    stack = Stack(
+        home, free_port(), BERTH_APART="1", BERTH_QUEUES="shed", DJANGO_SETTINGS_MODULE=settings
+    ).start(120)
     yield stack
     stack.stop()
 
@@ -72,7 +77,9 @@ def token(stack: Stack, tmp_path: Path) -> str:
 
 @dataclass
 class Draw:
-    """Who dies next. All die once before any dies twice; none dies so often in a row that it is rightly held back."""
+    """Who dies next. All die once before any dies twice; none dies so often in a row that it is
+    rightly held back.
+    """
 
     chance: random.Random
     deaths: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VICTIMS})
@@ -80,7 +87,11 @@ class Draw:
     def next(self) -> str:
         now = time.monotonic()
         alive = [name for name, times in self.deaths.items() if not times]
-        fit = [name for name, times in self.deaths.items() if len(times) < IN_A_ROW or times[-1] < now - STEADY]
+        fit = [
+            name
+            for name, times in self.deaths.items()
+            if len(times) < IN_A_ROW or times[-1] < now - STEADY
+        ]
         victim = self.chance.choice(alive or fit or list(VICTIMS))
         times = self.deaths[victim]
         if times and times[-1] < now - STEADY:
@@ -90,24 +101,35 @@ class Draw:
 
 
 def within() -> float:
-    """On a machine that has nothing else to do. Elsewhere a process that starts anew gets its share of the processors, no more."""
+    """On a machine that has nothing else to do. Elsewhere a process that starts anew gets its
+    share of the processors, no more.
+    """
     return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def test_any_process_may_die_at_any_moment(stack: Stack, token: str, request: pytest.FixtureRequest) -> None:
+def test_any_process_may_die_at_any_moment(
+    stack: Stack, token: str, request: pytest.FixtureRequest
+) -> None:
     rounds = request.config.getoption("--fault-rounds")
     seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
     draw, ledger = Draw(random.Random(seed)), Ledger()
-    callers: list[Caller] = [Keeper(f"keeper-{pool}", stack.port, token, pool, ledger) for pool in POOLS]
-    callers += [Caller(f"caller{n}-{pool}", stack.port, token, pool, ledger) for pool in POOLS for n in range(CALLERS)]
+    callers: list[Caller] = [
+        Keeper(f"keeper-{pool}", stack.port, token, pool, ledger) for pool in POOLS
+    ]
+    callers += [
+        Caller(f"caller{n}-{pool}", stack.port, token, pool, ledger)
+        for pool in POOLS
+        for n in range(CALLERS)
+    ]
     for caller in callers:
         caller.start()
     slowest: dict[str, float] = {}
     try:
         assert ledger.wait_served(POOLS, 0, within()), "nobody is served at all"
         for number in range(rounds):
-            ledger.wait_served(POOLS, time.monotonic() + draw.chance.uniform(0, 0.5), within())  # at some moment of the load
+            # At some moment of the load.
+            ledger.wait_served(POOLS, time.monotonic() + draw.chance.uniform(0, 0.5), within())
             victim = draw.next()
             os.kill(stack.wait_for_process(VICTIMS[victim]), signal.SIGKILL)
             killed_at = time.monotonic()
@@ -123,7 +145,10 @@ def test_any_process_may_die_at_any_moment(stack: Stack, token: str, request: py
             caller.stopped.set()
         for caller in callers:
             caller.join(90)
-    print("served again after at most", {victim: f"{seconds:.1f} s" for victim, seconds in sorted(slowest.items())})
+    print(
+        "served again after at most",
+        {victim: f"{seconds:.1f} s" for victim, seconds in sorted(slowest.items())},
+    )
     assert [caller.error for caller in callers if caller.error] == []
     assert ledger.broken == []
     assert len(ledger.promises) > rounds
@@ -139,7 +164,9 @@ def audit(stack: Stack) -> dict[str, int]:
 
 
 def check_promises(stack: Stack, ledger: Ledger) -> None:
-    """Against the rows: every claim that was acknowledged is there, under its key, and as it was said to be."""
+    """Against the rows: every claim that was acknowledged is there, under its key, and as it was
+    said to be.
+    """
     columns = "id, key, state, outcome, generation, acknowledged_at is not null"
     rows = {row[0]: row[1:] for row in stack.execute(f"select {columns} from claims_claim")}
 
@@ -155,17 +182,26 @@ def check_promises(stack: Stack, ledger: Ledger) -> None:
             and (not promise.is_kept or state == "bound")
         )
 
-    broken = {key: (promise, rows.get(promise.claim)) for key, promise in ledger.promises.items() if not is_true(key, promise)}
+    broken = {
+        key: (promise, rows.get(promise.claim))
+        for key, promise in ledger.promises.items()
+        if not is_true(key, promise)
+    }
     assert broken == {}
     assert sum(promise.is_kept for promise in ledger.promises.values()) == len(POOLS)
 
 
 def check_world(stack: Stack) -> None:
-    """What is idle is clean outside, and nothing outside is of anybody but its present or its last holder."""
-    query = """select s.id, s.state, coalesce(s.claim_id, s.last_claim_id), s.generation from slots_slot s
+    """What is idle is clean outside, and nothing outside is of anybody but its present or its
+    last holder.
+    """
+    query = """select s.id, s.state, coalesce(s.claim_id, s.last_claim_id),
+               s.generation from slots_slot s
                join pools_pool p on p.id = s.pool_id where p.queue <> ''"""
     rows = {row[0]: row[1:] for row in stack.execute(query)}
     for slot, content in read_world().items():
         state, claim, generation = rows[slot]
         assert state != "idle", f"slot {slot} is idle, and outside it is in use by {content}"
-        assert content == f"{claim} {generation}" or state == "held", f"slot {slot}, {state} for {claim} {generation}, is {content} outside"
+        assert content == f"{claim} {generation}" or state == "held", (
+            f"slot {slot}, {state} for {claim} {generation}, is {content} outside"
+        )

@@ -1,5 +1,6 @@
-"""kill -9 of any process at any moment of plan -> approve -> apply, with real agents: every claim ends or waits for a person, and no apply
-begins twice. What was applied is read from what the applies wrote.
+"""kill -9 of any process at any moment of plan -> approve -> apply, with real agents: every claim
+ends or waits for a person, and no apply begins twice. What was applied is read from what the
+applies wrote.
 
 pytest tests/faults/test_plan_to_apply.py --fault-rounds 200      a longer run
 pytest tests/faults/test_plan_to_apply.py --fault-seed 4711       the same victims once more
@@ -24,7 +25,9 @@ from tests.end_to_end.stack import Stack
 from tests.faults.authors import MOMENTS, Author, Diary
 from tests.faults.test_kills import VICTIMS, Draw
 
-WITHIN = 90.0  # seconds from a kill until a claim that was asked for after it has been planned, approved and applied
+# Seconds from a kill until a claim that was asked for after it has been planned, approved
+# and applied.
+WITHIN = 90.0
 AUTHORS = 4
 AGENT = "agent"
 POOL = """
@@ -50,7 +53,9 @@ def target() -> Iterator[Path]:
 
 @pytest.fixture
 def stack(tmp_path: Path, target: Path) -> Iterator[Stack]:
-    stack = Stack(tmp_path / "state", free_port(), BERTH_APART="1", BERTH_TASK_FOLDERS=str(target)).start(120)
+    stack = Stack(
+        tmp_path / "state", free_port(), BERTH_APART="1", BERTH_TASK_FOLDERS=str(target)
+    ).start(120)
     (tmp_path / "pools.yaml").write_text(POOL.format(target=target))
     assert stack.manage("apply", "-f", str(tmp_path / "pools.yaml")).returncode == 0
     yield stack
@@ -81,7 +86,11 @@ def kill(stack: Stack, victim: str, chance: random.Random) -> str:
     # As if ten good minutes had passed: what is tried here is not the back-off of restarts.
     stack.execute("update pools_member set restarts = 0, gave_up_at = null where state = 'ready'")
     folders = sorted((stack.home / provider.FOLDER).glob("*"))
-    running = [(folder, process) for folder in folders if (process := detached.read(folder)) and detached.is_alive(process)]
+    running = [
+        (folder, process)
+        for folder in folders
+        if (process := detached.read(folder)) and detached.is_alive(process)
+    ]
     if not running:
         return "an agent, but none was up"
     folder, process = chance.choice(running)
@@ -93,7 +102,9 @@ def within() -> float:
     return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def test_any_process_may_die_at_any_moment_of_plan_to_apply(stack: Stack, token: str, target: Path, request: pytest.FixtureRequest) -> None:
+def test_any_process_may_die_at_any_moment_of_plan_to_apply(
+    stack: Stack, token: str, target: Path, request: pytest.FixtureRequest
+) -> None:
     rounds = request.config.getoption("--fault-rounds")
     seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
@@ -104,16 +115,21 @@ def test_any_process_may_die_at_any_moment_of_plan_to_apply(stack: Stack, token:
     killed: Counter[str] = Counter()
     slowest = 0.0
     try:
-        assert diary.wait_whole(0, within()), f"nothing is applied at all: {diary.broken} {diary.events[-20:]}\n{stack.heard[-5000:]}"
+        assert diary.wait_whole(0, within()), (
+            f"nothing is applied at all: {diary.broken} {diary.events[-20:]}\n{stack.heard[-5000:]}"
+        )
         for number in range(rounds):
             moment = draw.chance.choice(MOMENTS)
             diary.wait_moment(moment, time.monotonic(), 10)
-            diary.wait_moment("nothing", time.monotonic(), draw.chance.uniform(0, 0.6))  # somewhere in what follows
+            # Somewhere in what follows.
+            diary.wait_moment("nothing", time.monotonic(), draw.chance.uniform(0, 0.6))
             victim = kill(stack, draw.next(), draw.chance)
             killed[victim.partition(".")[0]] += 1
             killed_at = time.monotonic()
             where = f"round {number} of seed {seed}, kill -9 of {victim} after {moment}"
-            assert diary.wait_whole(killed_at, limit := within()), f"{where}: nothing applied in {limit:.0f} s\n{stack.heard[-5000:]}"
+            assert diary.wait_whole(killed_at, limit := within()), (
+                f"{where}: nothing applied in {limit:.0f} s\n{stack.heard[-5000:]}"
+            )
             slowest = max(slowest, time.monotonic() - killed_at)
             assert not diary.broken, f"{where}: {diary.broken}"
             assert applied_twice(target) == {}, where
@@ -122,7 +138,10 @@ def test_any_process_may_die_at_any_moment_of_plan_to_apply(stack: Stack, token:
             author.stopped.set()
         for author in authors:
             author.join(300)
-    print(f"killed {dict(killed)}; {dict(Counter(diary.outcomes.values()))}; applied again after at most {slowest:.1f} s")
+    print(
+        f"killed {dict(killed)}; {dict(Counter(diary.outcomes.values()))}; applied again after at "
+        f"most {slowest:.1f} s"
+    )
     assert [author.error for author in authors if author.error] == []
     assert diary.broken == []
     check_ends(stack, diary)
@@ -133,7 +152,11 @@ def test_any_process_may_die_at_any_moment_of_plan_to_apply(stack: Stack, token:
 
 def lines_of(target: Path) -> Counter[int]:
     """How often each claim's apply has begun, by what the applies themselves wrote first of all."""
-    return Counter(int(line.split()[0]) for log in target.glob("*/applied.log") for line in log.read_text().splitlines())
+    return Counter(
+        int(line.split()[0])
+        for log in target.glob("*/applied.log")
+        for line in log.read_text().splitlines()
+    )
 
 
 def applied_twice(target: Path) -> dict[int, int]:
@@ -143,8 +166,14 @@ def applied_twice(target: Path) -> dict[int, int]:
 def check_ends(stack: Stack, diary: Diary) -> None:
     """Every claim has ended as it was told, or waits for a person."""
     rows = {row[0]: row[1:] for row in stack.execute("select id, state, outcome from claims_claim")}
-    assert {claim: row for claim, row in rows.items() if row[0] not in ("ended", "reserved", "parked")} == {}
-    assert {claim: (outcome, rows[claim]) for claim, outcome in diary.outcomes.items() if rows[claim] != ("ended", outcome)} == {}
+    assert {
+        claim: row for claim, row in rows.items() if row[0] not in ("ended", "reserved", "parked")
+    } == {}
+    assert {
+        claim: (outcome, rows[claim])
+        for claim, outcome in diary.outcomes.items()
+        if rows[claim] != ("ended", outcome)
+    } == {}
     assert len(rows) == len(diary.asked_at)
 
 
@@ -154,7 +183,10 @@ def check_pages(stack: Stack, diary: Diary, target: Path) -> None:
     applied = {claim for claim, outcome in diary.outcomes.items() if outcome == "applied"}
     assert {claim: begun[claim] for claim in applied if begun[claim] != 1} == {}
     assert applied_twice(target) == {}
-    unapproved = "select claim_id from claims_plan p where exists (select from claims_approval a where a.plan_id = p.id and a.is_yes)"
+    unapproved = (
+        "select claim_id from claims_plan p where exists (select from claims_approval a where "
+        "a.plan_id = p.id and a.is_yes)"
+    )
     assert set(begun) <= {row[0] for row in stack.execute(unapproved)}
     failed = "select claim_id, code, reason from claims_run where outcome = 'failed'"
     wrong = [row for row in stack.execute(failed) if "changed since the plan" not in row[2]]

@@ -1,4 +1,6 @@
-"""`make` installs what it needs step by step: an interrupted step heals by itself, and what happens is said at once."""
+"""`make` installs what it needs step by step: an interrupted step heals by itself, and what
+happens is said at once.
+"""
 
 import base64
 import contextlib
@@ -25,7 +27,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("Makefile", ".ci", "requirements.txt", "requirements-dev.txt", "requirements-uv.txt")
-INHERITED = ("PIP_", "UV_", "SSL_", "HTTP", "http", "NO_PROXY", "no_proxy", "PATH", "HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
+INHERITED = (
+    "PIP_",
+    "UV_",
+    "SSL_",
+    "HTTP",
+    "http",
+    "NO_PROXY",
+    "no_proxy",
+    "PATH",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "LANG",
+    "TMPDIR",
+)
 BLOCKED = "#!/bin/sh\necho begun\nread line < '%s'\n"
 
 
@@ -48,13 +63,17 @@ def environment(**more: str) -> dict[str, str]:
 
 def make(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", *arguments]
-    return subprocess.run(command, cwd=checkout, env=environment(**more), capture_output=True, text=True, timeout=550)
+    return subprocess.run(
+        command, cwd=checkout, env=environment(**more), capture_output=True, text=True, timeout=550
+    )
 
 
 def kill_when(checkout: Path, is_so: Callable[[], bool]) -> None:
     """Start an install and kill all of it at this moment."""
     command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "setup"]
-    process = subprocess.Popen(command, cwd=checkout, env=environment(), start_new_session=True, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=checkout, env=environment(), start_new_session=True, stderr=subprocess.DEVNULL
+    )
     try:
         while not is_so():
             assert process.poll() is None, "the install ended before the moment came"
@@ -77,14 +96,18 @@ def list_installed(venv: Path) -> list[importlib.metadata.Distribution]:
 
 
 def list_broken(venv: Path) -> list[str]:
-    """Files that a package brought and that are not as it brought them. Compiled ones are made, not brought."""
+    """Files that a package brought and that are not as it brought them. Compiled ones are made,
+    not brought.
+    """
     broken = []
     for package in list_installed(venv):
         for file in package.files or []:
             path = Path(str(file.locate()))
             if file.hash is None or path.suffix == ".pyc" or "bin" in path.parent.parts[-1:]:
                 continue
-            digest = hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
+            digest = (
+                hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
+            )
             if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
                 broken.append(str(file))
     return broken
@@ -101,8 +124,14 @@ def test_an_install_that_was_killed_at_any_step_heals_by_itself(checkout: Path) 
     assert done.returncode == 0, done.stderr
     assert "the last time was interrupted" in done.stderr
     assert list_broken(venv) == []
-    wanted = {line.split("==")[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line and ";" not in line}
-    assert wanted <= {package.metadata["Name"].lower().replace("_", "-") for package in list_installed(venv)}
+    wanted = {
+        line.split("==")[0]
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
+        if "==" in line and ";" not in line
+    }
+    assert wanted <= {
+        package.metadata["Name"].lower().replace("_", "-") for package in list_installed(venv)
+    }
     assert make(checkout, "setup").stdout.strip() == "make: Nothing to be done for 'setup'."
 
 
@@ -121,9 +150,13 @@ def blocked(checkout: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["up", "test"])
-def test_the_first_line_comes_before_anything_is_loaded(checkout: Path, blocked: Path, target: str) -> None:
+def test_the_first_line_comes_before_anything_is_loaded(
+    checkout: Path, blocked: Path, target: str
+) -> None:
     command = ["make", "--no-print-directory", target]
-    with subprocess.Popen(command, cwd=checkout, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=checkout, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("[make] starting ")
         assert process.stdout.readline() == "begun\n"
@@ -134,10 +167,18 @@ def test_the_first_line_comes_before_anything_is_loaded(checkout: Path, blocked:
 def test_the_install_says_what_it_does_before_it_is_done(checkout: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    (tmp_path / "ensurepip.py").write_text(f"open({str(gate)!r}).read()\n")  # making the environment waits here
+    # Making the environment waits here.
+    (tmp_path / "ensurepip.py").write_text(f"open({str(gate)!r}).read()\n")
     command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "setup"]
     outside = environment(PYTHONPATH=str(tmp_path))
-    with subprocess.Popen(command, cwd=checkout, env=outside, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=checkout,
+        env=outside,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"[make] making {checkout}/.venv\n"
         os.killpg(process.pid, signal.SIGKILL)
@@ -152,10 +193,14 @@ def test_a_read_only_checkout_is_told_as_that(checkout: Path) -> None:
     finally:
         checkout.chmod(0o700)
     assert done.returncode != 0
-    assert "cannot be written" in done.stderr and "make VENV=" in done.stderr and "has no venv" not in done.stderr
+    assert (
+        "cannot be written" in done.stderr
+        and "make VENV=" in done.stderr
+        and "has no venv" not in done.stderr
+    )
 
 
-# -- pip's settings -----------------------------------------------------------------------------------------------------------------------
+# -- pip's settings --------------------------------------------------------------------------------
 
 
 def load_install() -> Any:
@@ -171,8 +216,14 @@ def make_wheel() -> bytes:
     into = io.BytesIO()
     with zipfile.ZipFile(into, "w") as wheel:
         wheel.writestr("berth_probe.py", "")
-        wheel.writestr("berth_probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: berth-probe\nVersion: 1.0\n")
-        wheel.writestr("berth_probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            "berth_probe-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: berth-probe\nVersion: 1.0\n",
+        )
+        wheel.writestr(
+            "berth_probe-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr("berth_probe-1.0.dist-info/RECORD", "")
     return into.getvalue()
 
@@ -191,15 +242,38 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("how", ["environment", "file"])
-def test_pip_s_index_is_used_for_all_packages(index: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_s_index_is_used_for_all_packages(
+    index: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}\n")
-    monkeypatch.setenv(*(("PIP_INDEX_URL", index) if how == "environment" else ("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))))
-    (tmp_path / "wanted.txt").write_text(f"berth-probe==1.0 --hash=sha256:{hashlib.sha256(make_wheel()).hexdigest()}\n")
+    monkeypatch.setenv(
+        *(
+            ("PIP_INDEX_URL", index)
+            if how == "environment"
+            else ("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        )
+    )
+    (tmp_path / "wanted.txt").write_text(
+        f"berth-probe==1.0 --hash=sha256:{hashlib.sha256(make_wheel()).hexdigest()}\n"
+    )
     install = load_install().Install(sys.prefix)
-    command = [str(install.uv), "pip", "install", "--no-cache", "--target", str(tmp_path / "into"), "--require-hashes"]
-    done = subprocess.run([*command, "-r", str(tmp_path / "wanted.txt")], env=install.read_pip(), capture_output=True, text=True)
+    command = [
+        str(install.uv),
+        "pip",
+        "install",
+        "--no-cache",
+        "--target",
+        str(tmp_path / "into"),
+        "--require-hashes",
+    ]
+    done = subprocess.run(
+        [*command, "-r", str(tmp_path / "wanted.txt")],
+        env=install.read_pip(),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "into" / "berth_probe.py").exists()
 
@@ -207,8 +281,10 @@ def test_pip_s_index_is_used_for_all_packages(index: str, tmp_path: Path, how: s
 def test_each_setting_of_pip_has_one_of_uv() -> None:
     install = load_install()
     pip = install.parse_pip(
-        ":env:.cert='/env.pem'\nglobal.cert='/global.pem'\nglobal.index-url='https://mirror.example/simple'\n"
-        "install.extra-index-url='\\nhttps://a.example\\nhttps://b.example'\nglobal.trusted-host='a.example'\nlist.format='columns'\n"
+        ":env:.cert='/env.pem'\nglobal.cert='/global.pem'\n"
+        "global.index-url='https://mirror.example/simple'\n"
+        "install.extra-index-url='\\nhttps://a.example\\nhttps://b.example'\n"
+        "global.trusted-host='a.example'\nlist.format='columns'\n"
     )
     assert install.translate(pip, {}) == {
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
@@ -217,7 +293,9 @@ def test_each_setting_of_pip_has_one_of_uv() -> None:
         "UV_INSECURE_HOST": "a.example",
         "SSL_CERT_FILE": "/env.pem",
     }
-    assert install.translate(pip, {"UV_INDEX_URL": "x", "UV_INDEX": "x", "SSL_CERT_FILE": "/own.pem"}) == {
+    assert install.translate(
+        pip, {"UV_INDEX_URL": "x", "UV_INDEX": "x", "SSL_CERT_FILE": "/own.pem"}
+    ) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_INSECURE_HOST": "a.example",
     }

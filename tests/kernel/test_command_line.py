@@ -1,4 +1,6 @@
-"""Commands beside a Berth that does not run say so and what to do; whoever wants the traceback gets it."""
+"""Commands beside a Berth that does not run say so and what to do; whoever wants the
+traceback gets it.
+"""
 
 import json
 import os
@@ -14,16 +16,38 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def manage(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    environment = inherited | {"BERTH_HOME": str(home), "DJANGO_SETTINGS_MODULE": "project.settings.local"} | more
-    return subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DATABASE_URL", "REDIS_URL")
+    }
+    environment = (
+        inherited
+        | {"BERTH_HOME": str(home), "DJANGO_SETTINGS_MODULE": "project.settings.local"}
+        | more
+    )
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
-@pytest.mark.parametrize("command", [["token", "list", "ana"], ["doctor"], ["export"]], ids=lambda command: command[0])
-def test_a_command_without_a_running_berth_says_how_to_start_it(tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["token", "list", "ana"], ["doctor"], ["export"]], ids=lambda command: command[0]
+)
+def test_a_command_without_a_running_berth_says_how_to_start_it(
+    tmp_path: Path, command: list[str]
+) -> None:
     done = manage(tmp_path, *command)
     assert done.returncode == 1
-    assert f"Berth does not run in {tmp_path}. Start it: make up." in done.stderr and "BERTH_HOME" in done.stderr
+    assert (
+        f"Berth does not run in {tmp_path}. Start it: make up." in done.stderr
+        and "BERTH_HOME" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

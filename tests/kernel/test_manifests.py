@@ -1,4 +1,6 @@
-"""Configuration as files: all faults at once, differences before, safe to repeat, all or nothing."""
+"""Configuration as files: all faults at once, differences before, safe to repeat, all
+or nothing.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,23 @@ from project.kernel import manifests
 from project.kernel.actor import current_actor
 from project.kernel.errors import FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.manifests import ManifestChange, ManifestKind, apply_documents, export_documents, read_documents, register_kind
+from project.kernel.manifests import (
+    ManifestChange,
+    ManifestKind,
+    apply_documents,
+    export_documents,
+    read_documents,
+    register_kind,
+)
 from project.kernel.models import Event
 
 pytestmark = pytest.mark.django_db
 
 
 class Shelf:
-    """A kind with things in it: the spec has a number of books, which may be neither negative nor odd."""
+    """A kind with things in it: the spec has a number of books, which may be neither
+    negative nor odd.
+    """
 
     def __init__(self) -> None:
         self.things: dict[str, dict[str, Any]] = {}
@@ -25,7 +36,9 @@ class Shelf:
         self.actors: list[str] = []
 
     def validate(self, name: str, spec: Any) -> list[FieldError]:
-        faults = [FieldError(key, "is not known", "Known: books.") for key in spec if key != "books"]
+        faults = [
+            FieldError(key, "is not known", "Known: books.") for key in spec if key != "books"
+        ]
         if spec.get("books", 0) < 0:
             faults.append(FieldError("books", "is negative"))
         if spec.get("books", 0) % 2:
@@ -157,10 +170,29 @@ def test_the_faults_of_all_files_are_told_at_once(shelf, tmp_path):
         call_command("apply", *[word for name in texts for word in ("-f", str(tmp_path / name))])
     said = str(caught.value)
     assert "4 faults" in said
-    assert all(words in said for words in ("is odd", "is negative", "three: It is not YAML", "a second time; the first is at"))
+    assert all(
+        words in said
+        for words in (
+            "is odd",
+            "is negative",
+            "three: It is not YAML",
+            "a second time; the first is at",
+        )
+    )
     assert shelf.things == {}
-    with pytest.raises(CommandError, match=r"2 faults(.|\n)*none: It cannot be read(.|\n)*nothing: It cannot be read"):
-        call_command("apply", "-f", str(tmp_path / "none"), "-f", str(tmp_path / "one"), "-f", str(tmp_path / "nothing"))
+    with pytest.raises(
+        CommandError,
+        match=r"2 faults(.|\n)*none: It cannot be read(.|\n)*nothing: It cannot be read",
+    ):
+        call_command(
+            "apply",
+            "-f",
+            str(tmp_path / "none"),
+            "-f",
+            str(tmp_path / "one"),
+            "-f",
+            str(tmp_path / "nothing"),
+        )
 
 
 def test_a_refusal_in_the_middle_undoes_what_came_before_it(shelf, file):
@@ -205,7 +237,9 @@ def test_an_export_takes_names(shelf):
 
 
 def test_kinds_that_others_refer_to_come_first(shelf):
-    register_kind(ManifestKind("room", shelf.validate, shelf.diff, shelf.apply, shelf.export, order=-1))
+    register_kind(
+        ManifestKind("room", shelf.validate, shelf.diff, shelf.apply, shelf.export, order=-1)
+    )
     found = read_documents("kind: shelf\nname: a\n---\nkind: room\nname: z\n", "f")
     assert [(d.kind.name, d.name) for d in found] == [("room", "z"), ("shelf", "a")]
     with pytest.raises(ValueError, match="twice"):

@@ -1,4 +1,6 @@
-"""YAML from people: what would blow up, or reads otherwise than it looks, is refused where it is read."""
+"""YAML from people: what would blow up, or reads otherwise than it looks, is refused where
+it is read.
+"""
 
 import pytest
 import yaml
@@ -9,14 +11,33 @@ from project.kernel.errors import Invalid
 from project.kernel.yaml_text import LONGEST, load_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
 @pytest.mark.parametrize(
     "text",
-    [BOMB, "a: &x 1\nb: *x", "a: 1\na: 2", "[" * 5000, "a: 2020-99-99", "? [a, b]\n: 1", "#" * (LONGEST + 1), "a: [1"],
-    ids=["a bomb", "an alias", "a name twice", "too deep", "no date", "a list as a name", "too long", "not closed"],
+    [
+        BOMB,
+        "a: &x 1\nb: *x",
+        "a: 1\na: 2",
+        "[" * 5000,
+        "a: 2020-99-99",
+        "? [a, b]\n: 1",
+        "#" * (LONGEST + 1),
+        "a: [1",
+    ],
+    ids=[
+        "a bomb",
+        "an alias",
+        "a name twice",
+        "too deep",
+        "no date",
+        "a list as a name",
+        "too long",
+        "not closed",
+    ],
 )
 def test_it_is_refused(text: str) -> None:
     with pytest.raises(yaml.YAMLError):

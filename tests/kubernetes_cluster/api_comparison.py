@@ -1,4 +1,6 @@
-"""What an API server does that a provider of pods could notice: asked in the same words of any, answered with facts to compare."""
+"""What an API server does that a provider of pods could notice: asked in the same words of any,
+answered with facts to compare.
+"""
 
 import base64
 from collections.abc import Callable
@@ -24,16 +26,28 @@ def told(answer: tuple[int, Any], space: Space, *, words: bool = False) -> Any:
     if code < 400 or not isinstance(body, dict):
         return code
     details = body.get("details") or {}
-    causes = sorted({(cause.get("field", ""), cause.get("reason", "")) for cause in details.get("causes") or []})
+    causes = sorted(
+        {(cause.get("field", ""), cause.get("reason", "")) for cause in details.get("causes") or []}
+    )
     said = body["message"].replace(space.name, "NAMESPACE") if words else ""
     return code, body.get("reason"), details.get("name", ""), details.get("kind", ""), causes, said
 
 
 def post_pod(
-    space: Space, query: str = "", *, metadata: Thing | None = None, container: Thing | None = None, **spec: Any
+    space: Space,
+    query: str = "",
+    *,
+    metadata: Thing | None = None,
+    container: Thing | None = None,
+    **spec: Any,
 ) -> tuple[int, Any]:
     given = {"name": "c", "image": "x", **(container or {})}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **(metadata or {})}, "spec": {"containers": [given], **spec}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", **(metadata or {})},
+        "spec": {"containers": [given], **spec},
+    }
     return space.world.ask("POST", f"{space.path}/pods{query}", body)
 
 
@@ -42,15 +56,19 @@ def version_of(space: Space) -> str:
 
 
 def watch(space: Space, since: str, query: str = "") -> list[Thing]:
-    found = space.world.must("GET", f"{space.path}/pods?watch=1&timeoutSeconds=1&resourceVersion={since}{query}")
+    found = space.world.must(
+        "GET", f"{space.path}/pods?watch=1&timeoutSeconds=1&resourceVersion={since}{query}"
+    )
     return list(found)
 
 
 def words_of(events: list[Thing]) -> list[tuple[str, str]]:
-    return [(event["type"], event["object"].get("metadata", {}).get("name", "")) for event in events]
+    return [
+        (event["type"], event["object"].get("metadata", {}).get("name", "")) for event in events
+    ]
 
 
-# -- creating -------------------------------------------------------------------------------------------------------------------------
+# -- creating --------------------------------------------------------------------------------------
 
 
 @probe
@@ -58,8 +76,17 @@ def what_is_added_to_a_pod(space: Space) -> Any:
     env = [{"name": "A", "value": "1"}]
     resources = {"limits": {"cpu": "1", "memory": "1Gi"}}
     volumes = [{"name": "t", "secret": {"secretName": "p"}}, {"name": "s", "emptyDir": {}}]
-    _, pod = post_pod(space, container={"env": env, "resources": resources}, restartPolicy="Never", volumes=volumes)
-    return pod["spec"], pod["status"], sorted(name for name in pod["metadata"] if name != "managedFields")
+    _, pod = post_pod(
+        space,
+        container={"env": env, "resources": resources},
+        restartPolicy="Never",
+        volumes=volumes,
+    )
+    return (
+        pod["spec"],
+        pod["status"],
+        sorted(name for name in pod["metadata"] if name != "managedFields"),
+    )
 
 
 @probe
@@ -75,7 +102,9 @@ def what_is_refused(space: Space) -> Any:
         "long annotations": {"metadata": {"annotations": {"a": "x" * 300_000}}},
         "container's name": {"container": {"name": "Not_Good"}},
         "policy": {"restartPolicy": "Sometimes"},
-        "more asked than allowed": {"container": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}},
+        "more asked than allowed": {
+            "container": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
+        },
         "quantity": {"container": {"resources": {"requests": {"cpu": "much"}}}},
         "toleration": {"tolerations": [{"key": "a", "operator": "Exists", "effect": "Never"}]},
         "toleration's operator": {"tolerations": [{"key": "a", "operator": "Perhaps"}]},
@@ -96,7 +125,14 @@ def a_try_alone_stores_nothing(space: Space) -> Any:
     strict = told(post_pod(space, "?dryRun=All&fieldValidation=Strict", colour="red"), space)
     loose = post_pod(space, "?dryRun=All", colour="red")[0]
     post_pod(space)
-    return code, answer["status"]["phase"], strict, loose, told(post_pod(space, "?dryRun=All"), space), space.names()
+    return (
+        code,
+        answer["status"]["phase"],
+        strict,
+        loose,
+        told(post_pod(space, "?dryRun=All"), space),
+        space.names(),
+    )
 
 
 @probe
@@ -129,7 +165,7 @@ def a_namespace_that_ends_takes_nothing_new(space: Space) -> Any:
     return told((code, answer), space, words=True), status, space.names()
 
 
-# -- changing -------------------------------------------------------------------------------------------------------------------------
+# -- changing --------------------------------------------------------------------------------------
 
 
 @probe
@@ -139,7 +175,12 @@ def patches(space: Space) -> Any:
     facts: list[Any] = []
     for content in (MERGE, STRATEGIC):
         before = space.pod("p")["metadata"]["resourceVersion"]
-        after = ask("PATCH", path, {"metadata": {"annotations": {"drop": None, "new": "2"}}}, content=content)[1]["metadata"]
+        after = ask(
+            "PATCH",
+            path,
+            {"metadata": {"annotations": {"drop": None, "new": "2"}}},
+            content=content,
+        )[1]["metadata"]
         facts += [after["annotations"], after["resourceVersion"] != before]
     steps: list[Any] = [
         {"op": "test", "path": "/metadata/annotations/new", "value": "2"},
@@ -147,9 +188,27 @@ def patches(space: Space) -> Any:
     ]
     facts.append(ask("PATCH", path, steps, content=JSON_PATCH)[1]["metadata"]["annotations"])
     facts.append(ask("PATCH", path, steps, content=JSON_PATCH)[0])
-    facts.append(ask("PATCH", path, [{"op": "remove", "path": "/metadata/annotations/none"}], content=JSON_PATCH)[0])
-    facts.append(ask("PATCH", path, {"spec": {"containers": [{"name": "c", "image": "y"}]}}, content=STRATEGIC)[0])
-    facts.append(told(ask("PATCH", path, {"spec": {"terminationGracePeriodSeconds": 5}}, content=MERGE), space))
+    facts.append(
+        ask(
+            "PATCH",
+            path,
+            [{"op": "remove", "path": "/metadata/annotations/none"}],
+            content=JSON_PATCH,
+        )[0]
+    )
+    facts.append(
+        ask(
+            "PATCH",
+            path,
+            {"spec": {"containers": [{"name": "c", "image": "y"}]}},
+            content=STRATEGIC,
+        )[0]
+    )
+    facts.append(
+        told(
+            ask("PATCH", path, {"spec": {"terminationGracePeriodSeconds": 5}}, content=MERGE), space
+        )
+    )
     facts.append(told(ask("PATCH", path, {"spec": {"nodeName": "n1"}}, content=MERGE), space))
     return facts
 
@@ -159,7 +218,9 @@ def versions_and_uids_are_asked_for(space: Space) -> Any:
     old = space.create_pod("p")
     ask, path = space.world.ask, f"{space.path}/pods/p"
     space.patch("pods", "p", {"metadata": {"labels": {"x": "1"}}})
-    stale = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"], "labels": {"x": "2"}}}
+    stale = {
+        "metadata": {"resourceVersion": old["metadata"]["resourceVersion"], "labels": {"x": "2"}}
+    }
     other = {"metadata": {"uid": "11111111-1111-1111-1111-111111111111", "labels": {"x": "2"}}}
     right = {"metadata": {"uid": old["metadata"]["uid"], "labels": {"x": "3"}}}
     return [
@@ -175,15 +236,33 @@ def the_status_is_a_part_of_its_own(space: Space) -> Any:
     space.create_pod("p", node="n1")
     ready = space.run("p")["status"]
     ask = space.world.ask
-    aside = ask("PATCH", f"{space.path}/pods/p", {"status": {"phase": "Failed"}}, content=MERGE)[1]["status"]["phase"]
-    more = {"metadata": {"labels": {"via": "status"}, "finalizers": ["x.io/f"]}, "spec": {"nodeName": "zz"}}
+    aside = ask("PATCH", f"{space.path}/pods/p", {"status": {"phase": "Failed"}}, content=MERGE)[1][
+        "status"
+    ]["phase"]
+    more = {
+        "metadata": {"labels": {"via": "status"}, "finalizers": ["x.io/f"]},
+        "spec": {"nodeName": "zz"},
+    }
     changed = space.patch("pods", "p", more, part="status")
     space.patch("pods", "p", {"metadata": {"finalizers": None}}, content=MERGE)
     moved = space.patch("pods", "p", {"status": {"podIP": "10.1.1.9"}}, part="status")["status"]
-    bad = ask("PATCH", f"{space.path}/pods/p/status", {"status": {"podIP": "x", "podIPs": [{"ip": "x"}]}}, content=MERGE)
+    bad = ask(
+        "PATCH",
+        f"{space.path}/pods/p/status",
+        {"status": {"podIP": "x", "podIPs": [{"ip": "x"}]}},
+        content=MERGE,
+    )
     conditions = sorted(condition["type"] for condition in ready["conditions"])
     meta = changed["metadata"]
-    facts = [ready["phase"], ready["podIPs"], conditions, aside, meta["labels"], meta["finalizers"], changed["spec"]["nodeName"]]
+    facts = [
+        ready["phase"],
+        ready["podIPs"],
+        conditions,
+        aside,
+        meta["labels"],
+        meta["finalizers"],
+        changed["spec"]["nodeName"],
+    ]
     back = [space.set_phase("p", phase)["status"]["phase"] for phase in ("Succeeded", "Running")]
     return [*facts, moved["podIP"], told(bad, space), back]
 
@@ -193,33 +272,62 @@ def binding(space: Space) -> Any:
     space.create_pod("p")
     space.bind("p")
     pod = space.pod("p")
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n2"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n2"},
+    }
     again = space.world.ask("POST", f"{space.path}/pods/p/binding", body)
-    return pod["spec"]["nodeName"], [(c["type"], c["status"]) for c in pod["status"]["conditions"]], told(again, space)
+    return (
+        pod["spec"]["nodeName"],
+        [(c["type"], c["status"]) for c in pod["status"]["conditions"]],
+        told(again, space),
+    )
 
 
 @probe
 def secrets(space: Space) -> Any:
     ask, path = space.world.ask, f"{space.path}/secrets"
-    made = ask("POST", path, {"metadata": {"name": "s"}, "stringData": {"a": "x"}, "data": {"b": "eQ=="}})[1]
-    patched = ask("PATCH", f"{path}/s", {"data": {"a": base64.b64encode(b"z").decode(), "b": None}}, content=MERGE)[1]
+    made = ask(
+        "POST", path, {"metadata": {"name": "s"}, "stringData": {"a": "x"}, "data": {"b": "eQ=="}}
+    )[1]
+    patched = ask(
+        "PATCH",
+        f"{path}/s",
+        {"data": {"a": base64.b64encode(b"z").decode(), "b": None}},
+        content=MERGE,
+    )[1]
     facts = [made["data"], made["type"], "stringData" in made, patched["data"]]
     facts.append(told(ask("POST", path, {"metadata": {"name": "s"}}), space, words=True))
-    facts.append(told(ask("POST", path, {"metadata": {"name": "t"}, "data": {"a": "not base64!"}}), space))
-    facts.append(told(ask("POST", path, {"metadata": {"name": "t"}, "stringData": {"a/b": "x"}}), space))
+    facts.append(
+        told(ask("POST", path, {"metadata": {"name": "t"}, "data": {"a": "not base64!"}}), space)
+    )
+    facts.append(
+        told(ask("POST", path, {"metadata": {"name": "t"}, "stringData": {"a/b": "x"}}), space)
+    )
     facts.append(told(ask("PATCH", f"{path}/s", {"type": "other"}, content=MERGE), space))
     other = {"preconditions": {"uid": "11111111-1111-1111-1111-111111111111"}}
     facts.append(told(ask("DELETE", f"{path}/s", other), space))
     ended = ask("DELETE", f"{path}/s", {"preconditions": {"uid": made["metadata"]["uid"]}})
-    return [*facts, ended[0], ended[1]["kind"], ended[1]["status"], ended[1]["details"]["name"], space.names("secrets")]
+    return [
+        *facts,
+        ended[0],
+        ended[1]["kind"],
+        ended[1]["status"],
+        ended[1]["details"]["name"],
+        space.names("secrets"),
+    ]
 
 
-# -- deleting -------------------------------------------------------------------------------------------------------------------------
+# -- deleting --------------------------------------------------------------------------------------
 
 
 def ahead(pod: Thing) -> float:
     """Minutes until it is due, roughly: a busy machine takes its time."""
-    due = datetime.strptime(pod["metadata"]["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    due = datetime.strptime(pod["metadata"]["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(
+        tzinfo=UTC
+    )
     return round((due - datetime.now(UTC)).total_seconds() / 60)
 
 
@@ -228,12 +336,24 @@ def deleting_with_grace(space: Space) -> Any:
     space.create_pod("p", node="n1", grace=60)
     space.run("p")
     code, first = space.world.ask("DELETE", f"{space.path}/pods/p", {})
-    facts = [code, first["kind"], ahead(first), first["metadata"]["deletionGracePeriodSeconds"], first["status"]["phase"]]
-    longer = space.world.ask("DELETE", f"{space.path}/pods/p", {"gracePeriodSeconds": 90})[1]["metadata"]["deletionGracePeriodSeconds"]
-    shorter = space.world.ask("DELETE", f"{space.path}/pods/p", {"gracePeriodSeconds": 20})[1]["metadata"]["deletionGracePeriodSeconds"]
+    facts = [
+        code,
+        first["kind"],
+        ahead(first),
+        first["metadata"]["deletionGracePeriodSeconds"],
+        first["status"]["phase"],
+    ]
+    longer = space.world.ask("DELETE", f"{space.path}/pods/p", {"gracePeriodSeconds": 90})[1][
+        "metadata"
+    ]["deletionGracePeriodSeconds"]
+    shorter = space.world.ask("DELETE", f"{space.path}/pods/p", {"gracePeriodSeconds": 20})[1][
+        "metadata"
+    ]["deletionGracePeriodSeconds"]
     change = {"metadata": {"finalizers": ["x.io/f"]}}
     late = told(space.world.ask("PATCH", f"{space.path}/pods/p", change, content=MERGE), space)
-    label = space.patch("pods", "p", {"metadata": {"labels": {"still": "there"}}})["metadata"]["labels"]
+    label = space.patch("pods", "p", {"metadata": {"labels": {"still": "there"}}})["metadata"][
+        "labels"
+    ]
     since = version_of(space)
     ended = space.world.ask("DELETE", f"{space.path}/pods/p", {"gracePeriodSeconds": 0})
     events = watch(space, since)
@@ -248,7 +368,13 @@ def deleting_at_once(space: Space) -> Any:
     space.create_pod("nowhere")
     since = version_of(space)
     code, answer = space.world.ask("DELETE", f"{space.path}/pods/nowhere", {})
-    facts += [code, answer["kind"], answer["metadata"]["deletionGracePeriodSeconds"], space.names(), words_of(watch(space, since))]
+    facts += [
+        code,
+        answer["kind"],
+        answer["metadata"]["deletionGracePeriodSeconds"],
+        space.names(),
+        words_of(watch(space, since)),
+    ]
     for phase in ("Succeeded", "Failed", "Pending"):
         name = phase.lower()
         space.create_pod(name, node="n1")
@@ -263,13 +389,27 @@ def deleting_with_preconditions(space: Space) -> Any:
     pod = space.create_pod("p")
     path, uid = f"{space.path}/pods/p", pod["metadata"]["uid"]
     space.patch("pods", "p", {"metadata": {"labels": {"x": "1"}}})
-    wrong = space.world.ask("DELETE", path, {"preconditions": {"uid": "11111111-1111-1111-1111-111111111111"}})
-    moved = space.world.ask("DELETE", path, {"preconditions": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]}})
+    wrong = space.world.ask(
+        "DELETE", path, {"preconditions": {"uid": "11111111-1111-1111-1111-111111111111"}}
+    )
+    moved = space.world.ask(
+        "DELETE",
+        path,
+        {"preconditions": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]}},
+    )
     right = space.world.ask("DELETE", path, {"preconditions": {"uid": uid}})
     again = space.world.ask("DELETE", path, {"preconditions": {"uid": uid}})
     said = wrong[1]["message"].replace(uid, "UID")
     where = moved[1]["message"].partition("(")[0]
-    return told(wrong, space), said, told(moved, space), where, right[0], told(again, space), space.names()
+    return (
+        told(wrong, space),
+        said,
+        told(moved, space),
+        where,
+        right[0],
+        told(again, space),
+        space.names(),
+    )
 
 
 @probe
@@ -289,7 +429,11 @@ def eviction(space: Space) -> Any:
     space.create_pod("pending")
     codes = [space.evict("p"), space.evict("pending"), space.evict("none")]
     pod = space.pod("p")
-    conditions = sorted((c["type"], c.get("reason", "")) for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget")
+    conditions = sorted(
+        (c["type"], c.get("reason", ""))
+        for c in pod["status"]["conditions"]
+        if c["type"] == "DisruptionTarget"
+    )
     return codes, space.names(), pod["metadata"]["deletionGracePeriodSeconds"], conditions
 
 
@@ -299,10 +443,15 @@ def a_lost_node(space: Space) -> Any:
     space.run("p")
     space.lose_node("p")
     pod = space.pod("p")
-    return pod["status"]["phase"], pod["status"]["reason"], "deletionTimestamp" in pod["metadata"], space.names()
+    return (
+        pod["status"]["phase"],
+        pod["status"]["reason"],
+        "deletionTimestamp" in pod["metadata"],
+        space.names(),
+    )
 
 
-# -- lists and watches ----------------------------------------------------------------------------------------------------------------
+# -- lists and watches -----------------------------------------------------------------------------
 
 
 @probe
@@ -323,7 +472,14 @@ def pages_show_one_moment(space: Space) -> Any:
     chosen = ask("GET", f"{path}&labelSelector=page%3D1")[1]["metadata"]
     bad = told(ask("GET", f"{path}&continue=x"), space)
     kinds = first["kind"], "kind" in first["items"][0]
-    return names, len(versions), first["metadata"]["remainingItemCount"], "remainingItemCount" in chosen, bad, kinds
+    return (
+        names,
+        len(versions),
+        first["metadata"]["remainingItemCount"],
+        "remainingItemCount" in chosen,
+        bad,
+        kinds,
+    )
 
 
 @probe
@@ -334,7 +490,11 @@ def selectors(space: Space) -> Any:
 
     def names(query: str) -> Any:
         code, found = space.world.ask("GET", f"{space.path}/pods?{query}")
-        return [pod["metadata"]["name"] for pod in found["items"]] if code == 200 else told((code, found), space)
+        return (
+            [pod["metadata"]["name"] for pod in found["items"]]
+            if code == 200
+            else told((code, found), space)
+        )
 
     queries = (
         "labelSelector=set%3Ds,pool+in+(p1,p3),!zzz",
@@ -343,7 +503,9 @@ def selectors(space: Space) -> Any:
         "labelSelector=a%3D%3D!",
     )
     fields = ("status.phase%3DRunning", "spec.nodeName%3D", "metadata.name%3Db", "metadata.uid%3D1")
-    return [names(query) for query in queries] + [names(f"fieldSelector={query}") for query in fields]
+    return [names(query) for query in queries] + [
+        names(f"fieldSelector={query}") for query in fields
+    ]
 
 
 @probe
@@ -356,7 +518,12 @@ def a_watch_goes_on_where_it_ended(space: Space) -> Any:
     events = watch(space, since)
     versions = [event["object"]["metadata"]["resourceVersion"] for event in events]
     rest = watch(space, versions[1])
-    return words_of(events), words_of(rest), versions == sorted(versions, key=int), events[-1]["object"]["kind"]
+    return (
+        words_of(events),
+        words_of(rest),
+        versions == sorted(versions, key=int),
+        events[-1]["object"]["kind"],
+    )
 
 
 @probe
@@ -377,14 +544,16 @@ def a_watch_from_nothing_begins_with_all(space: Space) -> Any:
     plain = words_of(space.world.must("GET", path))
     more = "&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
     whole = space.world.must("GET", path + more)
-    mark = next(event["object"]["metadata"]["annotations"] for event in whole if event["type"] == "BOOKMARK")
+    mark = next(
+        event["object"]["metadata"]["annotations"] for event in whole if event["type"] == "BOOKMARK"
+    )
     return sorted(plain), sorted(words_of(whole[:2])), mark
 
 
 @probe
 def bookmarks_come_only_if_something_was_written_since(space: Space) -> Any:
     def marks(since: str) -> list[str]:
-        path = f"{space.path}/pods?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={since}"
+        path = f"{space.path}/pods?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={since}"  # noqa: E501
         events = space.world.must("GET", path)
         return sorted({event["type"] for event in events})
 
@@ -396,28 +565,46 @@ def bookmarks_come_only_if_something_was_written_since(space: Space) -> Any:
 @probe
 def what_is_too_new(space: Space) -> Any:
     ask = space.world.ask
-    future = told(ask("GET", f"{space.path}/pods?resourceVersion=99999999&resourceVersionMatch=NotOlderThan"), space)
+    future = told(
+        ask("GET", f"{space.path}/pods?resourceVersion=99999999&resourceVersionMatch=NotOlderThan"),
+        space,
+    )
     return future[:2]
 
 
-# -- rights ---------------------------------------------------------------------------------------------------------------------------
+# -- rights ----------------------------------------------------------------------------------------
 
 
 @probe
 def rights(space: Space) -> Any:
     def ask(method: str, what: str, body: Any = None, *, user: str = "limited", **more: Any) -> Any:
-        return told(space.world.ask(method, f"{space.path}/{what}", body, user=user, **more), space, words=True)
+        return told(
+            space.world.ask(method, f"{space.path}/{what}", body, user=user, **more),
+            space,
+            words=True,
+        )
 
     def review(verb: str) -> Any:
         attributes = {"namespace": space.name, "verb": verb, "resource": "pods"}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
         return space.world.must("POST", path, body, user="limited")["status"]["allowed"]
 
     before = ask("GET", "pods")
-    space.grant("limited", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]})
+    space.grant(
+        "limited",
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]},
+    )
     space.until(lambda: review("list"))
-    created = ask("POST", "pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    created = ask(
+        "POST",
+        "pods",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    )
     facts = [
         before,
         created,
@@ -426,7 +613,11 @@ def rights(space: Space) -> Any:
         ask("GET", "secrets"),
         ask("PATCH", "pods/p/status", {}, content=MERGE),
     ]
-    return [*facts, review("delete"), space.world.ask("GET", f"{space.path}/pods", user="nobody")[0]]
+    return [
+        *facts,
+        review("delete"),
+        space.world.ask("GET", f"{space.path}/pods", user="nobody")[0],
+    ]
 
 
 @probe
@@ -442,8 +633,24 @@ def once_the_past_is_forgotten(space: Space) -> Any:
     space.world.expire()
     events = watch(space, old)
     code, answer = space.world.ask("GET", f"{space.path}/pods?limit=1&continue={page}")
-    fresh = space.world.must("GET", f"{space.path}/pods?limit=1&continue={answer['metadata']['continue']}")
-    exact = told(space.world.ask("GET", f"{space.path}/pods?resourceVersion={old}&resourceVersionMatch=Exact"), space)
+    fresh = space.world.must(
+        "GET", f"{space.path}/pods?limit=1&continue={answer['metadata']['continue']}"
+    )
+    exact = told(
+        space.world.ask(
+            "GET", f"{space.path}/pods?resourceVersion={old}&resourceVersionMatch=Exact"
+        ),
+        space,
+    )
     error = events[0]["object"]
     names = [pod["metadata"]["name"] for pod in fresh["items"]]
-    return kept, events[0]["type"], error["code"], error["reason"], (code, answer["reason"]), names, exact[:2], space.names()
+    return (
+        kept,
+        events[0]["type"],
+        error["code"],
+        error["reason"],
+        (code, answer["reason"]),
+        names,
+        exact[:2],
+        space.names(),
+    )

@@ -1,4 +1,5 @@
-"""Clusters for tests: one in memory and a real one behind a gate, with the same handles. `kubeconfig` has a context for each user of them:
+"""Clusters for tests: one in memory and a real one behind a gate, with the same handles.
+`kubeconfig` has a context for each user of them:
 
 admin       may do everything, straight to the server
 gated       likewise, on the way where `refuse`, `hang`, `cut` and `mute` work
@@ -50,21 +51,27 @@ class KubeWorld(ABC):
         self.folder = tempfile.TemporaryDirectory(prefix="berth-kube-world-")
         self.kubeconfig = Path(self.folder.name) / "kubeconfig"
 
-    # -- running ----------------------------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------
     @abstractmethod
     def kill(self) -> None:
-        """As kill -9 of the server: every connection ends, and nobody listens on its port until `start`."""
+        """As kill -9 of the server: every connection ends, and nobody listens on its port
+        until `start`.
+        """
 
     @abstractmethod
     def start(self) -> None: ...
 
     @abstractmethod
     def compact(self) -> None:
-        """The store forgets the past. The server's own memory still has it, as after a compaction of etcd."""
+        """The store forgets the past. The server's own memory still has it, as after a
+        compaction of etcd.
+        """
 
     @abstractmethod
     def expire(self) -> None:
-        """Every version and every page that was given out so far is answered with 410 from now on; all connections end."""
+        """Every version and every page that was given out so far is answered with 410 from now
+        on; all connections end.
+        """
 
     @abstractmethod
     def close(self) -> None: ...
@@ -73,8 +80,19 @@ class KubeWorld(ABC):
         authority = {"certificate-authority": self.ca} if self.ca else {}
         clusters = {"admin": {"server": self.url, **authority}, "gated": {"server": self.front.url}}
         clusters["nowhere"] = {"server": f"http://127.0.0.1:{free_port()}"}
-        users = {**self.tokens, "gated": self.tokens["admin"], "stranger": secrets.token_hex(16), "nowhere": "x"}
-        contexts = [{"name": name, "context": {"cluster": name if name in clusters else "admin", "user": name}} for name in users]
+        users = {
+            **self.tokens,
+            "gated": self.tokens["admin"],
+            "stranger": secrets.token_hex(16),
+            "nowhere": "x",
+        }
+        contexts = [
+            {
+                "name": name,
+                "context": {"cluster": name if name in clusters else "admin", "user": name},
+            }
+            for name in users
+        ]
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -87,10 +105,13 @@ class KubeWorld(ABC):
         half.write_text(json.dumps(content))
         half.replace(self.kubeconfig)
 
-    # -- what goes wrong, for those who come by the context `gated` -----------------------------------------------------------------------
-    def refuse(self, verb: str, status: int, times: int = 1, retry_after: int | None = None, **more: Any) -> None:
-        """The next so many requests. Verbs as in rights, or *; status 0: the connection ends. More: plural, namespace, message, and
-        is_after: the request has its effect, and this is the answer."""
+    # -- what goes wrong, for those who come by the context `gated` --------------------------------
+    def refuse(
+        self, verb: str, status: int, times: int = 1, retry_after: int | None = None, **more: Any
+    ) -> None:
+        """The next so many requests. Verbs as in rights, or *; status 0: the connection ends.
+        More: plural, namespace, message, and is_after: the request has its effect, and this is
+        the answer."""
         self.faults.order(Fault(verb, status, times, retry_after=retry_after, **more))
 
     def hang(self, verb: str, times: int = 1, **more: Any) -> None:
@@ -98,7 +119,9 @@ class KubeWorld(ABC):
         self.faults.order(Fault(verb, 0, times, is_hanging=True, **more))
 
     def mute(self, path: str) -> None:
-        """Watches of this path say nothing from now on, and stay open; so do new ones, until `heal`."""
+        """Watches of this path say nothing from now on, and stay open; so do new ones,
+        until `heal`.
+        """
         self.front.muted.add(path)
 
     def cut(self) -> None:
@@ -111,15 +134,29 @@ class KubeWorld(ABC):
             self.front.muted.clear()
             self.front.cut()
 
-    # -- asking -----------------------------------------------------------------------------------------------------------------------
-    def ask(self, method: str, path: str, body: Any = None, *, user: str = "admin", content: str = "application/json") -> tuple[int, Any]:
+    # -- asking ------------------------------------------------------------------------------------
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        user: str = "admin",
+        content: str = "application/json",
+    ) -> tuple[int, Any]:
         at = urlsplit(self.url)
         connection: http.client.HTTPConnection
         if at.scheme == "https":
-            connection = http.client.HTTPSConnection("127.0.0.1", at.port, timeout=30, context=ssl.create_default_context(cafile=self.ca))
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", at.port, timeout=30, context=ssl.create_default_context(cafile=self.ca)
+            )
         else:
             connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
-        headers = {"Content-Type": content, "Accept": "application/json", "Authorization": f"Bearer {self.tokens.get(user, user)}"}
+        headers = {
+            "Content-Type": content,
+            "Accept": "application/json",
+            "Authorization": f"Bearer {self.tokens.get(user, user)}",
+        }
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -150,7 +187,9 @@ class FakeKube(KubeWorld):
         super().__init__()
         self.tokens = {name: secrets.token_hex(16) for name in ("admin", *users)}
         groups = {"admin": (MASTERS,)}
-        self.server = FakeServer({token: User(name, groups.get(name, ())) for name, token in self.tokens.items()})
+        self.server = FakeServer(
+            {token: User(name, groups.get(name, ())) for name, token in self.tokens.items()}
+        )
         self.past = Front(self.server.answer_past_faults)
         self.front, self.faults, self.url = self.server.front, self.server.faults, self.past.url
         self.start()
@@ -194,7 +233,14 @@ class RealKube(KubeWorld):
             str(programs),
             *(part for user in users for part in ("--user", user)),
         ]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
         self.lock = threading.Lock()
         self.facts = self.hear()
         self.url, self.ca, self.tokens = self.facts["url"], self.facts["ca"], self.facts["tokens"]

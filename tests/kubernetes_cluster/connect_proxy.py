@@ -1,4 +1,6 @@
-"""A small proxy that takes CONNECT: it leads to where it is told, or does what a test orders instead."""
+"""A small proxy that takes CONNECT: it leads to where it is told, or does what a test
+orders instead.
+"""
 
 import base64
 import select
@@ -45,7 +47,10 @@ class Proxy:
 
     def serve(self, raw: socket.socket) -> None:
         raw.settimeout(LASTS)
-        with suppress(OSError), self.context.wrap_socket(raw, server_side=True) if self.context else raw as client:
+        with (
+            suppress(OSError),
+            self.context.wrap_socket(raw, server_side=True) if self.context else raw as client,
+        ):
             head = read_head(client)
             if not head:
                 return
@@ -62,13 +67,18 @@ class Proxy:
                     if self.stopped.wait(PACE):
                         return
             if self.wants and f"Basic {base64.b64encode(self.wants.encode()).decode()}" not in head:
-                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\r\n")
+                client.sendall(
+                    b"HTTP/1.1 407 Proxy Authentication Required\r\n"
+                    b"Proxy-Authenticate: Basic\r\n\r\n"
+                )
                 return
             if self.refusal:
                 client.sendall(f"HTTP/1.1 {self.refusal}\r\n\r\n".encode())
                 return
             host, _, port = target.rpartition(":")
-            with socket.create_connection(self.leads.get(target, (host, int(port))), timeout=LASTS) as server:
+            with socket.create_connection(
+                self.leads.get(target, (host, int(port))), timeout=LASTS
+            ) as server:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 self.pass_on(client, server)
 

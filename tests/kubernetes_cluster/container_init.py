@@ -1,6 +1,9 @@
-"""What runs a container stands between the kubelet and it: all that the container starts is below this process, and ends with it.
+"""What runs a container stands between the kubelet and it: all that the container starts is below
+this process, and ends with it.
 
-python -m tests.kubernetes_cluster.container_init COMMAND...     TERM is passed on; the container's end is ours, once all of it has ended; KILL of all: USR1.
+python -m tests.kubernetes_cluster.container_init COMMAND...     TERM is passed on; the container's
+                                                                 end is ours, once all of it has
+                                                                 ended; KILL of all: USR1.
 Ends everything when its parent is gone.
 """
 
@@ -54,15 +57,24 @@ def main() -> int:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     heard = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
-    unblock = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_SETMASK, []); os.execvp(sys.argv[1], sys.argv[1:])"
-    child = subprocess.Popen([sys.executable, "-S", "-c", unblock, *sys.argv[1:]], stdin=subprocess.DEVNULL).pid
+    unblock = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_SETMASK, []); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", unblock, *sys.argv[1:]], stdin=subprocess.DEVNULL
+    ).pid
     while True:
         got = signal.sigtimedwait(heard, LOOK)
         if got is not None and got.si_signo == signal.SIGTERM:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
         code = reap().get(child)
-        if code is not None or os.getppid() != parent or (got is not None and got.si_signo == signal.SIGUSR1):
+        if (
+            code is not None
+            or os.getppid() != parent
+            or (got is not None and got.si_signo == signal.SIGUSR1)
+        ):
             end_all()
             return 137 if code is None else code if code >= 0 else 128 - code
 

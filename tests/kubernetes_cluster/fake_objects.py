@@ -1,4 +1,6 @@
-"""What an API server does with objects as such: it patches them, selects among them, and says why it refuses."""
+"""What an API server does with objects as such: it patches them, selects among them, and says
+why it refuses.
+"""
 
 import copy
 import re
@@ -27,13 +29,26 @@ REASONS = {
 class Refused(Exception):
     """An answer of kind Status."""
 
-    def __init__(self, code: int, message: str, *, reason: str = "", details: Thing | None = None, more: Thing | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str = "",
+        details: Thing | None = None,
+        more: Thing | None = None,
+    ) -> None:
         super().__init__(message)
         self.code, self.message, self.reason = code, message, reason or REASONS.get(code, "Unknown")
         self.details, self.more = details or {}, more or {}
 
     def status(self) -> Thing:
-        body: Thing = {"kind": "Status", "apiVersion": "v1", "metadata": self.more, "status": "Failure"}
+        body: Thing = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.more,
+            "status": "Failure",
+        }
         body |= {"message": self.message, "reason": self.reason, "code": self.code}
         return {**body, "details": self.details} if self.details else body
 
@@ -43,18 +58,28 @@ def missing(plural: str, name: str) -> Refused:
 
 
 def conflict(kind: str, name: str, why: str) -> Refused:
-    return Refused(409, f'Operation cannot be fulfilled on {kind} "{name}": {why}', details={"name": name, "kind": kind})
+    return Refused(
+        409,
+        f'Operation cannot be fulfilled on {kind} "{name}": {why}',
+        details={"name": name, "kind": kind},
+    )
 
 
 def invalid(kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Refused:
     """Causes: reason, field, message."""
     words = [f"{field}: {message}" for _, field, message in causes]
     said = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
-    listed = [{"reason": reason, "field": field, "message": message} for reason, field, message in causes]
-    return Refused(422, f'{kind} "{name}" is invalid: {said}', details={"name": name, "kind": kind, "causes": listed})
+    listed = [
+        {"reason": reason, "field": field, "message": message} for reason, field, message in causes
+    ]
+    return Refused(
+        422,
+        f'{kind} "{name}" is invalid: {said}',
+        details={"name": name, "kind": kind, "causes": listed},
+    )
 
 
-# -- patches --------------------------------------------------------------------------------------------------------------------------
+# -- patches ---------------------------------------------------------------------------------------
 
 
 def merge(there: Any, patch: Any) -> Any:
@@ -70,8 +95,9 @@ def merge(there: Any, patch: Any) -> Any:
 
 
 MERGE_KEYS = {
-    "containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "conditions": "type", "ownerReferences": "uid",
-    "taints": "key", "addresses": "type", "podIPs": "ip", "ports": "containerPort", "volumeMounts": "mountPath",
+    "containers": "name", "initContainers": "name", "volumes": "name", "env": "name",
+    "conditions": "type", "ownerReferences": "uid", "taints": "key", "addresses": "type",
+    "podIPs": "ip", "ports": "containerPort", "volumeMounts": "mountPath",
 }  # fmt: skip
 
 
@@ -79,7 +105,11 @@ def strategic(there: Any, patch: Any, field: str = "") -> Any:
     if isinstance(patch, list):
         if field == "finalizers":
             return list(dict.fromkeys([*(there or []), *patch]))
-        return _strategic_list(there, patch, MERGE_KEYS[field]) if field in MERGE_KEYS else copy.deepcopy(patch)
+        return (
+            _strategic_list(there, patch, MERGE_KEYS[field])
+            if field in MERGE_KEYS
+            else copy.deepcopy(patch)
+        )
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(there) if isinstance(there, dict) else {}
@@ -115,7 +145,9 @@ def json_patch(there: Thing, steps: list[Thing]) -> Thing:
         try:
             _json_step(result, parts, step)
         except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise Refused(422, "the server rejected our request due to an error in our request") from None
+            raise Refused(
+                422, "the server rejected our request due to an error in our request"
+            ) from None
     return result
 
 
@@ -138,13 +170,16 @@ def _json_step(result: Any, parts: list[str], step: Thing) -> None:
         at[last] = step["value"]
 
 
-# -- selectors ------------------------------------------------------------------------------------------------------------------------
+# -- selectors -------------------------------------------------------------------------------------
 
-LABEL_NAME = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL_NAME = re.compile(
+    r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 POD_FIELDS = (
-    "metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-    "status.phase", "status.podIP", "status.nominatedNodeName", "spec.hostNetwork",
+    "metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
+    "spec.schedulerName", "spec.serviceAccountName", "status.phase", "status.podIP",
+    "status.nominatedNodeName", "spec.hostNetwork",
 )  # fmt: skip
 Term = tuple[str, str, frozenset[str]]  # key, operator, values
 
@@ -154,7 +189,11 @@ def parse_labels(selector: str) -> list[Term]:
     for said in re.findall(r"(?:[^,(]|\([^)]*\))+", selector):
         term = said.strip()
         if found := re.fullmatch(r"([^\s!=]+)\s+(in|notin)\s+\(([^)]*)\)", term):
-            key, operator, values = found[1], found[2], frozenset(value.strip() for value in found[3].split(","))
+            key, operator, values = (
+                found[1],
+                found[2],
+                frozenset(value.strip() for value in found[3].split(",")),
+            )
         elif found := re.fullmatch(r"([^!=]+)!=(.*)", term):
             key, operator, values = found[1].strip(), "notin", frozenset([found[2].strip()])
         elif found := re.fullmatch(r"([^=]+)==?(.*)", term):
@@ -173,7 +212,12 @@ def has_labels(terms: list[Term], thing: Thing) -> bool:
     labels = thing["metadata"].get("labels") or {}
     for key, operator, values in terms:
         there = key in labels
-        fits = {"exists": there, "absent": not there, "in": there and labels[key] in values, "notin": labels.get(key) not in values}
+        fits = {
+            "exists": there,
+            "absent": not there,
+            "in": there and labels[key] in values,
+            "notin": labels.get(key) not in values,
+        }
         if not fits[operator]:
             return False
     return True
@@ -183,12 +227,25 @@ def parse_fields(selector: str, plural: str) -> list[tuple[str, bool, str]]:
     """Path, wanted equal, value."""
     terms = []
     for term in filter(None, selector.split(",")):
-        path, operator, value = re.split(r"(!=|==?)", term, maxsplit=1) if "=" in term else (term, "", "")
-        known = POD_FIELDS if plural == "pods" else ("metadata.name", "metadata.namespace", *(("type",) if plural == "secrets" else ()))
+        path, operator, value = (
+            re.split(r"(!=|==?)", term, maxsplit=1) if "=" in term else (term, "", "")
+        )
+        known = (
+            POD_FIELDS
+            if plural == "pods"
+            else (
+                "metadata.name",
+                "metadata.namespace",
+                *(("type",) if plural == "secrets" else ()),
+            )
+        )
         if path not in known or not operator:
             raise Refused(
                 400,
-                f'Unable to find "{plural}" that match label selector "", field selector "{selector}": field label not supported: {path}',
+                (
+                    f'Unable to find "{plural}" that match label selector "", field selector '
+                    f'"{selector}": field label not supported: {path}'
+                ),
             )
         terms.append((path, operator != "!=", value))
     return terms

@@ -1,4 +1,6 @@
-"""The objects of the fake API server, and all that has become of them: every version can be listed and watched until it is forgotten."""
+"""The objects of the fake API server, and all that has become of them: every version can be
+listed and watched until it is forgotten.
+"""
 
 import copy
 import threading
@@ -68,7 +70,7 @@ class Store:
             for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
                 self.create(("namespaces", "", name), {"metadata": {"name": name}})
 
-    # -- reading ----------------------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
     def get(self, key: Key) -> Thing:
         if key not in self.things:
             raise missing(key[0], key[2])
@@ -99,19 +101,31 @@ class Store:
         return self.version > version
 
     def forget(self) -> None:
-        """Nothing that anybody has seen so far can be listed or watched on from. While nobody is connected: open
+        """Nothing that anybody has seen so far can be listed or watched on from. While nobody is
+        connected: open
         watches know nothing of it."""
         self.version += 1
         self.floor = self.version
         self.log.clear()
         self.news.notify_all()
 
-    # -- writing ----------------------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
     def create(self, key: Key, thing: Thing) -> Thing:
         meta = thing["metadata"]
-        for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        for name in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ):
             meta.pop(name, None)
-        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(), "name": key[2], **({"namespace": key[1]} if key[1] else {})}
+        meta |= {
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": stamp(),
+            "name": key[2],
+            **({"namespace": key[1]} if key[1] else {}),
+        }
         if key[0] in ("pods", "namespaces"):
             meta["generation"] = 1
         if key[0] == "namespaces":
@@ -120,14 +134,21 @@ class Store:
         return self.write(key, thing, "ADDED")
 
     def update(self, key: Key, wanted: Thing, part: str = "") -> Thing:
-        """A whole new object, or its part `status`; with a version of its own only if it is still that one."""
+        """A whole new object, or its part `status`; with a version of its own only if it is
+        still that one.
+        """
         old, wanted = self.get(key), copy.deepcopy(wanted)
         meta, was = wanted.setdefault("metadata", {}), old["metadata"]
         if meta.get("uid", was["uid"]) != was["uid"]:
             said = f'Invalid value: "{meta["uid"]}": field is immutable'
-            raise invalid(RESOURCES[key[0]].kind, key[2], [("FieldValueInvalid", "metadata.uid", said)])
+            raise invalid(
+                RESOURCES[key[0]].kind, key[2], [("FieldValueInvalid", "metadata.uid", said)]
+            )
         if meta.get("resourceVersion", was["resourceVersion"]) != was["resourceVersion"]:
-            why = "the object has been modified; please apply your changes to the latest version and try again"
+            why = (
+                "the object has been modified; please apply your changes to the latest "
+                "version and try again"
+            )
             raise conflict(key[0], key[2], why)
         for name in (
             "uid",
@@ -151,7 +172,11 @@ class Store:
         self._check(key, old, new, part)
         if _content(new) == _content(old):
             return old
-        if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
+        if (
+            "deletionTimestamp" in meta
+            and not meta.get("finalizers")
+            and not meta.get("deletionGracePeriodSeconds")
+        ):
             return self.write(key, new, "DELETED")
         return self.write(key, new, "MODIFIED")
 
@@ -160,13 +185,24 @@ class Store:
         old = self.get(key)
         meta = old["metadata"]
         wanted = options.get("preconditions") or {}
-        for name, word, what in (("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")):
+        for name, word, what in (
+            ("uid", "UID", "deleted and then recreated"),
+            ("resourceVersion", "ResourceVersion", "modified"),
+        ):
             if wanted.get(name) not in (None, meta[name]):
-                why = f"the {word} in the precondition ({wanted[name]}) does not match the {word} in record ({meta[name]})."
-                raise conflict(RESOURCES[key[0]].kind, key[2], f"{why} The object might have been {what}")
+                why = (
+                    f"the {word} in the precondition ({wanted[name]}) does not match the {word} in "
+                    f"record ({meta[name]})."
+                )
+                raise conflict(
+                    RESOURCES[key[0]].kind, key[2], f"{why} The object might have been {what}"
+                )
         grace = self._grace(key, old, options)
         finalizers = list(meta.get("finalizers") or [])
-        if options.get("propagationPolicy") == "Foreground" and "foregroundDeletion" not in finalizers:
+        if (
+            options.get("propagationPolicy") == "Foreground"
+            and "foregroundDeletion" not in finalizers
+        ):
             finalizers.append("foregroundDeletion")
         if key[0] == "namespaces":
             return self._end_namespace(key, old), False
@@ -175,33 +211,53 @@ class Store:
         if finalizers:
             new["metadata"]["finalizers"] = finalizers
         if grace or finalizers:
-            if is_marked and meta["deletionGracePeriodSeconds"] <= grace and finalizers == (meta.get("finalizers") or []):
+            if (
+                is_marked
+                and meta["deletionGracePeriodSeconds"] <= grace
+                and finalizers == (meta.get("finalizers") or [])
+            ):
                 return old, False
-            new["metadata"] |= {"deletionTimestamp": stamp(grace), "deletionGracePeriodSeconds": grace}
+            new["metadata"] |= {
+                "deletionTimestamp": stamp(grace),
+                "deletionGracePeriodSeconds": grace,
+            }
             return self.write(key, new, "MODIFIED"), False
         if key[0] == "pods" and (not is_marked or meta["deletionGracePeriodSeconds"]):
-            new["metadata"] |= {"deletionTimestamp": meta.get("deletionTimestamp", stamp()), "deletionGracePeriodSeconds": 0}
+            new["metadata"] |= {
+                "deletionTimestamp": meta.get("deletionTimestamp", stamp()),
+                "deletionGracePeriodSeconds": 0,
+            }
             new = self.write(key, new, "MODIFIED")
         return self.write(key, copy.deepcopy(new), "DELETED"), True
 
     def finalize(self, key: Key, wanted: Thing) -> Thing:
-        """A namespace goes with its last finalizer. What was in it stays: that is somebody else's work."""
+        """A namespace goes with its last finalizer. What was in it stays: that is somebody
+        else's work.
+        """
         new = copy.deepcopy(self.get(key))
         new["spec"] = {"finalizers": list((wanted.get("spec") or {}).get("finalizers") or [])}
         is_last = "deletionTimestamp" in new["metadata"] and not new["spec"]["finalizers"]
         return self.write(key, new, "DELETED" if is_last else "MODIFIED")
 
-    # -- parts ------------------------------------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
     def write(self, key: Key, thing: Thing, word: str) -> Thing:
         before, kind = self.things.get(key), RESOURCES[key[0]]
         self.version += 1
         thing["metadata"]["resourceVersion"] = str(self.version)
-        if before is not None and before.get("spec") != thing.get("spec") and "generation" in thing["metadata"]:
+        if (
+            before is not None
+            and before.get("spec") != thing.get("spec")
+            and "generation" in thing["metadata"]
+        ):
             thing["metadata"]["generation"] += 1
         for name in ("labels", "annotations", "finalizers", "ownerReferences"):
             if not thing["metadata"].get(name, True):
                 del thing["metadata"][name]
-        thing = {"kind": kind.kind, "apiVersion": kind.version, **{k: v for k, v in thing.items() if k not in ("kind", "apiVersion")}}
+        thing = {
+            "kind": kind.kind,
+            "apiVersion": kind.version,
+            **{k: v for k, v in thing.items() if k not in ("kind", "apiVersion")},
+        }
         if word == "DELETED":
             del self.things[key]
         else:
@@ -212,10 +268,21 @@ class Store:
 
     def _check(self, key: Key, old: Thing, new: Thing, part: str) -> None:
         if "deletionTimestamp" in old["metadata"]:
-            added = [f for f in new["metadata"].get("finalizers") or [] if f not in (old["metadata"].get("finalizers") or [])]
+            added = [
+                f
+                for f in new["metadata"].get("finalizers") or []
+                if f not in (old["metadata"].get("finalizers") or [])
+            ]
             if added:
-                said = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-                raise invalid(RESOURCES[key[0]].kind, key[2], [("FieldValueForbidden", "metadata.finalizers", said)])
+                said = (
+                    "Forbidden: no new finalizers can be added if the object is being deleted, "
+                    f"found new finalizers {added}"
+                )
+                raise invalid(
+                    RESOURCES[key[0]].kind,
+                    key[2],
+                    [("FieldValueForbidden", "metadata.finalizers", said)],
+                )
         if key[0] == "pods":
             (check_pod_status if part == "status" else check_pod_update)(old, new)
         if key[0] == "secrets":
@@ -227,7 +294,9 @@ class Store:
         if not old["spec"].get("nodeName") or (old.get("status") or {}).get("phase") in FINISHED:
             return 0
         asked: Any = options.get("gracePeriodSeconds")
-        grace = int(old["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+        grace = int(
+            old["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
+        )
         return min(grace, old["metadata"].get("deletionGracePeriodSeconds", grace))
 
     def _end_namespace(self, key: Key, old: Thing) -> Thing:
@@ -240,7 +309,11 @@ class Store:
 
 
 def _content(thing: Thing) -> Thing:
-    meta = {k: v for k, v in thing["metadata"].items() if k != "resourceVersion" and v not in ({}, [], None)}
+    meta = {
+        k: v
+        for k, v in thing["metadata"].items()
+        if k != "resourceVersion" and v not in ({}, [], None)
+    }
     return {**{k: v for k, v in thing.items() if k not in ("kind", "apiVersion")}, "metadata": meta}
 
 

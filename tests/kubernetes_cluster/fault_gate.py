@@ -1,4 +1,6 @@
-"""A way to a real API server on which things go wrong by order of a test: the same faults that the fake one has in itself."""
+"""A way to a real API server on which things go wrong by order of a test: the same faults that
+the fake one has in itself.
+"""
 
 import http.client
 import queue
@@ -33,15 +35,23 @@ class Gate:
             return Answer(0, is_cut=True)
 
     def forward(self, request: Request) -> Answer:
-        connection = http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.context)
+        connection = http.client.HTTPSConnection(
+            self.host, self.port, timeout=60, context=self.context
+        )
         is_watch = False
         try:
             headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
             connection.request(request.method, request.target, request.body or None, headers)
             answer = connection.getresponse()
-            kept = {name: value for name in ("Content-Type", "Retry-After", "Warning") if (value := answer.getheader(name))}
+            kept = {
+                name: value
+                for name in ("Content-Type", "Retry-After", "Warning")
+                if (value := answer.getheader(name))
+            }
             _, _, _, name, _ = split(request.path)
-            is_watch = answer.status == 200 and verb_of(request.method, name, request.query) == "watch"
+            is_watch = (
+                answer.status == 200 and verb_of(request.method, name, request.query) == "watch"
+            )
             if is_watch:
                 following = Following(connection, answer)
                 return Answer(200, headers=kept, stream=iter(following), end=following.end)
@@ -54,7 +64,9 @@ class Gate:
 class Following:
     """What comes, as it comes, and an empty piece where nothing has come for a while."""
 
-    def __init__(self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse) -> None:
+    def __init__(
+        self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse
+    ) -> None:
         self.connection, self.response = connection, answer
         self.pieces: queue.Queue[bytes | None] = queue.Queue()
         assert connection.sock is not None

@@ -65,7 +65,11 @@ class Faults:
         verb = verb_of(request.method, name, request.query)
         with self.lock:
             for fault in self.waiting:
-                is_meant = fault.verb in ("*", verb) and fault.plural in ("", plural) and fault.namespace in ("", namespace)
+                is_meant = (
+                    fault.verb in ("*", verb)
+                    and fault.plural in ("", plural)
+                    and fault.namespace in ("", namespace)
+                )
                 if is_meant and plural and not (part and fault.verb != "*"):
                     fault.times -= 1
                     if fault.times <= 0:
@@ -75,7 +79,9 @@ class Faults:
         return None
 
 
-def met(faults: Faults, request: Request, answer: Callable[[Request], Answer], front: Front) -> Answer:
+def met(
+    faults: Faults, request: Request, answer: Callable[[Request], Answer], front: Front
+) -> Answer:
     """The answer, or what comes instead of it."""
     fault = faults.take(request)
     if fault is None:
@@ -90,7 +96,13 @@ def met(faults: Faults, request: Request, answer: Callable[[Request], Answer], f
 
 def refusal(fault: Fault) -> Answer:
     details: Thing = {} if fault.retry_after is None else {"retryAfterSeconds": fault.retry_after}
-    messages = {429: "the server has received too many requests and has asked us to try again later"}
-    refused = Refused(fault.status, fault.message or messages.get(fault.status, "said by the test"), details=details)
+    messages = {
+        429: "the server has received too many requests and has asked us to try again later"
+    }
+    refused = Refused(
+        fault.status,
+        fault.message or messages.get(fault.status, "said by the test"),
+        details=details,
+    )
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     return Answer(fault.status, json.dumps(refused.status()).encode(), headers)

@@ -1,4 +1,6 @@
-"""An HTTP server on a port that stays its own, also while it is down. Whoever asks is answered in a thread of his connection."""
+"""An HTTP server on a port that stays its own, also while it is down. Whoever asks is answered
+in a thread of his connection.
+"""
 
 import json
 import select
@@ -28,7 +30,9 @@ class Request:
 
 @dataclass
 class Answer:
-    """`stream`: pieces as they come; an empty one says that nothing has come. `is_cut`: the connection ends instead."""
+    """`stream`: pieces as they come; an empty one says that nothing has come. `is_cut`: the
+    connection ends instead.
+    """
 
     status: int
     body: bytes = b""
@@ -58,7 +62,9 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers go away in the middle, and that is what tests are about. What we get wrong ourselves is kept."""
+        """Callers go away in the middle, and that is what tests are about. What we get wrong
+        ourselves is kept.
+        """
         self.front.note_error()
 
 
@@ -82,7 +88,12 @@ class Front:
         handler = type("_Bound", (_Handler,), {"front": self, "down": self.down})
         self.server = _Server(("127.0.0.1", self.port), handler)
         self.server.front = self
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True, name="front").start()
+        threading.Thread(
+            target=self.server.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            daemon=True,
+            name="front",
+        ).start()
 
     def kill(self) -> None:
         """As kill -9 does it: every connection ends, and nobody listens."""
@@ -120,14 +131,22 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.command, parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), headers, body, self.path)
+        request = Request(
+            self.command,
+            parts.path,
+            dict(parse_qsl(parts.query, keep_blank_values=True)),
+            headers,
+            body,
+            self.path,
+        )
         answer = self.front.answer(request)
         try:
             self._send(answer, request.path)
         finally:
             answer.end()
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one  # noqa: N815  (the names are http.server's)
+    # The names are http.server's.
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one  # noqa: N815
 
     def _send(self, answer: Answer, path: str) -> None:
         if answer.is_cut or self.down.is_set():

@@ -1,7 +1,10 @@
-"""A scheduler and a kubelet for tests: pods of a namespace get a node and an address and run as processes on this machine.
+"""A scheduler and a kubelet for tests: pods of a namespace get a node and an address and run as
+processes on this machine.
 
-There are no containers: what a pod's command finds under its mounts are folders of ours, and their paths are put into its variables.
-A pod's processes end together (tests.kubernetes_cluster.container_init), as they do in a container. Everything is asked of the API server and told to it.
+There are no containers: what a pod's command finds under its mounts are folders of ours, and their
+paths are put into its variables. A pod's processes end together
+(tests.kubernetes_cluster.container_init), as they do in a container. Everything is asked of the API
+server and told to it.
 """
 
 import base64
@@ -61,7 +64,7 @@ class Kubelet:
         self.threads: list[threading.Thread] = []
         self.stream: http.client.HTTPConnection | None = None
 
-    # -- life -------------------------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
     def __enter__(self) -> "Kubelet":
         self.spawn(self.follow)
         return self
@@ -88,9 +91,11 @@ class Kubelet:
         self.threads = [known for known in self.threads if known.is_alive()] + [thread]
         thread.start()
 
-    # -- what there is to do ----------------------------------------------------------------------------------------------------------
+    # -- what there is to do -----------------------------------------------------------------------
     def follow(self) -> None:
-        """A list, then what changes, and anew when that breaks. What is not in a list has gone: its processes end."""
+        """A list, then what changes, and anew when that breaks. What is not in a list has gone:
+        its processes end.
+        """
         while not self.stopped.is_set():
             try:
                 status, found = self.space.world.ask("GET", f"{self.space.path}/pods")
@@ -110,13 +115,17 @@ class Kubelet:
         stream: http.client.HTTPConnection
         if at.scheme == "https":
             context = ssl.create_default_context(cafile=world.ca)
-            stream = http.client.HTTPSConnection("127.0.0.1", at.port, timeout=CYCLE + 30, context=context)
+            stream = http.client.HTTPSConnection(
+                "127.0.0.1", at.port, timeout=CYCLE + 30, context=context
+            )
         else:
             stream = http.client.HTTPConnection("127.0.0.1", at.port, timeout=CYCLE + 30)
         self.stream = stream
         path = f"{self.space.path}/pods?watch=1&timeoutSeconds={CYCLE}&resourceVersion={version}"
         try:
-            stream.request("GET", path, headers={"Authorization": f"Bearer {world.tokens['admin']}"})
+            stream.request(
+                "GET", path, headers={"Authorization": f"Bearer {world.tokens['admin']}"}
+            )
             answer = stream.getresponse()
             while not self.stopped.is_set() and (line := answer.readline()):
                 event = json.loads(line)
@@ -159,7 +168,7 @@ class Kubelet:
         for uid in set(self.running) - there:
             self.forget(uid)
 
-    # -- a pod's life -----------------------------------------------------------------------------------------------------------------
+    # -- a pod's life ------------------------------------------------------------------------------
     def begin(self, pod: Thing) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         try:
@@ -167,7 +176,8 @@ class Kubelet:
             if not pod["spec"].get("nodeName"):
                 self.space.bind(name, self.node)
         except (Unanswered, AssertionError):
-            return  # gone meanwhile, or its Secret is not there yet: looked at again with what comes next
+            # Gone meanwhile, or its Secret is not there yet: looked at again with what comes next.
+            return
         if (why := self.refused.get(pod["spec"]["containers"][0]["image"])) is not None:
             if not pod["status"].get("containerStatuses"):
                 self.refuse(pod, why)
@@ -183,14 +193,28 @@ class Kubelet:
         self.spawn(self.attend, running)
         number = running.number
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        self.tell(running, "Running", state, podIP=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
+        self.tell(
+            running,
+            "Running",
+            state,
+            podIP=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
+        )
 
     def refuse(self, pod: Thing, why: str) -> None:
         """It has a node, and waits there for its image."""
         container = pod["spec"]["containers"][0]
-        waits = {"name": container["name"], "ready": False, "restartCount": 0, "image": container["image"], "imageID": ""}
+        waits = {
+            "name": container["name"],
+            "ready": False,
+            "restartCount": 0,
+            "image": container["image"],
+            "imageID": "",
+        }
         waits["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": why}}
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"phase": "Pending", "containerStatuses": [waits]}}
+        body = {
+            "metadata": {"uid": pod["metadata"]["uid"]},
+            "status": {"phase": "Pending", "containerStatuses": [waits]},
+        }
         path = f"{self.space.path}/pods/{pod['metadata']['name']}/status"
         self.until_heard(lambda: self.space.world.ask("PATCH", path, body, content=STRATEGIC)[0])
 
@@ -200,7 +224,9 @@ class Kubelet:
             if "secret" in volume:
                 name = volume["secret"]["secretName"]
                 secret = self.space.get(name, "secrets")
-                assert secret is not None or volume["secret"].get("optional"), f"there is no Secret {name}"
+                assert secret is not None or volume["secret"].get("optional"), (
+                    f"there is no Secret {name}"
+                )
                 found[name] = secret or {}
         return found
 
@@ -215,7 +241,9 @@ class Kubelet:
         if self.stopped.is_set() or running.name in self.lost:
             return
         self.tell(
-            running, "Failed" if code else "Succeeded", {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+            running,
+            "Failed" if code else "Succeeded",
+            {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}},
         )
         if running.ending.is_set():
             self.confirm(running.name, running.uid)
@@ -232,9 +260,25 @@ class Kubelet:
 
     def tell(self, running: Running, phase: str, state: Thing, **more: Any) -> None:
         is_up = phase == "Running"
-        container = {"name": "agent", "ready": is_up, "started": is_up, "restartCount": 0, "image": "x", "imageID": "", "state": state}
-        conditions = [{"type": kind, "status": "True" if is_up else "False"} for kind in ("Ready", "ContainersReady")]
-        status = {"phase": phase, "conditions": conditions, "containerStatuses": [container], **more}
+        container = {
+            "name": "agent",
+            "ready": is_up,
+            "started": is_up,
+            "restartCount": 0,
+            "image": "x",
+            "imageID": "",
+            "state": state,
+        }
+        conditions = [
+            {"type": kind, "status": "True" if is_up else "False"}
+            for kind in ("Ready", "ContainersReady")
+        ]
+        status = {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [container],
+            **more,
+        }
         body = {"metadata": {"uid": running.uid}, "status": status}
         path = f"{self.space.path}/pods/{running.name}/status"
         self.until_heard(lambda: self.space.world.ask("PATCH", path, body, content=STRATEGIC)[0])
@@ -249,7 +293,7 @@ class Kubelet:
                 return
             self.stopped.wait(AGAIN)
 
-    # -- for tests --------------------------------------------------------------------------------------------------------------------
+    # -- for tests ---------------------------------------------------------------------------------
     def kill(self, name: str) -> None:
         """All of a pod's processes at once, as a kernel that is short of memory does it."""
         for running in list(self.running.values()):
@@ -279,7 +323,9 @@ def make_mounts(pod: Thing, folder: Path, secrets: dict[str, Thing]) -> dict[str
                     file.write(base64.b64decode(value))
         volumes[volume["name"]] = place
     mounts = pod["spec"]["containers"][0].get("volumeMounts") or []
-    return {mount["mountPath"]: volumes[mount["name"]] for mount in mounts if mount["name"] in volumes}
+    return {
+        mount["mountPath"]: volumes[mount["name"]] for mount in mounts if mount["name"] in volumes
+    }
 
 
 def translate(text: str, mounts: dict[str, Path]) -> str:
@@ -291,14 +337,29 @@ def translate(text: str, mounts: dict[str, Path]) -> str:
 
 def start(pod: Thing, folder: Path, mounts: dict[str, Path]) -> subprocess.Popen[bytes]:
     container = pod["spec"]["containers"][0]
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+    }
     for variable in container.get("env") or []:
         environment[variable["name"]] = translate(variable.get("value", ""), mounts)
     if "/tmp" in mounts:
         environment["TMPDIR"] = str(mounts["/tmp"])
     words = [*(container.get("command") or []), *(container.get("args") or [])] or DEFAULT_COMMAND
-    command = [sys.executable, "-S", str(ROOT / "tests/kubernetes_cluster/container_init.py"), *(translate(word, mounts) for word in words)]
+    command = [
+        sys.executable,
+        "-S",
+        str(ROOT / "tests/kubernetes_cluster/container_init.py"),
+        *(translate(word, mounts) for word in words),
+    ]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )

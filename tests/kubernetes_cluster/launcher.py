@@ -1,8 +1,10 @@
-"""A real API server (etcd and kube-apiserver, built by `make kube`) as a process that ends with whoever started it.
+"""A real API server (etcd and kube-apiserver, built by `make kube`) as a process that ends with
+whoever started it.
 
 python -m tests.kubernetes_cluster.launcher FOLDER [--user NAME[=GROUP,...] ...]     one line of JSON when it is ready; then it does what it is told by
-lines on its standard input: {"do": "kill"}, {"do": "start"}, {"do": "compact"}, {"do": "expire"}; and ends with that input.
-"""
+lines on its standard input: {"do": "kill"}, {"do": "start"}, {"do": "compact"}, {"do": "expire"};
+and ends with that input.
+"""  # noqa: E501
 
 import argparse
 import ctypes
@@ -25,7 +27,8 @@ from typing import Any
 
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 ETCD, SERVER = "etcd", "kube-apiserver"
-# These wait for controllers that don't run: a service account in each namespace, the removal of the volumes' finalizers.
+# These wait for controllers that don't run: a service account in each namespace, the removal of the
+# volumes' finalizers.
 NEEDS_CONTROLLERS = "ServiceAccount,StorageObjectInUseProtection"
 PATIENCE = 180.0
 
@@ -36,7 +39,8 @@ class Servers:
         self.folder = Path(tempfile.mkdtemp(prefix="berth-kube-"))
         self.groups = {"admin": ["system:masters"], **users}
         self.tokens = {name: secrets.token_hex(16) for name in self.groups}
-        # Held, never listened on: the port is ours alone, also while the server is down (--permit-port-sharing).
+        # Held, never listened on: the port is ours alone, also while the server is
+        # down (--permit-port-sharing).
         self.held = socket.socket()
         self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self.held.bind(("127.0.0.1", 0))
@@ -50,7 +54,10 @@ class Servers:
 
     def command(self, name: str) -> list[str]:
         if name == ETCD:  # sockets in the folder: no ports, nobody else's etcd
-            listen = ["--listen-client-urls=unix://client.sock", "--listen-peer-urls=unix://peer.sock"]
+            listen = [
+                "--listen-client-urls=unix://client.sock",
+                "--listen-peer-urls=unix://peer.sock",
+            ]
             return [
                 "--data-dir=etcd",
                 "--unsafe-no-fsync",
@@ -60,10 +67,13 @@ class Servers:
                 *listen,
             ]
         return [
-            "--etcd-servers=unix://client.sock", "--bind-address=127.0.0.1", f"--secure-port={self.port}", "--permit-port-sharing",
-            "--cert-dir=certs", "--authorization-mode=RBAC", "--anonymous-auth=false", "--token-auth-file=tokens.csv",
-            f"--disable-admission-plugins={NEEDS_CONTROLLERS}", "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-signing-key-file=certs/apiserver.key", "--service-account-key-file=certs/apiserver.key",
+            "--etcd-servers=unix://client.sock", "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}", "--permit-port-sharing", "--cert-dir=certs",
+            "--authorization-mode=RBAC", "--anonymous-auth=false", "--token-auth-file=tokens.csv",
+            f"--disable-admission-plugins={NEEDS_CONTROLLERS}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-signing-key-file=certs/apiserver.key",
+            "--service-account-key-file=certs/apiserver.key",
             "--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
         ]  # fmt: skip
 
@@ -87,7 +97,10 @@ class Servers:
             )
 
     def start(self) -> None:
-        rows = [f'{token},{name},{name},"{",".join(self.groups[name])}"' for name, token in self.tokens.items()]
+        rows = [
+            f'{token},{name},{name},"{",".join(self.groups[name])}"'
+            for name, token in self.tokens.items()
+        ]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
         self.start_etcd()
         self.start_server()
@@ -115,9 +128,13 @@ class Servers:
             time.sleep(0.05)  # nobody tells us
 
     def get(self, path: str) -> str:
-        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"})
+        request = urllib.request.Request(
+            self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"}
+        )
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca))
-        with urllib.request.build_opener(urllib.request.ProxyHandler({}), secure).open(request, timeout=5) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({}), secure).open(
+            request, timeout=5
+        ) as answer:
             return str(answer.read().decode())
 
     def etcd(self, path: str, body: Any = None, method: str = "POST") -> Any:
@@ -131,7 +148,9 @@ class Servers:
             connection.close()
 
     def kill(self, name: str) -> None:
-        """SIGKILL: harmless to etcd's data, and SIGTERM takes the API server a minute while a watch is open."""
+        """SIGKILL: harmless to etcd's data, and SIGTERM takes the API server a minute while a
+        watch is open.
+        """
         if (process := self.running.pop(name, None)) is not None:
             process.kill()
             process.wait()
@@ -139,7 +158,8 @@ class Servers:
     def do(self, what: str) -> None:
         if what in ("kill", "expire"):
             self.kill(SERVER)
-        if what in ("compact", "expire"):  # compaction alone: the server's caches still have the past
+        # Compaction alone: the server's caches still have the past.
+        if what in ("compact", "expire"):
             revision = self.etcd("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
             self.etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
         if what in ("start", "expire"):
@@ -164,12 +184,23 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end our input
-    users = {name: [group for group in groups.split(",") if group] for name, _, groups in (user.partition("=") for user in given.user)}
+    users = {
+        name: [group for group in groups.split(",") if group]
+        for name, _, groups in (user.partition("=") for user in given.user)
+    }
     servers = Servers(given.programs.resolve(), users)
     try:
         servers.start()
         pids = {name: process.pid for name, process in servers.running.items()}
-        say({"url": servers.url, "ca": servers.ca, "tokens": servers.tokens, "folder": str(servers.folder), "pids": pids})
+        say(
+            {
+                "url": servers.url,
+                "ca": servers.ca,
+                "tokens": servers.tokens,
+                "folder": str(servers.folder),
+                "pids": pids,
+            }
+        )
         for line in sys.stdin:
             try:
                 servers.do(json.loads(line)["do"])

@@ -1,4 +1,6 @@
-"""A namespace of a test's own, and what happens in a cluster: somebody schedules, runs, evicts, deletes and loses pods."""
+"""A namespace of a test's own, and what happens in a cluster: somebody schedules, runs, evicts,
+deletes and loses pods.
+"""
 
 import secrets
 import time
@@ -30,15 +32,27 @@ class Space:
         for plural in ("pods", "secrets", "configmaps"):
             for thing in self.things(plural):
                 if thing["metadata"].get("finalizers"):
-                    self.patch(plural, thing["metadata"]["name"], {"metadata": {"finalizers": None}}, content=MERGE)
+                    self.patch(
+                        plural,
+                        thing["metadata"]["name"],
+                        {"metadata": {"finalizers": None}},
+                        content=MERGE,
+                    )
             self.world.must("DELETE", f"{self.path}/{plural}?gracePeriodSeconds=0")
         if status != 404:
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}, "spec": {"finalizers": []}}
+            body = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": self.name},
+                "spec": {"finalizers": []},
+            }
             self.world.must("PUT", f"/api/v1/namespaces/{self.name}/finalize", body)
 
-    # -- looking ----------------------------------------------------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
     def things(self, plural: str, selector: str = "") -> list[Thing]:
-        return list(self.world.must("GET", f"{self.path}/{plural}?labelSelector={selector}")["items"])
+        return list(
+            self.world.must("GET", f"{self.path}/{plural}?labelSelector={selector}")["items"]
+        )
 
     def names(self, plural: str = "pods") -> list[str]:
         return [thing["metadata"]["name"] for thing in self.things(plural)]
@@ -60,27 +74,40 @@ class Space:
         """Looks until it is so: nobody tells us."""
         end = time.monotonic() + PATIENCE * load()
         while not (found := is_so()):
-            assert time.monotonic() < end, (
-                what or f"it does not come to that: {[(p['metadata']['name'], p['status']) for p in self.pods()]}"
+            assert time.monotonic() < end, what or (
+                "it does not come to that: "
+                f"{[(p['metadata']['name'], p['status']) for p in self.pods()]}"
             )
             time.sleep(0.02)
         return found
 
-    # -- doing ------------------------------------------------------------------------------------------------------------------------
+    # -- doing -------------------------------------------------------------------------------------
     def create(self, plural: str, body: Thing) -> Thing:
         return dict(self.world.must("POST", f"{self.path}/{plural}", body))
 
-    def create_pod(self, name: str, *, node: str = "", grace: int = 30, image: str = "x", **meta: Any) -> Thing:
-        spec: Thing = {"containers": [{"name": "c", "image": image}], "terminationGracePeriodSeconds": grace}
+    def create_pod(
+        self, name: str, *, node: str = "", grace: int = 30, image: str = "x", **meta: Any
+    ) -> Thing:
+        spec: Thing = {
+            "containers": [{"name": "c", "image": image}],
+            "terminationGracePeriodSeconds": grace,
+        }
         spec |= {"nodeName": node} if node else {}
         return self.create("pods", {"metadata": {"name": name, **meta}, "spec": spec})
 
-    def patch(self, plural: str, name: str, change: Any, *, part: str = "", content: str = STRATEGIC) -> Thing:
+    def patch(
+        self, plural: str, name: str, change: Any, *, part: str = "", content: str = STRATEGIC
+    ) -> Thing:
         path = f"{self.path}/{plural}/{name}" + (f"/{part}" if part else "")
         return dict(self.world.must("PATCH", path, change, content=content))
 
     def bind(self, name: str, node: str = "n1") -> None:
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"kind": "Node", "name": node},
+        }
         self.world.must("POST", f"{self.path}/pods/{name}/binding", body)
 
     def set_phase(self, name: str, phase: str, **status: Any) -> Thing:
@@ -100,8 +127,12 @@ class Space:
             "imageID": "",
         }
         container["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "ContainersReady", "Ready")]
-        return self.set_phase(name, "Running", podIP=ip, conditions=conditions, containerStatuses=[container])
+        conditions = [
+            {"type": kind, "status": "True"} for kind in ("Initialized", "ContainersReady", "Ready")
+        ]
+        return self.set_phase(
+            name, "Running", podIP=ip, conditions=conditions, containerStatuses=[container]
+        )
 
     def finish(self, name: str, code: int = 1, reason: str = "Error") -> Thing:
         """Its container has ended by itself."""
@@ -116,29 +147,56 @@ class Space:
             "state": ended,
         }
         conditions = [
-            {"type": kind, "status": "False", "reason": "PodFailed" if code else "PodCompleted"} for kind in ("ContainersReady", "Ready")
+            {"type": kind, "status": "False", "reason": "PodFailed" if code else "PodCompleted"}
+            for kind in ("ContainersReady", "Ready")
         ]
-        return self.set_phase(name, "Failed" if code else "Succeeded", conditions=conditions, containerStatuses=[container])
+        return self.set_phase(
+            name,
+            "Failed" if code else "Succeeded",
+            conditions=conditions,
+            containerStatuses=[container],
+        )
 
     def evict(self, name: str) -> int:
         """As `kubectl drain` does: asked of the server, which begins to delete it."""
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.name}}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": self.name},
+        }
         status, _ = self.world.ask("POST", f"{self.path}/pods/{name}/eviction", body)
         return status
 
     def press_out(self, name: str) -> Thing:
-        """As a kubelet does it whose node runs out of something: the pod fails, and stays as a record."""
-        return self.set_phase(name, "Failed", reason="Evicted", message="The node was low on resource: memory.")
+        """As a kubelet does it whose node runs out of something: the pod fails, and stays
+        as a record.
+        """
+        return self.set_phase(
+            name, "Failed", reason="Evicted", message="The node was low on resource: memory."
+        )
 
     def lose_node(self, name: str) -> None:
-        """Its node does not answer for long: the pod is marked and its deletion begun, and nobody is there to confirm it."""
+        """Its node does not answer for long: the pod is marked and its deletion begun, and
+        nobody is there to confirm it.
+        """
         unready = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
         target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
-        self.patch("pods", name, {"status": {"reason": "NodeLost", "conditions": [unready, target]}}, part="status")
+        self.patch(
+            "pods",
+            name,
+            {"status": {"reason": "NodeLost", "conditions": [unready, target]}},
+            part="status",
+        )
         self.delete(name)
 
-    def delete(self, name: str, *, grace: int | None = None, plural: str = "pods", uid: str = "") -> int:
-        options: Thing = {"apiVersion": "v1", "kind": "DeleteOptions", **({"preconditions": {"uid": uid}} if uid else {})}
+    def delete(
+        self, name: str, *, grace: int | None = None, plural: str = "pods", uid: str = ""
+    ) -> int:
+        options: Thing = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            **({"preconditions": {"uid": uid}} if uid else {}),
+        }
         options |= {} if grace is None else {"gracePeriodSeconds": grace}
         status, _ = self.world.ask("DELETE", f"{self.path}/{plural}/{name}", options)
         return status
@@ -147,14 +205,23 @@ class Space:
         """As a kubelet does it, once the pod's processes have ended."""
         return self.delete(name, grace=0)
 
-    # -- rights -----------------------------------------------------------------------------------------------------------------------
+    # -- rights ------------------------------------------------------------------------------------
     def grant(self, user: str, *rules: Thing) -> None:
         """These and no others, here."""
         role = f"r-{user}"
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.name}"
-        if self.world.ask("PATCH", f"{path}/roles/{role}", {"rules": list(rules)}, content=MERGE)[0] == 200:
+        if (
+            self.world.ask("PATCH", f"{path}/roles/{role}", {"rules": list(rules)}, content=MERGE)[
+                0
+            ]
+            == 200
+        ):
             return
         self.world.must("POST", f"{path}/roles", {"metadata": {"name": role}, "rules": list(rules)})
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}
         subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
-        self.world.must("POST", f"{path}/rolebindings", {"metadata": {"name": role}, "roleRef": reference, "subjects": subjects})
+        self.world.must(
+            "POST",
+            f"{path}/rolebindings",
+            {"metadata": {"name": role}, "roleRef": reference, "subjects": subjects},
+        )

@@ -1,5 +1,6 @@
-"""`-p tests.kubernetes_cluster.plugin`: clusters for tests, one in memory and a real one as `make kube` builds it. Each is started once, when a test
-first wants it. Where the real one is missing its tests are left out (tests.left_out)."""
+"""`-p tests.kubernetes_cluster.plugin`: clusters for tests, one in memory and a real one as `make
+kube` builds it. Each is started once, when a test first wants it. Where the real one is missing its
+tests are left out (tests.left_out)."""
 
 import os
 import subprocess
@@ -13,7 +14,8 @@ from tests.kubernetes_cluster.clusters import FakeKube, KubeWorld, RealKube
 from tests.left_out import KUBE
 
 ROOT = Path(__file__).resolve().parents[2]
-WORLDS = {"fake": "fake_kube", "real_kube": "real_kube"}  # what stands in the names of tests, and the fixture
+# What stands in the names of tests, and the fixture.
+WORLDS = {"fake": "fake_kube", "real_kube": "real_kube"}
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +27,16 @@ def fake_kube() -> Iterator[FakeKube]:
 
 @cache
 def find_programs() -> Path | None:
-    built = Path(subprocess.run([ROOT / ".ci/kube", "--path"], capture_output=True, text=True, check=True).stdout.strip())
-    return built if all(os.access(built / name, os.X_OK) for name in ("etcd", "kube-apiserver")) else None
+    built = Path(
+        subprocess.run(
+            [ROOT / ".ci/kube", "--path"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    )
+    return (
+        built
+        if all(os.access(built / name, os.X_OK) for name in ("etcd", "kube-apiserver"))
+        else None
+    )
 
 
 @pytest.fixture(scope="session")

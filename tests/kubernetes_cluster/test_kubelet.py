@@ -1,4 +1,6 @@
-"""The kubelet of these tests, tried by itself: pods run as processes, tell what becomes of them, and end with all that they started."""
+"""The kubelet of these tests, tried by itself: pods run as processes, tell what becomes of them,
+and end with all that they started.
+"""
 
 import os
 import signal
@@ -34,8 +36,16 @@ def kubelet(space: Space) -> Iterator[Kubelet]:
 
 
 def run(space: Space, code: str, name: str = "p", *, grace: int = 20, **spec: Any) -> None:
-    container: Any = {"name": "agent", "image": "x", "command": ["python3", "-c", code], **spec.pop("container", {})}
-    body = {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": grace, **spec}}
+    container: Any = {
+        "name": "agent",
+        "image": "x",
+        "command": ["python3", "-c", code],
+        **spec.pop("container", {}),
+    }
+    body = {
+        "metadata": {"name": name},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": grace, **spec},
+    }
     space.create("pods", body)
 
 
@@ -53,10 +63,22 @@ def is_there(pid: int) -> bool:
 
 def test_a_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kubelet) -> None:
     space.create("secrets", {"metadata": {"name": "p"}, "stringData": {"token": "told"}})
-    volumes = [{"name": "token", "secret": {"secretName": "p", "defaultMode": 0o440}}, {"name": "state", "emptyDir": {}}]
-    mounts = [{"name": "token", "mountPath": "/run/secrets/berth"}, {"name": "state", "mountPath": "/state"}]
-    env = [{"name": "FILE", "value": "/run/secrets/berth/token"}, {"name": "STATE", "value": "/state/agent"}]
-    code = "import os, signal; os.mkdir(os.environ['STATE']); print(open(os.environ['FILE']).read(), flush=True); signal.pause()"
+    volumes = [
+        {"name": "token", "secret": {"secretName": "p", "defaultMode": 0o440}},
+        {"name": "state", "emptyDir": {}},
+    ]
+    mounts = [
+        {"name": "token", "mountPath": "/run/secrets/berth"},
+        {"name": "state", "mountPath": "/state"},
+    ]
+    env = [
+        {"name": "FILE", "value": "/run/secrets/berth/token"},
+        {"name": "STATE", "value": "/state/agent"},
+    ]
+    code = (
+        "import os, signal; os.mkdir(os.environ['STATE']); print(open(os.environ['FILE']).read(), "
+        "flush=True); signal.pause()"
+    )
     run(space, code, volumes=volumes, container={"volumeMounts": mounts, "env": env})
     space.until(lambda: "told" in log_of(kubelet))
     space.until(lambda: phase_of(space) == "Running")
@@ -66,14 +88,20 @@ def test_a_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kub
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
-def test_one_that_ends_by_itself_says_how(space: Space, kubelet: Kubelet, code: int, phase: str) -> None:
+def test_one_that_ends_by_itself_says_how(
+    space: Space, kubelet: Kubelet, code: int, phase: str
+) -> None:
     run(space, f"raise SystemExit({code})")
     space.until(lambda: phase_of(space) == phase)
-    assert space.pod("p")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+    assert (
+        space.pod("p")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+    )
     assert kubelet.started == ["p"]
 
 
-def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(space: Space, kubelet: Kubelet) -> None:
+def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(
+    space: Space, kubelet: Kubelet
+) -> None:
     run(space, SLEEPS)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     assert space.delete("p") == 200
@@ -82,7 +110,9 @@ def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(sp
     assert kubelet.killed == []
 
 
-def test_one_that_does_not_want_to_go_is_killed_after_its_grace(space: Space, kubelet: Kubelet) -> None:
+def test_one_that_does_not_want_to_go_is_killed_after_its_grace(
+    space: Space, kubelet: Kubelet
+) -> None:
     run(space, f"import signal; signal.signal(15, signal.SIG_IGN)\n{SLEEPS}", grace=1)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.delete("p")
@@ -109,7 +139,9 @@ def test_one_on_a_lost_node_neither_ends_nor_is_confirmed(space: Space, kubelet:
     assert space.get("p") is not None
 
 
-def test_a_server_that_was_away_hears_what_became_of_its_pods(space: Space, kubelet: Kubelet) -> None:
+def test_a_server_that_was_away_hears_what_became_of_its_pods(
+    space: Space, kubelet: Kubelet
+) -> None:
     run(space, SLEEPS)
     space.until(lambda: log_of(kubelet).strip())
     space.until(lambda: phase_of(space) == "Running")

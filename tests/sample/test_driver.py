@@ -49,7 +49,9 @@ def driver(site: str, token: str, tmp_path: Path) -> Iterator[Callable[[], Drive
         client.close()
 
 
-def test_every_request_of_every_crew_is_one_that_the_api_takes(driver: Callable[[], Driver]) -> None:
+def test_every_request_of_every_crew_is_one_that_the_api_takes(
+    driver: Callable[[], Driver],
+) -> None:
     at_work = driver()
     for crew in CREWS:
         for _ in range(15):
@@ -61,7 +63,9 @@ def test_every_request_of_every_crew_is_one_that_the_api_takes(driver: Callable[
     assert {claim.requested_by for claim in made} == {"sample"}
 
 
-def test_every_task_of_the_planner_is_one_that_the_api_takes(driver: Callable[[], Driver], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_task_of_the_planner_is_one_that_the_api_takes(
+    driver: Callable[[], Driver], capsys: pytest.CaptureFixture[str]
+) -> None:
     at_work = driver()
     assert at_work.planner is not None
     for _ in range(25):
@@ -73,7 +77,9 @@ def test_every_task_of_the_planner_is_one_that_the_api_takes(driver: Callable[[]
     assert again.planner is not None and again.planner.known == at_work.planner.known
 
 
-def test_after_its_restart_it_finds_what_is_its_own_and_ends_it(driver: Callable[[], Driver]) -> None:
+def test_after_its_restart_it_finds_what_is_its_own_and_ends_it(
+    driver: Callable[[], Driver],
+) -> None:
     before = driver()
     for _ in range(5):
         before.ask(BY_POOL["env-test"])
@@ -118,7 +124,9 @@ def test_it_ends_with_the_sample(driver: Callable[[], Driver]) -> None:
 def test_sigterm_ends_it_at_once(site: str, token: str, tmp_path: Path) -> None:
     environment = {**os.environ, "BERTH_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "project.sample.driver", site]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert "drives 3 pools" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)

@@ -36,12 +36,15 @@ def test_it_makes_three_pools_and_a_token_that_may_claim_in_them_alone(home: Pat
     sample.load_sample()
     pools = sample.list_pools_of_sample()
     assert [pool.name for pool in pools] == ["device-ports", "env-test", "harbour"]
-    assert Slot.objects.filter(pool__in=pools, is_open=True).count() == 20 + 64  # those of agents open with their first word
+    # Those of agents open with their first word.
+    assert Slot.objects.filter(pool__in=pools, is_open=True).count() == 20 + 64
     assert Member.objects.filter(pool__name="harbour", state="creating").count() == 2
     file = home / "sample-token"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     identity = identify_token(file.read_text().strip())
-    assert {pool: CLAIMANT in identity.roles_in(pool) for pool in (p.pk for p in pools)} == dict.fromkeys((p.pk for p in pools), True)
+    assert {
+        pool: CLAIMANT in identity.roles_in(pool) for pool in (p.pk for p in pools)
+    } == dict.fromkeys((p.pk for p in pools), True)
     assert not identity.roles_in(None)
 
 
@@ -114,7 +117,9 @@ def test_a_person_of_that_name_gets_no_token(name: str) -> None:
 def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
     sample.load_sample()
     secret = (home / "sample-token").read_text().strip()
-    claim = create_claim(ClaimRequest(pools=("env-test",), owner="branch:login", requested_by="ana"))
+    claim = create_claim(
+        ClaimRequest(pools=("env-test",), owner="branch:login", requested_by="ana")
+    )
     said = sample.remove_sample()
     assert len(said) == 3
     assert not (home / "sample-token").exists() and not (home / "sample-approver-token").exists()

@@ -46,14 +46,18 @@ def test_a_crew_knows_its_pool(crew: SampleTeam) -> None:
     for request in crew.requests:
         assert request.get("kind", kinds(spec.layout)[0]) in kinds(spec.layout)
         wanted = request.get("selector", {})
-        assert any(wanted.items() <= dict(member.labels).items() for member in spec.declared), wanted
+        assert any(wanted.items() <= dict(member.labels).items() for member in spec.declared), (
+            wanted
+        )
     assert spec.lease.heartbeat is None or crew.beat < spec.lease.heartbeat / 2
     assert spec.lease.hold is None or crew.hold[1] < spec.lease.hold
 
 
 def test_demand_rises_above_the_capacity_somewhere_and_falls_again() -> None:
     assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in CREWS)
-    assert all(min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in CREWS)
+    assert all(
+        min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in CREWS
+    )
 
 
 @pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
@@ -70,7 +74,9 @@ def test_arrivals_times_hold_is_the_demand(crew: SampleTeam) -> None:
 
 def test_all_crews_together_are_gentle() -> None:
     calls = sum(
-        demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3 + (demand_at(crew, 0) / crew.beat if crew.beat else 0) for crew in CREWS
+        demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3
+        + (demand_at(crew, 0) / crew.beat if crew.beat else 0)
+        for crew in CREWS
     )
     assert calls < 4, "requests a second"
     assert {*BY_POOL, HARBOUR} == set(configs())

@@ -1,4 +1,6 @@
-"""The sample as a visitor gets it: agents that plan and apply, somebody who decides, plans that are left to the visitor, a queue."""
+"""The sample as a visitor gets it: agents that plan and apply, somebody who decides, plans that
+are left to the visitor, a queue.
+"""
 
 import time
 from collections.abc import Iterator
@@ -44,7 +46,9 @@ def agents(stack: Stack) -> list[int]:
 
 
 def wait_for_agents(stack: Stack, count: int) -> list[int]:
-    """After a start: members are ready by what was known before, until their agents are there again."""
+    """After a start: members are ready by what was known before, until their agents are
+    there again.
+    """
     end = time.monotonic() + WITHIN * load()
     while len(found := agents(stack)) != count:
         assert time.monotonic() < end, (found, stack.heard[-3000:])
@@ -72,7 +76,10 @@ def test_some_plans_are_left_to_the_visitor(stack: Stack) -> None:
 
 def test_a_queue_forms_and_says_why(stack: Stack) -> None:
     because = "select id from claims_shape where wait_reason is not null"
-    wait_for(stack, f"select count(*) from claims_claim where state = 'waiting' and shape_id in ({because})")
+    wait_for(
+        stack,
+        f"select count(*) from claims_claim where state = 'waiting' and shape_id in ({because})",
+    )
 
 
 def test_nothing_fails(stack: Stack) -> None:
@@ -85,20 +92,30 @@ def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack:
     before, running = reserved(stack), [*stack.list_processes(), *agents(stack)]
     assert before
     assert stack.stop() < 5
-    assert wait_gone(running, 10 * load()) == [], "a task of the sample takes seconds, its agent ends with it"
+    assert wait_gone(running, 10 * load()) == [], (
+        "a task of the sample takes seconds, its agent ends with it"
+    )
     stack.start(120)
     wait_for(
         stack,
-        f"select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where p.name = '{HARBOUR}' and m.state = 'ready'",
+        (
+            "select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where "
+            f"p.name = '{HARBOUR}' and m.state = 'ready'"
+        ),
         2,
     )
     decided = {
         (row[0], row[1])
-        for row in stack.execute("select id, generation from claims_claim where approved_plan_id is not null or outcome = 'rejected'")
+        for row in stack.execute(
+            "select id, generation from claims_claim where approved_plan_id is not null or "
+            "outcome = 'rejected'"
+        )
     }
     still = {number for number, _ in reserved(stack)}
     assert {number for number, _ in before} - still <= {number for number, _ in decided}
-    assert stack.execute("select count(*) from claims_claim where outcome in ('lost', 'failed')") == [(0,)]
+    assert stack.execute(
+        "select count(*) from claims_claim where outcome in ('lost', 'failed')"
+    ) == [(0,)]
 
 
 def test_removing_it_takes_the_agents_along(stack: Stack) -> None:

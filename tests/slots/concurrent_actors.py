@@ -44,7 +44,10 @@ class Actor(threading.Thread):
             if not self.is_alive():
                 return "done"
             with connection.cursor() as cursor:
-                cursor.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [self._pid])
+                cursor.execute(
+                    "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s",
+                    [self._pid],
+                )
                 row = cursor.fetchone()
                 if row is not None and row[0]:
                     return "blocked"

@@ -10,8 +10,10 @@ from slots.models import Slot
 from tests.database.helpers import CLAIMS
 
 WILLING = """
-SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
-WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL AND m.state = 'ready'
+SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
+  JOIN pools_pool p ON p.id = s.pool_id
+WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL
+  AND m.state = 'ready'
                     AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')"""
 
 
@@ -19,17 +21,21 @@ def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, i
     """A claim on the next free slot: claim, slot, generation."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO claims_shape (digest, pools, kind, lanes) VALUES (%s, ARRAY[%s]::varchar[], %s, ARRAY[%s]::varchar[])
+            """INSERT INTO claims_shape (digest, pools, kind, lanes)
+               VALUES (%s, ARRAY[%s]::varchar[], %s, ARRAY[%s]::varchar[])
                ON CONFLICT (digest) DO UPDATE SET kind = EXCLUDED.kind RETURNING id""",
             [f"{pool.name} {lane}".encode(), pool.name, lane, lane],
         )
         shape = cursor.fetchone()[0]
         cursor.execute(
-            "INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by) VALUES (%s, %s, %s, 'test') RETURNING id",
+            "INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by) "
+            "VALUES (%s, %s, %s, 'test') RETURNING id",
             [shape, pool.pk, owner],
         )
         claim = cursor.fetchone()[0]
-    row = CLAIMS.one("bind_one", claim=claim, pool=pool.pk, lane=lane, queue=pool.queue, actor="test")
+    row = CLAIMS.one(
+        "bind_one", claim=claim, pool=pool.pk, lane=lane, queue=pool.queue, actor="test"
+    )
     assert row is not None, "no slot is free"
     return row.claim_id, row.slot_id, row.generation
 
@@ -37,10 +43,23 @@ def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, i
 def give_back(claim: int, generation: int, *, lost_member: int | None = None) -> Any:
     return CLAIMS.rows(
         "give_back",
-        claim=claim, generation=generation, to="ended", outcome="lost" if lost_member else "released", lost_member=lost_member,
-        verb="release", wait=None, drain="10 min", actor="test", reason="", data=None,
-        is_clean=False, rank=None, step=None, is_seeking=False, by_holder=False,
-    )  # fmt: skip
+        claim=claim,
+        generation=generation,
+        to="ended",
+        outcome="lost" if lost_member else "released",
+        lost_member=lost_member,
+        verb="release",
+        wait=None,
+        drain="10 min",
+        actor="test",
+        reason="",
+        data=None,
+        is_clean=False,
+        rank=None,
+        step=None,
+        is_seeking=False,
+        by_holder=False,
+    )
 
 
 def is_consistent() -> bool:

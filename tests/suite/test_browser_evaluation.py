@@ -1,9 +1,11 @@
-"""Browser tests never evaluate strings: the content policy of the pages has no 'unsafe-eval', and Chromium enforces it.
+"""Browser tests never evaluate strings: the content policy of the pages has no 'unsafe-eval', and
+Chromium enforces it.
 
-`wait_for_function("expression")` is evaluated by the page itself whenever the first look finds it false, so the policy refuses it on
-a slow machine and lets it pass on a fast one. `add_script_tag` is refused always. A function that the DevTools protocol compiles and
-calls at once (`page.evaluate("() => ...")`) needs nothing from the policy. An expression is refused as well: it reads the page once,
-where a locator or `expect` waits.
+`wait_for_function("expression")` is evaluated by the page itself whenever the first look finds it
+false, so the policy refuses it on a slow machine and lets it pass on a fast one. `add_script_tag`
+is refused always. A function that the DevTools protocol compiles and calls at once
+(`page.evaluate("() => ...")`) needs nothing from the policy. An expression is refused as well: it
+reads the page once, where a locator or `expect` waits.
 """
 
 import ast
@@ -29,9 +31,23 @@ def find_string_evaluations(source: str) -> Iterator[tuple[int, str]]:
         if name in REFUSED:
             yield node.lineno, f"{name} is refused by the content policy: use a locator or expect"
         elif name in CALLED_AT_ONCE:
-            given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "expression"), None)
-            if not isinstance(given, ast.Constant) or not isinstance(given.value, str) or not FUNCTION.match(given.value):
-                yield node.lineno, f"{name} needs a function written out at the call; for a value use a locator or expect"
+            given = (
+                node.args[0]
+                if node.args
+                else next((k.value for k in node.keywords if k.arg == "expression"), None)
+            )
+            if (
+                not isinstance(given, ast.Constant)
+                or not isinstance(given.value, str)
+                or not FUNCTION.match(given.value)
+            ):
+                yield (
+                    node.lineno,
+                    (
+                        f"{name} needs a function written out at the call; for a value use a "
+                        "locator or expect"
+                    ),
+                )
             elif WITHIN.search(given.value):
                 yield node.lineno, f"the function given to {name} evaluates a string itself"
 

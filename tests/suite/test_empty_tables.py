@@ -1,4 +1,6 @@
-"""The tables of a test are emptied at its end, also where a page that nobody waits for any more is still being answered."""
+"""The tables of a test are emptied at its end, also where a page that nobody waits for any more
+is still being answered.
+"""
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -14,7 +16,11 @@ def empty() -> str:
 
 
 def test_who_still_reads_gives_way():
-    with connection.cursor() as cursor, pytest.raises(OperationalError, match="deadlock"), transaction.atomic():
+    with (
+        connection.cursor() as cursor,
+        pytest.raises(OperationalError, match="deadlock"),
+        transaction.atomic(),
+    ):
         cursor.execute("SELECT FROM claims_claim")
         emptying = Actor(empty).begin()
         assert emptying.until_blocked_or_done() == "blocked"

@@ -30,12 +30,29 @@ def test_pass(): pass
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
-def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(tmp_path: Path, workers: list[str]) -> None:
+def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(
+    tmp_path: Path, workers: list[str]
+) -> None:
     (tmp_path / "test_it.py").write_text(SKIPS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.left_out", "-ra", *workers, "--rootdir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:django",
+        "-p",
+        "tests.left_out",
+        "-ra",
+        *workers,
+        "--rootdir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")], cwd=TESTS.parent, capture_output=True, text=True
+        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,7 +61,17 @@ def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(tm
     assert [line.split() for line in lines[begin + 1 :]] == [line.split() for line in describe(
         [CHROMIUM] * 3 + [OPENTOFU, KUBE, "only root becomes another", "a reason of its own"]
     )]  # fmt: skip
-    assert lines[begin + 1].split() == ["3", "in", "a", "real", "browser", "include", "them:", "make", "chromium"]
+    assert lines[begin + 1].split() == [
+        "3",
+        "in",
+        "a",
+        "real",
+        "browser",
+        "include",
+        "them:",
+        "make",
+        "chromium",
+    ]
 
 
 def test_a_run_that_leaves_nothing_out_says_nothing(tmp_path: Path) -> None:
@@ -57,8 +84,21 @@ def test_every_reason_to_skip_has_a_way_to_include_the_test() -> None:
         if path == Path(__file__):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("skip", "skipif"):
-                texts = [*node.args, *(word.value for word in node.keywords if word.arg == "reason")]
-                reasons += [(path.name, text.value) for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("skip", "skipif")
+            ):
+                texts = [
+                    *node.args,
+                    *(word.value for word in node.keywords if word.arg == "reason"),
+                ]
+                reasons += [
+                    (path.name, text.value)
+                    for text in texts
+                    if isinstance(text, ast.Constant) and isinstance(text.value, str)
+                ]
     assert reasons
-    assert [reason for reason in reasons if find_group(reason[1]) is None] == [], "give them a group in tests/left_out.py"
+    assert [reason for reason in reasons if find_group(reason[1]) is None] == [], (
+        "give them a group in tests/left_out.py"
+    )

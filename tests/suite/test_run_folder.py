@@ -19,7 +19,8 @@ def test_it(tmp_path):
     left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     Path("left").write_text(str(left.pid))
 """
-NOWHERE = {"DATABASE_URL": "postgresql://127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}  # no servers are started
+# No servers are started.
+NOWHERE = {"DATABASE_URL": "postgresql://127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 OURS = ("PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER", "BERTH_WORK", "TMPDIR")
 
 
@@ -31,8 +32,25 @@ def test_what_tests_leave_goes_with_the_run(tmp_path: Path, workers: list[str]) 
     temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment |= {**NOWHERE, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parent)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "no:cacheprovider", "-p", "tests.boot", *workers]
-    done = subprocess.run([*command, "-c", "pytest.ini", "test_messy.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:django",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.boot",
+        *workers,
+    ]
+    done = subprocess.run(
+        [*command, "-c", "pytest.ini", "test_messy.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ended a process that a test left: sleep 1000" in done.stderr
     left = Path(f"/proc/{(tmp_path / 'left').read_text()}/cmdline")

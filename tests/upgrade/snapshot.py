@@ -1,6 +1,7 @@
 """Snapshots of released versions, schema and data: what an upgrade starts from.
 
-`make snapshot NAME=0.1.0` writes tests/upgrade/snapshots/0.1.0.dump with the code at hand; it belongs to every release, before its tag.
+`make snapshot NAME=0.1.0` writes tests/upgrade/snapshots/0.1.0.dump with the code at hand; it
+belongs to every release, before its tag.
 """
 
 import os
@@ -32,7 +33,8 @@ def make_snapshot(name: str) -> Path:
     os.environ["DATABASE_URL"] = url_of("snapshot")
     django.setup()
     call_command("migrate", verbosity=0)
-    from tests.upgrade.rows import fill  # noqa: PLC0415  (models need Django, and Django the address of the database)
+    # Models need Django, and Django the address of the database.
+    from tests.upgrade.rows import fill  # noqa: PLC0415
 
     Path(os.environ["BERTH_HOME"]).mkdir(exist_ok=True)
     fill()
@@ -40,7 +42,11 @@ def make_snapshot(name: str) -> Path:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made"
-        run_tool("pg_dump", url_of("snapshot"), ["--format=custom", "--compress=9", "--no-owner", "--no-privileges", f"--file={made}"])
+        run_tool(
+            "pg_dump",
+            url_of("snapshot"),
+            ["--format=custom", "--compress=9", "--no-owner", "--no-privileges", f"--file={made}"],
+        )
         shutil.copyfile(made, file)
     return file
 

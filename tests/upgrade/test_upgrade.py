@@ -1,4 +1,6 @@
-"""Migrations: forward on the data of earlier versions, back to nothing, and never long in anybody's way."""
+"""Migrations: forward on the data of earlier versions, back to nothing, and never long in
+anybody's way.
+"""
 
 import re
 import subprocess
@@ -25,7 +27,8 @@ OURS = ("claims", "slots", "pools", "kernel")
 CASTS = re.compile(r"::(text|character varying)(\[\])?|[()\s]")
 ROUTINES = """
 SELECT proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname = 'public' AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')"""
+WHERE n.nspname = 'public'
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')"""
 
 
 @pytest.fixture
@@ -43,9 +46,16 @@ def schema(name: str) -> str:
     """As pg_dump tells it, without what differs from one run to the next."""
     made = subprocess.run(
         [tool("pg_dump"), "--schema-only", "--no-owner", "--no-privileges"],
-        env={"PATH": "/usr/bin:/bin", **env.libpq(url_of(name))}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    lines = [line for line in made.stdout.splitlines() if line and not line.startswith(("--", "\\", "SET ", "SELECT pg_catalog"))]
+        env={"PATH": "/usr/bin:/bin", **env.libpq(url_of(name))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [
+        line
+        for line in made.stdout.splitlines()
+        if line and not line.startswith(("--", "\\", "SET ", "SELECT pg_catalog"))
+    ]
     return "\n".join(lines)
 
 
@@ -60,24 +70,33 @@ def test_all_migrations_go_back_and_forward_again(scratch: BaseDatabaseWrapper) 
         cursor.execute(ROUTINES)
         assert cursor.fetchall() == []
         cursor.execute(
-            "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE relkind = 'S' AND nspname = 'public'"
+            "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE relkind = 'S' AND nspname = 'public'"
         )
-        assert not [row for row in cursor.fetchall() if row[0].startswith(OURS) or row[0] == "generation"]
+        assert not [
+            row for row in cursor.fetchall() if row[0].startswith(OURS) or row[0] == "generation"
+        ]
     migrate(scratch)
     assert schema(name) == first
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.dump")), ids=lambda file: file.stem)
 def test_the_data_of_an_earlier_version_migrates(scratch: BaseDatabaseWrapper, file: Path) -> None:
-    """Every version that was released, so the tag before is among them. What comes out is the schema that a fresh start makes."""
+    """Every version that was released, so the tag before is among them. What comes out is the
+    schema that a fresh start makes.
+    """
     name = str(scratch.settings_dict["NAME"])
     restore_snapshot(file, url_of(name))
     before = counts(scratch)
     assert before["claims_claim"] and before["slots_slot"] and before["kernel_event"]
     migrate(scratch)
-    assert not MigrationExecutor(scratch).migration_plan(MigrationExecutor(scratch).loader.graph.leaf_nodes())
+    assert not MigrationExecutor(scratch).migration_plan(
+        MigrationExecutor(scratch).loader.graph.leaf_nodes()
+    )
     after = counts(scratch)
-    assert {table: count for table, count in after.items() if table in before and count < before[table]} == {}
+    assert {
+        table: count for table, count in after.items() if table in before and count < before[table]
+    } == {}
     with scratch_database("upgrade_fresh") as fresh:
         migrate(fresh)
         expected = schema(str(fresh.settings_dict["NAME"]))
@@ -91,15 +110,21 @@ BROKEN = [
 ]
 
 
-def test_a_dump_of_all_that_there_is_comes_back(scratch: BaseDatabaseWrapper, tmp_path: Path) -> None:
-    """What CHECKs and triggers call is there before the rows are, and found without a search path; then it refuses what it refused."""
+def test_a_dump_of_all_that_there_is_comes_back(
+    scratch: BaseDatabaseWrapper, tmp_path: Path
+) -> None:
+    """What CHECKs and triggers call is there before the rows are, and found without a search
+    path; then it refuses what it refused.
+    """
     restore_snapshot(max(FOLDER.glob("*.dump")), url_of(str(scratch.settings_dict["NAME"])))
     migrate(scratch)
     made = dump(url_of(str(scratch.settings_dict["NAME"])), tmp_path)
     with scratch_database("restored") as restored:
         restore(url_of(str(restored.settings_dict["NAME"])), made)
         assert counts(restored) == counts(scratch)
-        assert sorted_lines(schema(str(restored.settings_dict["NAME"]))) == sorted_lines(schema(str(scratch.settings_dict["NAME"])))
+        assert sorted_lines(schema(str(restored.settings_dict["NAME"]))) == sorted_lines(
+            schema(str(scratch.settings_dict["NAME"]))
+        )
         for text, rule in BROKEN:
             with pytest.raises(IntegrityError) as refused, restored.cursor() as cursor:
                 cursor.execute(text)
@@ -107,15 +132,21 @@ def test_a_dump_of_all_that_there_is_comes_back(scratch: BaseDatabaseWrapper, tm
 
 
 def test_migrations_do_not_queue_behind_a_lock_for_long(scratch: BaseDatabaseWrapper) -> None:
-    """Whoever came after them would queue behind them. The command itself, in a process of its own."""
+    """Whoever came after them would queue behind them. The command itself, in a process
+    of its own.
+    """
     migrate(scratch)
     name = str(scratch.settings_dict["NAME"])
     with psycopg.connect(url_of(name)) as reader:
         reader.execute("SELECT FROM claims_lease")
         done = subprocess.run(
             [sys.executable, "manage.py", "migrate", "claims", "zero"],
-            env={**env.os.environ, "DATABASE_URL": url_of(name)}, cwd=env.ROOT, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env={**env.os.environ, "DATABASE_URL": url_of(name)},
+            cwd=env.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     assert done.returncode
     assert "lock timeout" in done.stderr
 
@@ -130,6 +161,7 @@ def counts(connection: BaseDatabaseWrapper) -> dict[str, int]:
 
 
 def sorted_lines(text: str) -> list[str]:
-    """Columns that a migration added stand at the end of their table; in a fresh one they may stand elsewhere. And what was restored from
-    a dump says the same expressions with other casts and brackets."""
+    """Columns that a migration added stand at the end of their table; in a fresh one they may
+    stand elsewhere. And what was restored from a dump says the same expressions with other casts
+    and brackets."""
     return sorted(CASTS.sub("", line).rstrip(",;") for line in text.splitlines())

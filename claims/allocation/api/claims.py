@@ -19,7 +19,17 @@ from claims.allocation.selectors import ClaimFilter, list_claims, view_claim
 from claims.states import OUTCOMES
 from pools.access.permissions import Identity, require
 from pools.access.tokens import Proof
-from pools.http.endpoint import PAGES, describe, in_query, page_of, pages_of, read_choices, read_integer, read_page, read_text
+from pools.http.endpoint import (
+    PAGES,
+    describe,
+    in_query,
+    page_of,
+    pages_of,
+    read_choices,
+    read_integer,
+    read_page,
+    read_text,
+)
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer, refuse
 from pools.lifecycle.selectors import get_pool
 from project.kernel.errors import FieldError, Invalid
@@ -34,9 +44,16 @@ KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[ -~]+$"},
     OpenApiParameter.HEADER,
-    description="Makes the call safe to repeat: the same key of the same caller answers with the same claim. Kept as long as the claim.",
+    description=(
+        "Makes the call safe to repeat: the same key of the same caller answers with the same "
+        "claim. Kept as long as the claim."
+    ),
 )
-EXAMPLE = OpenApiExample("One slot", value={"pool": "env-test", "owner": "branch:login", "hold_for": "2h"}, request_only=True)
+EXAMPLE = OpenApiExample(
+    "One slot",
+    value={"pool": "env-test", "owner": "branch:login", "hold_for": "2h"},
+    request_only=True,
+)
 
 
 class ClaimList(LeanEndpoint):
@@ -65,7 +82,11 @@ class ClaimList(LeanEndpoint):
         limit, before = read_page(call)
         wanted = read_filter(call)
         found = list_claims(wanted, before=before, limit=limit + 1)
-        shown = [show_claim(claim) for claim in found[:limit] if len(claim.pools) == 1 or may_see(call.identity, claim)]
+        shown = [
+            show_claim(claim)
+            for claim in found[:limit]
+            if len(claim.pools) == 1 or may_see(call.identity, claim)
+        ]
         return answer(page_of(call, shown, found[limit - 1].id if len(found) > limit else None))
 
     @describe(
@@ -79,7 +100,9 @@ class ClaimList(LeanEndpoint):
         examples=[EXAMPLE],
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """201: it holds its slots. 202: it waits, `wait` says why and what would unblock it. What could never be served is refused."""
+        """201: it holds its slots. 202: it waits, `wait` says why and what would unblock it.
+        What could never be served is refused.
+        """
         body = call.read()
         request = parse_claim(body, requested_by=call.identity.requester, key=read_key(call))
         require_to_create(call.identity, request)
@@ -90,18 +113,24 @@ class ClaimList(LeanEndpoint):
         return response
 
     def post_at_once(self, call: FastRequest, proof: Proof) -> HttpResponse | None:
-        """The claim that is asked for most, of a caller known a moment ago: one statement in all, shared with those that come with it."""
+        """The claim that is asked for most, of a caller known a moment ago: one statement in
+        all, shared with those that come with it.
+        """
         request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
         if request.priority > 0 or request.slot is not None:
             return None
         require_to_create(call.identity, request)
         if (threads := threads_of(call.request)) is not None:
             asked = ask_at_once(request, proof)
-            return None if asked is None else Later(partial(self.finish_at_once, call, asked, threads))
+            return (
+                None if asked is None else Later(partial(self.finish_at_once, call, asked, threads))
+            )
         claim = create_at_once(request, proof)
         return None if claim is None else show_made(call, claim)
 
-    async def finish_at_once(self, call: FastRequest, asked: PendingCreate, threads: Executor) -> HttpResponse | None:
+    async def finish_at_once(
+        self, call: FastRequest, asked: PendingCreate, threads: Executor
+    ) -> HttpResponse | None:
         try:
             claim = await asked.make(threads)
         except Exception as error:
@@ -130,15 +159,18 @@ class ClaimDetail(LeanEndpoint):
         tag=TAG,
     )
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """With `wait` it answers when the claim is in the state `until` (bound, if left out), or with the state there is when the time is
-        over. It may be waited for by as many as like: nothing is held meanwhile but the connection."""
+        """With `wait` it answers when the claim is in the state `until` (bound, if left out), or
+        with the state there is when the time is over. It may be waited for by as many as like:
+        nothing is held meanwhile but the connection.
+        """
         left = read_wait(call)
         states = frozenset(read_choices(call, "until", schemas.CLAIM_STATES) or ("bound",))
         claim = view_claim(claim_id)
         require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
         if left > 0 and claim.state not in states and claim.state != "ended":
             response = answer(show_claim(claim))
-            response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]  # see project.kernel.http.asgi
+            # See project.kernel.http.asgi.
+            response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]
             return response
         if claim.is_waiting:
             claim = view_claim(claim_id, explain=True)
@@ -160,13 +192,24 @@ def status_of(claim: ClaimView) -> int:
 
 def read_key(call: FastRequest) -> str | None:
     key: str | None = call.request.META.get("HTTP_IDEMPOTENCY_KEY")
-    if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
-        raise Invalid(fields=[FieldError("Idempotency-Key", f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.")])
+    if key is not None and not (
+        0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
+    ):
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "Idempotency-Key",
+                    f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.",
+                )
+            ]
+        )
     return key
 
 
 def read_wait(call: FastRequest) -> float:
-    """Seconds that are left of those asked for: a request that waits is answered anew until it is over."""
+    """Seconds that are left of those asked for: a request that waits is answered anew until
+    it is over.
+    """
     text = call.query_params.get("wait")
     if text is None:
         return 0.0
@@ -175,7 +218,11 @@ def read_wait(call: FastRequest) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT:
-        raise Invalid(fields=[FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT}.")])
+        raise Invalid(
+            fields=[
+                FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT}.")
+            ]
+        )
     scope: dict[str, Any] = getattr(call.request, "scope", {})
     now = time.monotonic()
     return seconds - (now - float(scope.setdefault(SINCE, now)))

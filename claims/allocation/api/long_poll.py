@@ -1,5 +1,5 @@
-"""Claims that requests of this process wait for (`?wait=`). It knows states only: the request looks at the claim itself, with its
-permissions."""
+"""Claims that requests of this process wait for (`?wait=`). It knows states only: the request looks
+at the claim itself, with its permissions."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,15 @@ Wanted = tuple[int, frozenset[str]]  # a claim, and the states that are waited f
 async def look(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wanted]:
     """A claim that is not there, or has ended, will never be anything else."""
     known = list(waiting)
-    cursor = await connection.execute(STATES, [list({claim_id for claim_id, _ in known})], prepare=True)
+    cursor = await connection.execute(
+        STATES, [list({claim_id for claim_id, _ in known})], prepare=True
+    )
     states = dict(await cursor.fetchall())
-    return [(claim, wanted) for claim, wanted in known if states.get(claim, "ended") == "ended" or states[claim] in wanted]
+    return [
+        (claim, wanted)
+        for claim, wanted in known
+        if states.get(claim, "ended") == "ended" or states[claim] in wanted
+    ]
 
 
 _watches = Watches("long-polls", look)
@@ -26,5 +32,7 @@ def watch() -> Watch[Wanted]:
 
 
 async def wait_for_claim(claim_id: int, states: frozenset[str], seconds: float) -> None:
-    """Until it is in one of these states, has ended, or the time is over: the caller looks what it is."""
+    """Until it is in one of these states, has ended, or the time is over: the caller looks
+    what it is.
+    """
     await watch().wait_for((claim_id, states), seconds)

@@ -1,4 +1,6 @@
-"""Who may do what with a claim. What a role gives stands in pools.access.permissions; here is which pools it is asked for."""
+"""Who may do what with a claim. What a role gives stands in pools.access.permissions; here is
+which pools it is asked for.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,9 +16,12 @@ from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 SQL = Statements(Path(__file__).with_name("statements.sql"))
 
 
-def require_all(identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]) -> None:
-    """In each pool of a claim: the first by its id, if it has one (its name may belong to another pool by now), the others by name. A claim
-    of which the caller may not read every pool is not there."""
+def require_all(
+    identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]
+) -> None:
+    """In each pool of a claim: the first by its id, if it has one (its name may belong to
+    another pool by now), the others by name. A claim of which the caller may not read every pool
+    is not there."""
     if not may_read(identity, pool_id, names):
         raise no_such_claim(claim_id)
     if pool_id is None:
@@ -36,11 +41,19 @@ def may_see(identity: Identity, claim: ClaimView) -> bool:
 
 
 def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int, Any]:
-    """By id those that may be touched, or the reason why not: one's own as a claimant, those of others as an operator."""
+    """By id those that may be touched, or the reason why not: one's own as a claimant, those of
+    others as an operator.
+    """
     found: dict[int, Any] = {}
     for row in SQL.rows("claims_access", claims=list(claim_ids)):
         try:
-            require_all(identity, "claim" if row.requested_by == identity.requester else "claim_any", row.id, row.pool_id, row.pools)
+            require_all(
+                identity,
+                "claim" if row.requested_by == identity.requester else "claim_any",
+                row.id,
+                row.pool_id,
+                row.pools,
+            )
             found[row.id] = row
         except (Forbidden, NotFound) as error:
             found[row.id] = error
@@ -52,19 +65,30 @@ def require_on_claim(identity: Identity, claim_id: int, action: str = "") -> Any
     row = SQL.one("claims_access", claims=[claim_id])
     if row is None:
         raise no_such_claim(claim_id)
-    require_all(identity, action or ("claim" if row.requested_by == identity.requester else "claim_any"), claim_id, row.pool_id, row.pools)
+    require_all(
+        identity,
+        action or ("claim" if row.requested_by == identity.requester else "claim_any"),
+        claim_id,
+        row.pool_id,
+        row.pools,
+    )
     return row
 
 
 def no_such_claim(claim_id: int) -> NotFound:
-    return NotFound(f"There is no claim {claim_id}.", way_out="Look at the list of claims; ended ones are kept for 90 days.")
+    return NotFound(
+        f"There is no claim {claim_id}.",
+        way_out="Look at the list of claims; ended ones are kept for 90 days.",
+    )
 
 
 def require_to_create(identity: Identity, request: ClaimRequest) -> None:
     require_named(identity, "claim", request.pools)
     if request.slot is not None:
         pool = SQL.one("slot_pool", slot=request.slot)
-        missing = NotFound(f"There is no slot {request.slot}.", way_out="Look at the slots of the pool.")
+        missing = NotFound(
+            f"There is no slot {request.slot}.", way_out="Look at the slots of the pool."
+        )
         if pool is None:
             raise missing
         require(identity, "claim_slot", pool, hidden=missing)
@@ -82,7 +106,15 @@ def check_priority(identity: Identity, priority: int, names: Sequence[str]) -> N
         limit = known[name].spec.top_priority if name in known else 0
         if priority > limit:
             text = f"Claimants of the pool {name} go up to {limit}."
-            raise Invalid(fields=[FieldError("priority", text, f"Ask for {limit} at most; the role {OPERATOR} may go higher.")])
+            raise Invalid(
+                fields=[
+                    FieldError(
+                        "priority",
+                        text,
+                        f"Ask for {limit} at most; the role {OPERATOR} may go higher.",
+                    )
+                ]
+            )
 
 
 class _Ref:

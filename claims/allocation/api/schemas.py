@@ -1,10 +1,20 @@
-"""Bodies and answers about claims, as the schema shows them. Bodies of claims are read by claims.allocation.requests.claim_request, answers are built by hand."""
+"""Bodies and answers about claims, as the schema shows them. Bodies of claims are read by
+claims.allocation.requests.claim_request, answers are built by hand.
+"""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from claims.allocation.requests.claim_request import FIELDS, HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_LABELS, MOST_POOLS, MOST_SLOTS, TASKS
+from claims.allocation.requests.claim_request import (
+    FIELDS,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MOST_LABELS,
+    MOST_POOLS,
+    MOST_SLOTS,
+    TASKS,
+)
 from claims.states import CLAIM, OUTCOMES
 from claims.tasks.run_spec_schema import RUN
 from project.kernel.validation import LONGEST_REASON
@@ -15,15 +25,25 @@ Json = dict[str, Any]
 CLAIM_STATES = tuple(CLAIM.states)
 OUTCOME_NAMES = ("", *OUTCOMES)
 BIGINT: Json = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
-GENERATION: Json = BIGINT | {"description": "As the claim said it: a call about a hold that is over changes nothing."}
-REASON: Json = {"type": "string", "maxLength": LONGEST_REASON, "description": "Why; it stands in the events."}
+GENERATION: Json = BIGINT | {
+    "description": "As the claim said it: a call about a hold that is over changes nothing."
+}
+REASON: Json = {
+    "type": "string",
+    "maxLength": LONGEST_REASON,
+    "description": "Why; it stands in the events.",
+}
 DURATION: Json = {
     "type": "string",
     "pattern": r"^[0-9]+(\.[0-9]+)?(s|m|h|d)$",
     "description": "Like 30s, 2m, 8h, 7d. Left out: as the pool says.",
     "example": "8h",
 }
-POOL_NAME: Json = {"type": "string", "pattern": r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$", "example": "env-test"}
+POOL_NAME: Json = {
+    "type": "string",
+    "pattern": r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
+    "example": "env-test",
+}
 
 
 def body(required: tuple[str, ...] = (), **properties: Json) -> Json:
@@ -36,12 +56,19 @@ def as_json(schema: Json) -> Json:
 
 
 KIND_WORDS = (
-    "What the layout serves; left out: its only kind. `tcp_udp` takes the same number in TCP and in UDP of one member: two slots where "
-    "the pool has both protocols, one listener where it is shared."
+    "What the layout serves; left out: its only kind. `tcp_udp` takes the same number in TCP "
+    "and in UDP of one member: two slots where the pool has both protocols, one listener "
+    "where it is shared."
 )
 CLAIM_PROPERTIES: dict[str, Json] = {
     "pool": POOL_NAME | {"description": "It need not exist yet: then the claim waits for it."},
-    "pools": {"type": "array", "items": POOL_NAME, "minItems": 1, "maxItems": MOST_POOLS, "description": "Slots in each of them, or none."},
+    "pools": {
+        "type": "array",
+        "items": POOL_NAME,
+        "minItems": 1,
+        "maxItems": MOST_POOLS,
+        "description": "Slots in each of them, or none.",
+    },
     "kind": {"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$", "description": KIND_WORDS},
     "size": {
         "type": "integer",
@@ -50,9 +77,18 @@ CLAIM_PROPERTIES: dict[str, Json] = {
         "default": 1,
         "description": "Slots in each pool, all or none; of tcp_udp: numbers.",
     },
-    "owner": {"type": "string", "maxLength": 160, "description": "For whom: pod:UID, workspace:NAME, what you like."},
+    "owner": {
+        "type": "string",
+        "maxLength": 160,
+        "description": "For whom: pod:UID, workspace:NAME, what you like.",
+    },
     "key": {"type": "string", "maxLength": 120, "description": "As the header Idempotency-Key."},
-    "priority": {"type": "integer", "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0},
+    "priority": {
+        "type": "integer",
+        "minimum": LOWEST_PRIORITY,
+        "maximum": HIGHEST_PRIORITY,
+        "default": 0,
+    },
     "contiguous": {"type": "boolean", "description": "Numbers in a row, on one member."},
     "on_one_member": {"type": "boolean"},
     "same_number": {"type": "boolean", "description": "The same number in every pool."},
@@ -62,29 +98,50 @@ CLAIM_PROPERTIES: dict[str, Json] = {
         "maxProperties": MOST_LABELS,
         "description": "Labels that the member carries.",
     },
-    "workspace": {"type": "string", "maxLength": 120, "pattern": r"^([A-Za-z0-9]([A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?)?$"},
+    "workspace": {
+        "type": "string",
+        "maxLength": 120,
+        "pattern": r"^([A-Za-z0-9]([A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?)?$",
+    },
     "task": {"type": "string", "enum": list(TASKS)},
-    "acknowledge_within": DURATION | {"description": "Else it ends as unacknowledged. Left out: as the pool says."},
-    "heartbeat_within": DURATION | {"description": "Else it ends as expired. Left out: as the pool says."},
+    "acknowledge_within": DURATION
+    | {"description": "Else it ends as unacknowledged. Left out: as the pool says."},
+    "heartbeat_within": DURATION
+    | {"description": "Else it ends as expired. Left out: as the pool says."},
     "hold_for": DURATION | {"description": "Then it ends as expired. Left out: as the pool says."},
-    "retry": {"type": "boolean", "description": "Stand in line again once its member is lost. Left out: a plan does, others do not."},
+    "retry": {
+        "type": "boolean",
+        "description": (
+            "Stand in line again once its member is lost. Left out: a plan does, others do not."
+        ),
+    },
     "slot": BIGINT | {"description": "This very slot, for operators; it never waits."},
     "run": RUN,
 }
 if missing := set(FIELDS) - set(CLAIM_PROPERTIES):
     raise AssertionError(f"the schema of a claim does not say what {missing} is")
 CLAIM_BODY: Json = body((), **CLAIM_PROPERTIES)
-BULK_BODY: Json = body(("claims",), claims={"type": "array", "items": CLAIM_BODY, "minItems": 1, "maxItems": 1000})
+BULK_BODY: Json = body(
+    ("claims",), claims={"type": "array", "items": CLAIM_BODY, "minItems": 1, "maxItems": 1000}
+)
 HOLD: Json = body(("id", "generation"), id=BIGINT, generation=GENERATION)
-BULK_RELEASE_BODY: Json = body(("claims",), claims={"type": "array", "items": HOLD, "minItems": 1, "maxItems": 1000})
+BULK_RELEASE_BODY: Json = body(
+    ("claims",), claims={"type": "array", "items": HOLD, "minItems": 1, "maxItems": 1000}
+)
 RELEASE_BODY: Json = body(("generation",), generation=GENERATION, reason=REASON)
 GENERATION_BODY: Json = body(("generation",), generation=GENERATION)
 REASON_BODY: Json = body((), reason=REASON)
-SHARE_BODY: Json = body(("pool", "reason"), pool={"type": "string", "minLength": 1, "maxLength": 63}, reason=REASON | {"minLength": 1})
+SHARE_BODY: Json = body(
+    ("pool", "reason"),
+    pool={"type": "string", "minLength": 1, "maxLength": 63},
+    reason=REASON | {"minLength": 1},
+)
 NEEDED_REASON_BODY: Json = body(("reason",), reason=REASON | {"minLength": 1})
 PRIORITY_BODY: Json = body(("priority",), priority=CLAIM_PROPERTIES["priority"], reason=REASON)
 RESIZE_BODY: Json = body(
-    ("generation", "size"), generation=GENERATION, size=CLAIM_PROPERTIES["size"] | {"description": "Slots in each pool; fewer than now."}
+    ("generation", "size"),
+    generation=GENERATION,
+    size=CLAIM_PROPERTIES["size"] | {"description": "Slots in each pool; fewer than now."},
 )
 
 
@@ -104,19 +161,31 @@ class StartAnswer(Shape):
 
 
 class WaitAnswer(Shape):
-    code = serializers.CharField(help_text="Stable, for programs: full, pool_not_found, pool_paused, workspace_busy, ...")
+    code = serializers.CharField(
+        help_text="Stable, for programs: full, pool_not_found, pool_paused, workspace_busy, ..."
+    )
     text = serializers.CharField()
-    unblock = serializers.ListField(child=serializers.CharField(), help_text="What would let it start.")
-    place = serializers.IntegerField(allow_null=True, help_text="In line, from 1; null: it stands in none.")
+    unblock = serializers.ListField(
+        child=serializers.CharField(), help_text="What would let it start."
+    )
+    place = serializers.IntegerField(
+        allow_null=True, help_text="In line, from 1; null: it stands in none."
+    )
     start = StartAnswer(allow_null=True)
-    start_note = serializers.CharField(allow_blank=True, help_text="Why there is no band, or what it rests on.")
-    blockers = serializers.ListField(child=serializers.IntegerField(), help_text="Claims whose end would help.")
+    start_note = serializers.CharField(
+        allow_blank=True, help_text="Why there is no band, or what it rests on."
+    )
+    blockers = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Claims whose end would help."
+    )
     facts = serializers.DictField(help_text="The numbers behind the words.")
 
 
 class ApprovalFacts(Shape):
     plan = serializers.IntegerField()
-    digest = serializers.CharField(help_text="Of the plan that is to be decided on: send it with the decision.")
+    digest = serializers.CharField(
+        help_text="Of the plan that is to be decided on: send it with the decision."
+    )
     summary = serializers.DictField(help_text="add, change, destroy, replace.")
     since = serializers.DateTimeField(allow_null=True, help_text="Since when it waits.")
     needed = serializers.IntegerField(help_text="How many must say yes.")
@@ -131,13 +200,17 @@ class ClaimAnswer(Shape):
     size = serializers.IntegerField(help_text="Slots in each pool.")
     state = serializers.ChoiceField(CLAIM_STATES)
     outcome = serializers.ChoiceField(OUTCOME_NAMES, help_text="How it ended.")
-    generation = serializers.IntegerField(help_text="New with each hand-over; name it in calls about the hold.")
+    generation = serializers.IntegerField(
+        help_text="New with each hand-over; name it in calls about the hold."
+    )
     owner = serializers.CharField(allow_blank=True)
     requested_by = serializers.CharField(allow_blank=True)
     priority = serializers.IntegerField()
     key = serializers.CharField(allow_null=True)
     workspace = serializers.CharField(allow_null=True)
-    workspace_pool = serializers.CharField(allow_null=True, help_text="The pool that the workspace belongs to.")
+    workspace_pool = serializers.CharField(
+        allow_null=True, help_text="The pool that the workspace belongs to."
+    )
     task = serializers.CharField(allow_blank=True)
     step = serializers.CharField(allow_blank=True, help_text="Of a task: plan, apply.")
     slots = HeldSlotAnswer(many=True)
@@ -146,8 +219,12 @@ class ClaimAnswer(Shape):
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     acknowledge_by = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
-    approval = ApprovalFacts(allow_null=True, help_text="Of one that waits for a person; null: it does not.")
-    wait = WaitAnswer(allow_null=True, help_text="Why it waits and what would change that; null: it does not.")
+    approval = ApprovalFacts(
+        allow_null=True, help_text="Of one that waits for a person; null: it does not."
+    )
+    wait = WaitAnswer(
+        allow_null=True, help_text="Why it waits and what would change that; null: it does not."
+    )
 
 
 class ItemAnswer(Shape):
@@ -160,11 +237,15 @@ class BulkAnswer(Shape):
 
 
 class EventAnswer(Shape):
-    position = serializers.CharField(help_text="Where it stands in the log; `after` reads on from there.")
+    position = serializers.CharField(
+        help_text="Where it stands in the log; `after` reads on from there."
+    )
     id = serializers.IntegerField()
     at = serializers.DateTimeField()
     verb = serializers.CharField()
-    actor = serializers.CharField(help_text="ana, ana/ci (her token named ci), allocate, finalize, system.")
+    actor = serializers.CharField(
+        help_text="ana, ana/ci (her token named ci), allocate, finalize, system."
+    )
     before = serializers.CharField(allow_blank=True)
     after = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
@@ -175,18 +256,26 @@ class EventAnswer(Shape):
     slot_id = serializers.IntegerField(allow_null=True)
     claim_id = serializers.IntegerField(allow_null=True)
     generation = serializers.IntegerField(allow_null=True)
-    data = serializers.JSONField(allow_null=True)  # type: ignore[assignment]  # the metaclass takes the name away
+    # The metaclass takes the name away.
+    data = serializers.JSONField(allow_null=True)  # type: ignore[assignment]
 
 
 class EventPage(Shape):
     results = EventAnswer(many=True)
-    next = serializers.CharField(allow_null=True, help_text="Older ones; null: there are none. With `after`: the ones that follow.")
+    next = serializers.CharField(
+        allow_null=True,
+        help_text="Older ones; null: there are none. With `after`: the ones that follow.",
+    )
     position = serializers.CharField(help_text="To follow the log from here: send it as `after`.")
 
 
 class WorkspaceShareAnswer(Shape):
     pool = serializers.CharField()
-    is_allowed = serializers.BooleanField(help_text="False: the pool used it before workspaces belonged to pools; an operator decides.")
+    is_allowed = serializers.BooleanField(
+        help_text=(
+            "False: the pool used it before workspaces belonged to pools; an operator decides."
+        )
+    )
     allowed_at = serializers.DateTimeField(allow_null=True)
     allowed_by = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
@@ -195,7 +284,9 @@ class WorkspaceShareAnswer(Shape):
 class WorkspaceAnswer(Shape):
     name = serializers.CharField()
     pool = serializers.CharField(allow_null=True, help_text="The pool that it belongs to.")
-    shared_with = WorkspaceShareAnswer(many=True, help_text="Other pools that use it, as far as you see them.")
+    shared_with = WorkspaceShareAnswer(
+        many=True, help_text="Other pools that use it, as far as you see them."
+    )
     is_locked = serializers.BooleanField()
     locked_at = serializers.DateTimeField(allow_null=True)
     locked_by = serializers.CharField(allow_blank=True)
@@ -203,9 +294,15 @@ class WorkspaceAnswer(Shape):
     running = serializers.IntegerField(allow_null=True, help_text="Its serial claim under way.")
     live = serializers.IntegerField(help_text="Claims that have not ended.")
     blocked = serializers.IntegerField()
-    lost_claim = serializers.IntegerField(allow_null=True, help_text="Its apply was lost, and nobody has said what became of it.")
+    lost_claim = serializers.IntegerField(
+        allow_null=True, help_text="Its apply was lost, and nobody has said what became of it."
+    )
     rescued_states = serializers.ListField(
-        child=serializers.DictField(), help_text="Terraform states that a backend did not take and nobody has settled; as `state` of a run."
+        child=serializers.DictField(),
+        help_text=(
+            "Terraform states that a backend did not take and nobody has settled; as "
+            "`state` of a run."
+        ),
     )
 
 

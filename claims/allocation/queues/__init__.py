@@ -1,1 +1,3 @@
-"""The allocator, which serves the queues of waiting claims, and the clean-up of queues that nobody uses."""
+"""The allocator, which serves the queues of waiting claims, and the clean-up of queues that
+nobody uses.
+"""

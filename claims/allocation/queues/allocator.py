@@ -1,9 +1,11 @@
-"""Matching those who wait with what is free. One step looks at the lines that have work, never at everybody in them.
+"""Matching those who wait with what is free. One step looks at the lines that have work, never at
+everybody in them.
 
-Lines of simple claims are served in batches: one statement takes the heads of all lines that accept a lane, in the order of their turns,
-and as many free slots. A claim that is not simple is tried by itself when its turn comes among them. If it does not fit, smaller claims may
-pass it: they take no more slots than it needs, counted on its row (`passed`). Row locks are the coordination: any number of allocators may
-run.
+Lines of simple claims are served in batches: one statement takes the heads of all lines that accept
+a lane, in the order of their turns, and as many free slots. A claim that is not simple is tried by
+itself when its turn comes among them. If it does not fit, smaller claims may pass it: they take no
+more slots than it needs, counted on its row (`passed`). Row locks are the coordination: any number
+of allocators may run.
 """
 
 import json
@@ -33,7 +35,15 @@ from claims.allocation.requests.policy import (
     find_refusal,
     is_passable,
 )  # fmt: skip
-from claims.allocation.requests.resolve import PoolFacts, find_pools, kind_in, lanes_in, offer_of, wanted_in, wanted_of
+from claims.allocation.requests.resolve import (
+    PoolFacts,
+    find_pools,
+    kind_in,
+    lanes_in,
+    offer_of,
+    wanted_in,
+    wanted_of,
+)
 from claims.allocation.scale_request import ask_for_capacity
 from claims.statements import CLAIMS, PAIRS, repeat
 from claims.tasks.approvals.reservations import bind_approved, reserve_parked
@@ -44,7 +54,8 @@ from project.kernel.events.notify import hint
 
 BATCH = 200  # claims in one statement: below 20 ms, and an eighth less work for each than with 100
 BATCHES = 10  # of one lane in one step; then the other pools have their turn
-LONGEST = 0.5  # seconds of serving in one step: then whoever was served is heard of, and a wish to stop is heard
+# Seconds of serving in one step: then whoever was served is heard of, and a wish to stop is heard.
+LONGEST = 0.5
 TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
 STALE = 20.0  # seconds after which a line is looked at though nothing is free for it
 SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
@@ -87,14 +98,23 @@ class WaitQueue:
 
     @property
     def known_name(self) -> str:
-        """Of its first pool, "" while that does not exist: a label of metrics is never a caller's own word."""
+        """Of its first pool, "" while that does not exist: a label of metrics is never a
+        caller's own word.
+        """
         return self.found[0].name if self.found else ""
 
     def head(self) -> Head:
         return Head(self.turn, self.shape, self.is_simple, self.tried)
 
     def waiter(self) -> WaitingHead:
-        return WaitingHead(self.turn.claim, self.total, self.passed, self.waited, frozenset(self.lanes), self.wanted.selector)
+        return WaitingHead(
+            self.turn.claim,
+            self.total,
+            self.passed,
+            self.waited,
+            frozenset(self.lanes),
+            self.wanted.selector,
+        )
 
 
 @dataclass
@@ -128,7 +148,7 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
     return step
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def _read_lines() -> list[WaitQueue]:
@@ -159,10 +179,18 @@ def _read_lines() -> list[WaitQueue]:
 
 
 def _place_lines(lines: list[WaitQueue]) -> list[WaitQueue]:
-    """Gives every line its pools as they are now: found by id for the simple ones, by name where there are several or none yet."""
+    """Gives every line its pools as they are now: found by id for the simple ones, by name where
+    there are several or none yet.
+    """
     by_id = _read_pools({line.pool_id for line in lines if line.pool_id is not None})
-    names = {name for line in lines if len(line.names) > 1 or line.pool_id is None for name in line.names}
-    names |= {line.names[0] for line in lines if line.pool_id is not None and by_id[line.pool_id].state == "gone"}
+    names = {
+        name for line in lines if len(line.names) > 1 or line.pool_id is None for name in line.names
+    }
+    names |= {
+        line.names[0]
+        for line in lines
+        if line.pool_id is not None and by_id[line.pool_id].state == "gone"
+    }
     by_name = find_pools(names) if names else {}
     for line in lines:
         first = None if line.pool_id is None else by_id[line.pool_id]
@@ -178,11 +206,15 @@ def _place_lines(lines: list[WaitQueue]) -> list[WaitQueue]:
 
 
 def _pair(line: WaitQueue) -> None:
-    """Whether its numbers take two slots each is said by its pools, and they may have come later than the line."""
+    """Whether its numbers take two slots each is said by its pools, and they may have come later
+    than the line.
+    """
     if line.kind not in PAIRED:
         return
     wanted = line.wanted = wanted_in(line.wanted, line.pools, line.kind)
-    is_simple = wanted.size == 1 and len(line.names) == 1 and not wanted.selector and not wanted.is_paired
+    is_simple = (
+        wanted.size == 1 and len(line.names) == 1 and not wanted.selector and not wanted.is_paired
+    )
     if is_simple != line.is_simple:
         PAIRS.rows("mark_simple", shape=line.shape, is_simple=is_simple)
         line.is_simple = is_simple
@@ -190,13 +222,27 @@ def _pair(line: WaitQueue) -> None:
 
 def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:
     rows = CLAIMS.rows("pools_by_id", pools=list(ids))
-    return {r.id: PoolFacts(r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)) for r in rows}
+    return {
+        r.id: PoolFacts(
+            r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)
+        )
+        for r in rows
+    }
 
 
-def _change_pool(line: WaitQueue, before: PoolFacts | None, after: PoolFacts | None) -> PoolFacts | None:
+def _change_pool(
+    line: WaitQueue, before: PoolFacts | None, after: PoolFacts | None
+) -> PoolFacts | None:
     """A pool has appeared under the name the line waits for, or the one it waited in is gone."""
     if before is not None:
-        while len(CLAIMS.rows("disown", ADOPTED, shape=line.shape, pool=before.id, actor=current_actor())) == ADOPTED:
+        while (
+            len(
+                CLAIMS.rows(
+                    "disown", ADOPTED, shape=line.shape, pool=before.id, actor=current_actor()
+                )
+            )
+            == ADOPTED
+        ):
             pass
         line.pool_id = None
         hint("events")
@@ -205,7 +251,12 @@ def _change_pool(line: WaitQueue, before: PoolFacts | None, after: PoolFacts | N
     lease = after.spec.lease
     limits = {"acknowledge": lease.acknowledge, "heartbeat": lease.heartbeat, "hold": lease.hold}
     text = json.dumps({name: seconds for name, seconds in limits.items() if seconds is not None})
-    values: dict[str, Any] = {"shape": line.shape, "pool": after.id, "lease": text, "actor": current_actor()}
+    values: dict[str, Any] = {
+        "shape": line.shape,
+        "pool": after.id,
+        "lease": text,
+        "actor": current_actor(),
+    }
     while len(CLAIMS.rows("adopt", ADOPTED, **values)) == ADOPTED:
         pass
     if not line.kind:
@@ -216,11 +267,13 @@ def _change_pool(line: WaitQueue, before: PoolFacts | None, after: PoolFacts | N
     return after
 
 
-# -- serving ----------------------------------------------------------------------------------------------------------------------------
+# -- serving ---------------------------------------------------------------------------------------
 
 
 def _serve(lines: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue]:
-    """Pool by pool, until it has taken long enough; the lines of pools that it did not reach are left out of the answer."""
+    """Pool by pool, until it has taken long enough; the lines of pools that it did not reach are
+    left out of the answer.
+    """
     began = time.monotonic()
     by_pool: dict[int, list[WaitQueue]] = defaultdict(list)
     for line in lines:
@@ -238,10 +291,19 @@ def _serve(lines: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue
 
 
 def _serve_pool(pool_id: int, lines: list[WaitQueue], step: AllocationResult) -> None:
-    """Everybody in the order of their turns: batches of simple ones up to the next that is not, then that one by itself."""
-    serving = _Serving(next(p for p in lines[0].found if p.id == pool_id), [line for line in lines if line.is_simple], step)
+    """Everybody in the order of their turns: batches of simple ones up to the next that is not,
+    then that one by itself.
+    """
+    serving = _Serving(
+        next(p for p in lines[0].found if p.id == pool_id),
+        [line for line in lines if line.is_simple],
+        step,
+    )
     others = sorted((line for line in lines if not line.is_simple), key=lambda line: line.turn)
-    chosen = {head.shape for head in choose_heads([line.head() for line in others if line.is_free], TRIED_BY_ONE)}
+    chosen = {
+        head.shape
+        for head in choose_heads([line.head() for line in others if line.is_free], TRIED_BY_ONE)
+    }
     for line in others:
         serving.serve_before(line.turn)
         if line.is_done:
@@ -259,19 +321,26 @@ class _Serving:
     def __init__(self, pool: PoolFacts, lines: list[WaitQueue], step: AllocationResult) -> None:
         self.pool, self.step = pool, step
         self.heads: dict[int, Turn] = {line.shape: line.turn for line in lines}
-        # Of lanes that were free when the lines were read: every line that takes slots of these was read, too.
-        self.shapes = {lane: [line.shape for line in lines if lane in line.free_lanes] for lane in _lanes_in_order(pool)}
+        # Of lanes that were free when the lines were read: every line that takes slots of these was
+        # read, too.
+        self.shapes = {
+            lane: [line.shape for line in lines if lane in line.free_lanes]
+            for lane in _lanes_in_order(pool)
+        }
         self.waiters: list[WaitingHead] = []  # that were not served, in the order of their turns
 
     def serve_before(self, before: Turn | None) -> None:
-        """The lanes pickiest first, so that claims that fit few slots elsewhere fill these before they compete for the others."""
+        """The lanes pickiest first, so that claims that fit few slots elsewhere fill these
+        before they compete for the others.
+        """
         for lane, shapes in self.shapes.items():
             if not self._stands_before(before, shapes):
                 continue
             self._serve_lane(lane, before)
             if before is not None:
                 self._read_heads()
-                if self._stands_before(before, shapes):  # nothing is left of this lane for those behind either
+                # Nothing is left of this lane for those behind either.
+                if self._stands_before(before, shapes):
                     self.shapes[lane] = []
 
     def _stands_before(self, before: Turn | None, shapes: list[int]) -> bool:
@@ -298,7 +367,13 @@ class _Serving:
 
     def _bind_batch(self, lane: str, before: Turn | None, passing: Passing | None) -> int:
         pool = self.pool
-        values: dict[str, Any] = {"shapes": self.shapes[lane], "pool": pool.id, "lane": lane, "queue": pool.queue, "actor": current_actor()}
+        values: dict[str, Any] = {
+            "shapes": self.shapes[lane],
+            "pool": pool.id,
+            "lane": lane,
+            "queue": pool.queue,
+            "actor": current_actor(),
+        }
         name = "bind_batch"
         if passing is not None:
             rank, claim = LAST if before is None else (before.rank, before.claim)
@@ -337,11 +412,13 @@ def _try_one(line: WaitQueue, step: AllocationResult) -> bool:
     return True
 
 
-# -- saying why -------------------------------------------------------------------------------------------------------------------------
+# -- saying why ------------------------------------------------------------------------------------
 
 
 def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
-    """The reason of every line that was looked at: one write a line, and only where it says something new or is getting old."""
+    """The reason of every line that was looked at: one write a line, and only where it says
+    something new or is getting old.
+    """
     shapes, reasons, lanes, asking = [], [], [], set()
     for line in lines:
         if line.is_done:
@@ -357,7 +434,11 @@ def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
             shapes.append(line.shape)
             reasons.append(json.dumps(reason))
             lanes.append(json.dumps(line.lanes))
-        asking |= {pool.id for pool in line.found if code not in ("next", "pool_paused") and not _state_row(pool.id, step).is_asked}
+        asking |= {
+            pool.id
+            for pool in line.found
+            if code not in ("next", "pool_paused") and not _state_row(pool.id, step).is_asked
+        }
     if shapes:
         repeat(lambda: CLAIMS.rows("note_lines", shapes=shapes, reasons=reasons, lanes=lanes))
     if asking:
@@ -365,7 +446,9 @@ def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
 
 
 def _reason_of(line: WaitQueue, step: AllocationResult) -> str:
-    line.code = line.code or find_reason(line.wanted, [_state_of(line, pool, step) for pool in line.pools])
+    line.code = line.code or find_reason(
+        line.wanted, [_state_of(line, pool, step) for pool in line.pools]
+    )
     return line.code
 
 
@@ -376,8 +459,13 @@ def _state_of(line: WaitQueue, pool: PoolFacts | None, step: AllocationResult) -
     refusal = find_refusal(line.wanted, [_offer_of(line, pool, step)])
     has_labels = is_willing = True
     if line.wanted.selector:
-        found = CLAIMS.one("label_states", pool=pool.id, labels=json.dumps(dict(line.wanted.selector)))
-        has_labels, is_willing = bool(found and found.has_labels), bool(found and found.is_labelled_willing)
+        found = CLAIMS.one(
+            "label_states", pool=pool.id, labels=json.dumps(dict(line.wanted.selector))
+        )
+        has_labels, is_willing = (
+            bool(found and found.has_labels),
+            bool(found and found.is_labelled_willing),
+        )
     return PoolState(
         state=row.state,
         is_paused=row.is_paused,

@@ -1,4 +1,6 @@
-"""Lines in which nobody stands, nor did in any claim that is kept, go: otherwise each distinct request would leave a row for ever."""
+"""Lines in which nobody stands, nor did in any claim that is kept, go: otherwise each distinct
+request would leave a row for ever.
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -10,7 +12,9 @@ from project.kernel.controllers.periodic import chore
 
 CLAIMS_AT_ONCE = 5_000  # looked at in one step: some milliseconds
 MOST = 10_000  # lines of one walk
-LONGEST = 0.2  # seconds of deleting in one step: each delete reads the claims' table, as its foreign key has no index
+# Seconds of deleting in one step: each delete reads the claims' table, as its foreign key
+# has no index.
+LONGEST = 0.2
 REST = 3600.0  # seconds between two walks
 
 
@@ -39,7 +43,10 @@ class Walk:
             self.after = row.last
             self.met.update(row.lines)
         else:
-            self.unused = [line.id for line in LINES.rows("unused_lines", MOST, newest=self.newest, met=list(self.met))]
+            self.unused = [
+                line.id
+                for line in LINES.rows("unused_lines", MOST, newest=self.newest, met=list(self.met))
+            ]
             self.newest, self.rests_until = None, time.monotonic() + REST
             self.met.clear()
         return 0

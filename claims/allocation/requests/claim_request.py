@@ -1,4 +1,6 @@
-"""What somebody asks for: read from the body of a call, a form or a file, with every fault at once. Pure."""
+"""What somebody asks for: read from the body of a call, a form or a file, with every fault at
+once. Pure.
+"""
 
 import hashlib
 import json
@@ -31,11 +33,15 @@ MOST_POOLS = 16
 MOST_SLOTS = 1000  # that one claim holds, in all its pools
 MOST_LABELS = 16
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
-WORKSPACE_RULE = "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a letter or digit."
+WORKSPACE_RULE = (
+    "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a "
+    "letter or digit."
+)
 WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
 FIELDS = (
-    "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member", "same_number", "selector", "workspace",
-    "task", "acknowledge_within", "heartbeat_within", "hold_for", "retry", "slot", "run",
+    "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member",
+    "same_number", "selector", "workspace", "task", "acknowledge_within", "heartbeat_within",
+    "hold_for", "retry", "slot", "run",
 )  # fmt: skip
 
 
@@ -58,10 +64,12 @@ class ClaimRequest:
     acknowledge_within: float | None = None  # seconds; None: what the pool says
     heartbeat_within: float | None = None
     hold_for: float | None = None
-    retry: bool | None = None  # once its member is lost: stand in line again. None: a plan does, others do not
+    # Once its member is lost: stand in line again. None: a plan does, others do not.
+    retry: bool | None = None
     requested_by: str = ""
     slot: int | None = None  # this one and no other
-    run: RunRequest | None = None  # what an agent does for it; None: it holds its slots, and that is all
+    # What an agent does for it; None: it holds its slots, and that is all.
+    run: RunRequest | None = None
 
     @property
     def is_serial(self) -> bool:
@@ -100,21 +108,30 @@ class ClaimRequest:
     def digest(self) -> bytes:
         """Of everything but the key and who asks: a key used again must bring the same."""
         values: tuple[Any, ...] = (
-            self.pools, self.kind, self.size, self.owner, self.priority, self.contiguous, self.on_one_member, self.same_number,
-            self.selector, self.workspace, self.task, self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
+            self.pools, self.kind, self.size, self.owner, self.priority, self.contiguous,
+            self.on_one_member, self.same_number, self.selector, self.workspace, self.task,
+            self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
         )  # fmt: skip
         if self.run is not None:  # one without is the same as before there were any
             values = (*values, self.run.digest())
         return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
     def spec(self, lease: LeaseSpec) -> str:
-        """What the claim keeps beside its shape, as JSON: limits in seconds (its own, else the pool's), and what is odd about it."""
+        """What the claim keeps beside its shape, as JSON: limits in seconds (its own, else the
+        pool's), and what is odd about it.
+        """
         limits = {
-            "acknowledge": lease.acknowledge if self.acknowledge_within is None else self.acknowledge_within,
-            "heartbeat": lease.heartbeat if self.heartbeat_within is None else self.heartbeat_within,
+            "acknowledge": lease.acknowledge
+            if self.acknowledge_within is None
+            else self.acknowledge_within,
+            "heartbeat": lease.heartbeat
+            if self.heartbeat_within is None
+            else self.heartbeat_within,
             "hold": lease.hold if self.hold_for is None else self.hold_for,
         }
-        found: dict[str, Any] = {name: seconds for name, seconds in limits.items() if seconds is not None}
+        found: dict[str, Any] = {
+            name: seconds for name, seconds in limits.items() if seconds is not None
+        }
         if found:
             found["due_in"] = min(found.values())
         if self.task:
@@ -138,7 +155,9 @@ def parse_claim(body: Any, *, requested_by: str, key: str | None = None) -> Clai
     return request
 
 
-def read_claim(body: Any, *, requested_by: str, key: str | None = None) -> tuple[ClaimRequest | None, list[FieldError]]:
+def read_claim(
+    body: Any, *, requested_by: str, key: str | None = None
+) -> tuple[ClaimRequest | None, list[FieldError]]:
     faults = Faults()
     given = read_mapping(body, "", FIELDS, faults)
     if not given and faults.found:
@@ -155,7 +174,9 @@ def read_claim(body: Any, *, requested_by: str, key: str | None = None) -> tuple
         contiguous=read_flag(given, "", "contiguous", faults),
         on_one_member=read_flag(given, "", "on_one_member", faults),
         same_number=read_flag(given, "", "same_number", faults),
-        selector=tuple(sorted(read_labels(given.get("selector"), "selector", faults, MOST_LABELS).items())),
+        selector=tuple(
+            sorted(read_labels(given.get("selector"), "selector", faults, MOST_LABELS).items())
+        ),
         workspace=_read_workspace(given, task, faults),
         task=task,
         acknowledge_within=read_duration(given, "", "acknowledge_within", faults, SECOND, DAY),
@@ -182,17 +203,27 @@ def _read_pools(given: Mapping[str, Any], faults: Faults, *, is_needed: bool) ->
     field = "pool" if many is None else "pools"
     names = [one] if many is None else many
     if not isinstance(names, list | tuple) or not names:
-        faults.add(field, f"This is {kind_of(names)}; it must be a list of names.", "Write it like [game-eu, game-us].")
+        faults.add(
+            field,
+            f"This is {kind_of(names)}; it must be a list of names.",
+            "Write it like [game-eu, game-us].",
+        )
         return ()
     if len(names) > MOST_POOLS:
-        faults.add(field, f"{len(names)} pools are too many for one claim.", f"Use {MOST_POOLS} at most.")
+        faults.add(
+            field, f"{len(names)} pools are too many for one claim.", f"Use {MOST_POOLS} at most."
+        )
         return ()
     for i, name in enumerate(names):
         where = field if many is None else f"{field}[{i}]"
         if not isinstance(name, str) or not NAME.fullmatch(name):
             faults.add(where, f"{shown(name)} is not the name of a pool.", NAME_RULE)
         elif name in names[:i]:
-            faults.add(where, f"{name} is there twice.", "Name each pool once; for more slots in it raise size.")
+            faults.add(
+                where,
+                f"{name} is there twice.",
+                "Name each pool once; for more slots in it raise size.",
+            )
     return tuple(name for name in names if isinstance(name, str))
 
 
@@ -201,7 +232,11 @@ def _read_kind(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     if kind is None or kind == "":
         return task
     if not isinstance(kind, str) or not KIND.fullmatch(kind):
-        faults.add("kind", f"{shown(kind)} is not a kind of claim.", "Up to 32 small letters, digits, dashes; a letter first.")
+        faults.add(
+            "kind",
+            f"{shown(kind)} is not a kind of claim.",
+            "Up to 32 small letters, digits, dashes; a letter first.",
+        )
         return ""
     if task and kind != task:
         faults.add("kind", f"A task of {task} is of that kind, not {kind}.", "Leave kind out.")
@@ -223,7 +258,11 @@ def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     if name and not WORKSPACE.fullmatch(name):
         faults.add("workspace", f"{shown(name)} is not the name of a workspace.", WORKSPACE_RULE)
     if task == SERIAL and not name:
-        faults.add("workspace", f"{SERIAL} changes a workspace, and none is named.", "Name it, or ask for a plan.")
+        faults.add(
+            "workspace",
+            f"{SERIAL} changes a workspace, and none is named.",
+            "Name it, or ask for a plan.",
+        )
     return name
 
 
@@ -231,9 +270,17 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
     """What is right on its own and makes no sense together."""
     add = faults.add
     if request.total > MOST_SLOTS:
-        add("size", f"{request.size} slots in {len(request.pools)} pools are {request.total}.", f"Use {MOST_SLOTS} at most in all.")
+        add(
+            "size",
+            f"{request.size} slots in {len(request.pools)} pools are {request.total}.",
+            f"Use {MOST_SLOTS} at most in all.",
+        )
     if request.same_number and len(request.pools) == 1:
-        add("same_number", "There is one pool, so nothing to compare its number with.", "Leave it out, or name several pools.")
+        add(
+            "same_number",
+            "There is one pool, so nothing to compare its number with.",
+            "Leave it out, or name several pools.",
+        )
     if request.run is not None:
         _check_run(request, faults)
     if request.slot is not None:
@@ -242,16 +289,26 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
                 add(name, "A named slot leaves nothing to search for.", "Leave it out.")
         if request.size != 1 or len(request.pools) > 1:
             add("slot", "A named slot is one slot.", "Leave out size, and name one pool at most.")
-    for name, seconds in (("acknowledge_within", request.acknowledge_within), ("heartbeat_within", request.heartbeat_within)):
+    for name, seconds in (
+        ("acknowledge_within", request.acknowledge_within),
+        ("heartbeat_within", request.heartbeat_within),
+    ):
         if seconds is not None and request.hold_for is not None and seconds >= request.hold_for:
-            what = f"{format_duration(seconds)} is not shorter than hold_for, {format_duration(request.hold_for)}."
+            what = (
+                f"{format_duration(seconds)} is not shorter than hold_for, "
+                f"{format_duration(request.hold_for)}."
+            )
             add(name, what, "It would never count: shorten it.")
 
 
 def _check_run(request: ClaimRequest, faults: Faults) -> None:
     """An agent runs a task in one slot."""
     if not request.task:
-        faults.add("task", "There is something to run, and it is not said what for.", f"Choose from {', '.join(TASKS)}.")
+        faults.add(
+            "task",
+            "There is something to run, and it is not said what for.",
+            f"Choose from {', '.join(TASKS)}.",
+        )
     if request.size > 1:
         faults.add("size", "A task runs in one slot.", "Leave it out.")
     if len(request.pools) > 1:

@@ -1,20 +1,36 @@
-"""Decisions about claims: what could ever be served, who may pass whom, when to look next, what becomes of a claim. Pure."""
+"""Decisions about claims: what could ever be served, who may pass whom, when to look next, what
+becomes of a claim. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 STRICT_AFTER = 600.0  # seconds that smaller claims may pass one that does not fit
-SOONEST, LATEST = 1.0, 300.0  # between two looks of the finalizer at a claim that it could not deal with
+# Between two looks of the finalizer at a claim that it could not deal with.
+SOONEST, LATEST = 1.0, 300.0
 
-# A claim that waits for one of these waits for holders to leave: it will be served if nobody passes it. Everything else (no member, no
-# pool, a pause) is not cured by holding others up.
-HOLDERS_LEAVE = frozenset({"full", "not_enough", "not_contiguous", "not_together", "no_common_number", "no_pair", "behind", "next"})
+# A claim that waits for one of these waits for holders to leave: it will be served if nobody passes
+# it. Everything else (no member, no pool, a pause) is not cured by holding others up.
+HOLDERS_LEAVE = frozenset(
+    {
+        "full",
+        "not_enough",
+        "not_contiguous",
+        "not_together",
+        "no_common_number",
+        "no_pair",
+        "behind",
+        "next",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a pool could give to one kind of claim, by its layout, its maximum and the members it has."""
+    """What a pool could give to one kind of claim, by its layout, its maximum and the
+    members it has.
+    """
 
     pool: str
     kind: str  # as asked for, or the only one there is; empty: there are several
@@ -54,7 +70,8 @@ class SlotDemand:
     on_one_member: bool = False
     same_number: bool = False
     selector: Mapping[str, str] = field(default_factory=dict)
-    is_paired: bool = False  # in one of its pools each number takes two slots: TCP and UDP are separate there
+    # In one of its pools each number takes two slots: TCP and UDP are separate there.
+    is_paired: bool = False
 
 
 class Refusal(NamedTuple):
@@ -76,21 +93,48 @@ def find_refusal(wanted: SlotDemand, offers: Sequence[Offer]) -> Refusal | None:
 def _refusal_of(wanted: SlotDemand, offer: Offer) -> Refusal | None:
     pool, size = offer.pool, wanted.size
     if not offer.kind:
-        return Refusal("kind_missing", f"Pool {pool} serves several kinds of claims, and none is named.", _one_of(offer.kinds))
+        return Refusal(
+            "kind_missing",
+            f"Pool {pool} serves several kinds of claims, and none is named.",
+            _one_of(offer.kinds),
+        )
     if not offer.lanes:
-        return Refusal("kind_not_offered", f"Pool {pool} has no slots for {offer.kind}.", _one_of(offer.kinds))
+        return Refusal(
+            "kind_not_offered", f"Pool {pool} has no slots for {offer.kind}.", _one_of(offer.kinds)
+        )
     if offer.most == 0:
-        return Refusal("no_room", f"Pool {pool} may have no member.", "Raise its maximum of members.")
+        return Refusal(
+            "no_room", f"Pool {pool} may have no member.", "Raise its maximum of members."
+        )
     if size > offer.most:
         what = "numbers in TCP and UDP" if wanted.is_paired else "slots"
-        text = f"{size} {what} are more than pool {pool} ever has for {offer.kind}: at most {offer.most}."
-        return Refusal("too_big", text, f"Ask for {offer.most} at most, or raise the pool's maximum of members.")
+        text = (
+            f"{size} {what} are more than pool {pool} ever has for {offer.kind}: at "
+            f"most {offer.most}."
+        )
+        return Refusal(
+            "too_big",
+            text,
+            f"Ask for {offer.most} at most, or raise the pool's maximum of members.",
+        )
     if wanted.contiguous and size > offer.longest_run:
-        text = f"{size} numbers in a row are more than a member of {pool} has: at most {offer.longest_run}."
-        return Refusal("run_too_long", text, f"Ask for {offer.longest_run} at most, or leave out contiguous.")
+        text = (
+            f"{size} numbers in a row are more than a member of {pool} has: at most "
+            f"{offer.longest_run}."
+        )
+        return Refusal(
+            "run_too_long", text, f"Ask for {offer.longest_run} at most, or leave out contiguous."
+        )
     if wanted.on_one_member and size > offer.most_on_one:
-        text = f"{size} slots are more than one member of {pool} has for {offer.kind}: at most {offer.most_on_one}."
-        return Refusal("member_too_small", text, f"Ask for {offer.most_on_one} at most, or leave out on_one_member.")
+        text = (
+            f"{size} slots are more than one member of {pool} has for {offer.kind}: at most "
+            f"{offer.most_on_one}."
+        )
+        return Refusal(
+            "member_too_small",
+            text,
+            f"Ask for {offer.most_on_one} at most, or leave out on_one_member.",
+        )
     return None
 
 
@@ -99,17 +143,28 @@ def _refusal_together(offers: Sequence[Offer]) -> Refusal | None:
     if len({offer.segment for offer in offers}) > 1:
         which = ", ".join(f"{o.pool} has segments of {o.segment}" for o in offers)
         return Refusal(
-            "unequal_segments", f"The pools number differently: {which}.", "Use pools with equal segments, or leave out same_number."
+            "unequal_segments",
+            f"The pools number differently: {which}.",
+            "Use pools with equal segments, or leave out same_number.",
         )
     if len({offer.quota for offer in offers}) > 1:
-        which = ", ".join(f"{o.pool} has {'no quota' if o.quota is None else f'a quota of {o.quota}'}" for o in offers)
+        which = ", ".join(
+            f"{o.pool} has {'no quota' if o.quota is None else f'a quota of {o.quota}'}"
+            for o in offers
+        )
         return Refusal(
-            "unequal_quotas", f"The pools offer different numbers: {which}.", "Use pools with equal quotas, or leave out same_number."
+            "unequal_quotas",
+            f"The pools offer different numbers: {which}.",
+            "Use pools with equal quotas, or leave out same_number.",
         )
     spans = [offer.span for offer in offers if offer.span is not None]
     if spans and max(first for first, _ in spans) > min(last for _, last in spans):
         which = ", ".join(f"{o.pool} has {o.span[0]}-{o.span[1]}" for o in offers if o.span)
-        return Refusal("no_common_range", f"No number exists in all of them: {which}.", "Use pools whose ranges overlap.")
+        return Refusal(
+            "no_common_range",
+            f"No number exists in all of them: {which}.",
+            "Use pools whose ranges overlap.",
+        )
     return None
 
 
@@ -126,7 +181,7 @@ def longest_run(numbers: Iterable[int], step: int) -> int:
     return best
 
 
-# -- waiting ----------------------------------------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +199,9 @@ class PoolState:
 
 
 def find_reason(wanted: SlotDemand, pools: Sequence[PoolState]) -> str:
-    """Why a line waits: a code that stays the same as long as the reason does. The first pool in trouble decides."""
+    """Why a line waits: a code that stays the same as long as the reason does. The first pool in
+    trouble decides.
+    """
     for pool in pools:
         if code := _trouble(wanted, pool):
             return code
@@ -182,8 +239,8 @@ def _trouble(wanted: SlotDemand, pool: PoolState) -> str:
 
 
 def is_passable(code: str, *, is_simple: bool) -> bool:
-    """Whether a line holds nobody back: it waits for something that no holder's leaving brings (a member, a pool, labels that no member
-    has). Simple lines are served in order, so never."""
+    """Whether a line holds nobody back: it waits for something that no holder's leaving brings (a
+    member, a pool, labels that no member has). Simple lines are served in order, so never."""
     return not is_simple and code not in HOLDERS_LEAVE
 
 
@@ -196,12 +253,14 @@ class WaitingHead:
     passed: int = 0  # slots that others have taken past it
     waited: float = 0.0  # seconds
     lanes: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)  # that a slot's member must carry for it
+    # That a slot's member must carry for it.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def may_be_passed(self, size: int, taken: int) -> bool:
         """Whether a later claim of `size` slots may take `taken` slots that the waiter could use.
 
-        Only a smaller claim may pass. All that pass take no more slots than the waiter needs, and none after STRICT_AFTER.
+        Only a smaller claim may pass. All that pass take no more slots than the waiter needs, and
+        none after STRICT_AFTER.
         """
         return size < self.size and self.passed + taken <= self.size and self.waited < STRICT_AFTER
 
@@ -214,8 +273,8 @@ class Passing(NamedTuple):
 
 
 def choose_passings(waiters: Iterable[WaitingHead]) -> list[Passing]:
-    """What simple claims may take of a lane past these waiters: first the slots that no waiter with labels could use, then the others,
-    where every waiter may still be passed. Empty: nothing."""
+    """What simple claims may take of a lane past these waiters: first the slots that no waiter with
+    labels could use, then the others, where every waiter may still be passed. Empty: nothing."""
     plain, labelled = list[WaitingHead](), list[WaitingHead]()
     for waiter in waiters:
         (labelled if waiter.labels else plain).append(waiter)
@@ -246,8 +305,9 @@ class Head:
 
 
 def choose_heads(heads: Sequence[Head], most: int) -> list[Head]:
-    """Of the heads that must be tried one by one: the first half by their turn, the rest by who was tried longest ago, all in the
-    order of their turns. So the work of one step is bounded and yet every line is tried in time."""
+    """Of the heads that must be tried one by one: the first half by their turn, the rest by who was
+    tried longest ago, all in the order of their turns. So the work of one step is bounded and yet
+    every line is tried in time."""
     in_turn = sorted(heads, key=lambda h: h.turn)
     if len(in_turn) <= most:
         return in_turn
@@ -256,7 +316,7 @@ def choose_heads(heads: Sequence[Head], most: int) -> list[Head]:
     return sorted([*first, *longest_ago[: most - len(first)]], key=lambda h: h.turn)
 
 
-# -- timers -----------------------------------------------------------------------------------------------------------------------------
+# -- timers ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +333,9 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineCheck:
-    """What becomes of it. `outcome` empty: it goes on, and is looked at again in `again` seconds (None: never)."""
+    """What becomes of it. `outcome` empty: it goes on, and is looked at again in `again` seconds
+    (None: never).
+    """
 
     outcome: Literal["", "unacknowledged", "silent", "expired", "lost"]
     again: float | None
@@ -283,12 +345,26 @@ class DeadlineCheck:
 def check_deadlines(timed: Timed) -> DeadlineCheck:
     """The earliest limit that has passed decides; otherwise the next one to come."""
     if timed.hold is not None and timed.held >= timed.hold:
-        return DeadlineCheck("expired", None, f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}")
-    if timed.acknowledge is not None and not timed.is_acknowledged and timed.held >= timed.acknowledge:
-        return DeadlineCheck("unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}")
+        return DeadlineCheck(
+            "expired",
+            None,
+            f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}",
+        )
+    if (
+        timed.acknowledge is not None
+        and not timed.is_acknowledged
+        and timed.held >= timed.acknowledge
+    ):
+        return DeadlineCheck(
+            "unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}"
+        )
     silent = timed.held if timed.silent is None else timed.silent
     if timed.heartbeat is not None and silent >= timed.heartbeat:
-        return DeadlineCheck("silent", None, f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}")
+        return DeadlineCheck(
+            "silent",
+            None,
+            f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}",
+        )
     ahead = []
     if timed.hold is not None:
         ahead.append(timed.hold - timed.held)
@@ -301,7 +377,9 @@ def check_deadlines(timed: Timed) -> DeadlineCheck:
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A plan that waits for a person and whose time has come to be looked at. Seconds, all by the database's clock."""
+    """A plan that waits for a person and whose time has come to be looked at. Seconds, all by
+    the database's clock.
+    """
 
     left: float  # until its deadline
     waited: float  # since the plan came in
@@ -327,7 +405,8 @@ def look_at_pending(p: PendingApproval) -> PendingLook:
         return PendingLook("park")
     if is_held_enough and p.is_seeking:
         return PendingLook("stop_seeking")
-    if not is_held_enough and not p.is_reserved and not p.is_seeking:  # its pool keeps slots for longer than it did
+    # Its pool keeps slots for longer than it did.
+    if not is_held_enough and not p.is_reserved and not p.is_seeking:
         return PendingLook("seek")
     if p.notice > 0 and not p.is_notified and p.left <= p.notice:
         return PendingLook("notify")
@@ -339,7 +418,7 @@ def look_at_pending(p: PendingApproval) -> PendingLook:
     return PendingLook("", min(ahead))
 
 
-# -- loss -------------------------------------------------------------------------------------------------------------------------------
+# -- loss ------------------------------------------------------------------------------------------
 
 BACK_OFF = (5.0, 10.0, 20.0, 40.0, 60.0)  # seconds before a plan that was lost is tried again
 MOST_ATTEMPTS = 5
@@ -388,12 +467,23 @@ def fate_of_lost(
     return Fate("ended", "lost", what)
 
 
-def fate_of_drained(*, step: str, is_retried: bool, is_reserved: bool, is_started: bool, has_task: bool) -> Fate:
-    """Of a claim that its member's drain puts out. It is nobody's failure: a plan goes back into its line at once, and none is counted."""
+def fate_of_drained(
+    *, step: str, is_retried: bool, is_reserved: bool, is_started: bool, has_task: bool
+) -> Fate:
+    """Of a claim that its member's drain puts out. It is nobody's failure: a plan goes back into
+    its line at once, and none is counted.
+    """
     what = "its member was drained"
     if has_task and step != "apply" and not is_reserved:
         return Fate("waiting", "", f"{what}, it plans again", step="plan")
-    return fate_of_lost(step=step, is_retried=is_retried, is_reserved=is_reserved, is_started=is_started, has_task=has_task, what=what)
+    return fate_of_lost(
+        step=step,
+        is_retried=is_retried,
+        is_reserved=is_reserved,
+        is_started=is_started,
+        has_task=has_task,
+        what=what,
+    )
 
 
 def words_for(seconds: float) -> str:
@@ -401,6 +491,11 @@ def words_for(seconds: float) -> str:
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
-    parts = [("d", whole // 86400), ("h", whole // 3600 % 24), ("min", whole // 60 % 60), ("s", whole % 60)]
+    parts = [
+        ("d", whole // 86400),
+        ("h", whole // 3600 % 24),
+        ("min", whole // 60 % 60),
+        ("s", whole % 60),
+    ]
     first = next(i for i, (_, count) in enumerate(parts) if count)
     return " ".join(f"{count} {unit}" for unit, count in parts[first : first + 2] if count)

@@ -1,7 +1,8 @@
 """Where a request goes: its pools, the lanes that serve it, and the line it stands in.
 
-Each process remembers what it found; the statements that use it check it (revision of the pool, digest and lanes of the line) and
-answer with no row when it is old. So a hand-over costs one statement, and a memory is never trusted.
+Each process remembers what it found; the statements that use it check it (revision of the pool,
+digest and lanes of the line) and answer with no row when it is old. So a hand-over costs one
+statement, and a memory is never trusted.
 """
 
 import json
@@ -12,7 +13,18 @@ from typing import Any
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
 from claims.allocation.requests.policy import Offer, SlotDemand, find_refusal, longest_run
 from claims.statements import CLAIMS, PAIRS
-from pools.config.layout import NOTHING_OWN, Layout, Own, default_kind, kinds, lanes_for, numbers_for, pair_for, ports_of, step_of
+from pools.config.layout import (
+    NOTHING_OWN,
+    Layout,
+    Own,
+    default_kind,
+    kinds,
+    lanes_for,
+    numbers_for,
+    pair_for,
+    ports_of,
+    step_of,
+)
 from pools.config.layout_spec import read_own
 from pools.config.parsing import Faults
 from pools.config.spec import PoolSpec
@@ -63,7 +75,9 @@ class Route:
     @property
     def total(self) -> int:
         """Slots that it takes in all its pools; of one that is not there yet, the least."""
-        return self.wanted.size * sum(1 if pool is None else pool.width_of(self.kind) for pool in self.pools)
+        return self.wanted.size * sum(
+            1 if pool is None else pool.width_of(self.kind) for pool in self.pools
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -104,13 +118,26 @@ def recall_route(request: ClaimRequest) -> Route | None:
 def _key_of(request: ClaimRequest) -> Any:
     if request.is_simple:
         return request.pools[0], request.kind
-    return request.pools, request.kind, request.size, request.contiguous, request.on_one_member, request.same_number, request.selector
+    return (
+        request.pools,
+        request.kind,
+        request.size,
+        request.contiguous,
+        request.on_one_member,
+        request.same_number,
+        request.selector,
+    )
 
 
 def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:
     """Those that are not gone, by name."""
     rows = CLAIMS.rows("pools_by_name", names=list(names))
-    return {r.name: PoolFacts(r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)) for r in rows}
+    return {
+        r.name: PoolFacts(
+            r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)
+        )
+        for r in rows
+    }
 
 
 def wanted_of(size: int, terms: dict[str, Any]) -> SlotDemand:
@@ -124,7 +151,9 @@ def wanted_of(size: int, terms: dict[str, Any]) -> SlotDemand:
 
 
 def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
-    """What the pool could give to this kind. Its members count only where their own slots make a difference."""
+    """What the pool could give to this kind. Its members count only where their own slots make
+    a difference.
+    """
     layout = pool.spec.layout
     kind = kind or default_kind(layout) or ""
     each, run = _room(layout, kind, NOTHING_OWN)
@@ -132,7 +161,9 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     if with_members or pool.spec.max_members == 0:
         for row in CLAIMS.rows("own_specs", pool=pool.id):
             own = json.loads(row.spec)
-            members += [_room(layout, kind, read_own(own, "", layout, Faults())) if own else (each, run)] * row.count
+            members += [
+                _room(layout, kind, read_own(own, "", layout, Faults())) if own else (each, run)
+            ] * row.count
     return Offer(
         pool=pool.name,
         kind=kind,
@@ -149,19 +180,25 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
 
 
 def wanted_in(wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str) -> SlotDemand:
-    """The same as these pools take it: where TCP and UDP are separate, what asks for both takes two slots a number."""
+    """The same as these pools take it: where TCP and UDP are separate, what asks for both takes
+    two slots a number.
+    """
     is_paired = any(pool.pair_for(kind) for pool in pools if pool is not None)
     return wanted if is_paired == wanted.is_paired else replace(wanted, is_paired=is_paired)
 
 
 def kind_in(pools: Sequence[PoolFacts | None], kind: str) -> str:
-    """A claim that names no kind has the only one of its first pool; empty: that is not known yet."""
+    """A claim that names no kind has the only one of its first pool; empty: that is not
+    known yet.
+    """
     first = pools[0]
     return kind or (default_kind(first.spec.layout) or "" if first is not None else "")
 
 
 def lanes_in(pools: Sequence[PoolFacts | None], kind: str) -> list[str]:
-    return list(dict.fromkeys(lane for pool in pools if pool is not None for lane in pool.lanes_for(kind)))
+    return list(
+        dict.fromkeys(lane for pool in pools if pool is not None for lane in pool.lanes_for(kind))
+    )
 
 
 def _room(layout: Layout, kind: str, own: Own) -> tuple[int, int]:
@@ -176,12 +213,19 @@ def _look_up(request: ClaimRequest) -> Route:
     pools = tuple(known.get(name) for name in request.pools)
     for pool in known.values():
         if pool.state == "deleting":
-            way_out = "Name another pool, or wait until it is gone: a claim may wait for a new one of this name."
-            raise Conflict(f"Pool {pool.name} is being deleted.", code="pool_deleting", way_out=way_out)
+            way_out = (
+                "Name another pool, or wait until it is gone: a claim may wait for a new "
+                "one of this name."
+            )
+            raise Conflict(
+                f"Pool {pool.name} is being deleted.", code="pool_deleting", way_out=way_out
+            )
     terms = request.terms
     kind = kind_in(pools, request.kind)
     wanted = wanted_in(wanted_of(request.size, terms), pools, kind)
-    offers = [offer_of(pool, kind, with_members=request.size > 1) for pool in pools if pool is not None]
+    offers = [
+        offer_of(pool, kind, with_members=request.size > 1) for pool in pools if pool is not None
+    ]
     if refusal := find_refusal(wanted, offers):
         raise Refused(refusal.text, code=refusal.code, way_out=refusal.way_out)
     lanes = lanes_in(pools, kind)
@@ -195,17 +239,30 @@ def _look_up(request: ClaimRequest) -> Route:
     return route
 
 
-def _line_of(digest: bytes, request: ClaimRequest, kind: str, lanes: list[str], terms: dict[str, Any], is_simple: bool) -> int:
+def _line_of(
+    digest: bytes,
+    request: ClaimRequest,
+    kind: str,
+    lanes: list[str],
+    terms: dict[str, Any],
+    is_simple: bool,
+) -> int:
     """The id of the line, made if it is new, mended if its pool has another layout by now."""
     while (row := CLAIMS.one("shape_by_digest", digest=digest)) is None:
         made = CLAIMS.value(
             "add_shape",
-            digest=digest, pools=list(request.pools), kind=kind, lanes=lanes, size=request.size, terms=json.dumps(terms),
+            digest=digest,
+            pools=list(request.pools),
+            kind=kind,
+            lanes=lanes,
+            size=request.size,
+            terms=json.dumps(terms),
             is_simple=is_simple,
-        )  # fmt: skip
+        )
         if made is not None:
             return int(made)
-        # Whoever made it has committed, or we would have waited. Gone again: the clean-up of unused lines was between.
+        # Whoever made it has committed, or we would have waited. Gone again: the clean-up of unused
+        # lines was between.
     if row.lanes != lanes and lanes:
         CLAIMS.rows("mend_shape", shape=row.id, lanes=lanes)
         PAIRS.rows("mark_simple", shape=row.id, is_simple=is_simple)

@@ -1,4 +1,6 @@
-"""What is done to a claim: by its holder, who names the generation it was told, or by a person, with a reason."""
+"""What is done to a claim: by its holder, who names the generation it was told, or by a person,
+with a reason.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -27,7 +29,9 @@ class Body:
     def __init__(self, call: FastRequest, *known: str, required: tuple[str, ...] = ()) -> None:
         self.faults = Faults()
         body = call.read()
-        self.given = read_mapping(body, "", known, self.faults, required=required if isinstance(body, dict) else ())
+        self.given = read_mapping(
+            body, "", known, self.faults, required=required if isinstance(body, dict) else ()
+        )
 
     def number(self, name: str, low: int = 1, high: int = BIGINT) -> int:
         return read_integer(self.given, "", name, self.faults, low, high, low)
@@ -50,22 +54,40 @@ class ClaimAction(LeanEndpoint):
 
 class ClaimRelease(ClaimAction):
     @describe(
-        "Release", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.RELEASE_BODY), problems=(409,), name="release_claim", tag=TAG
+        "Release",
+        {200: schemas.ClaimAnswer},
+        body=schemas.as_json(schemas.RELEASE_BODY),
+        problems=(409,),
+        name="release_claim",
+        tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Its holder lets go of all its slots. Said twice, it is done once; an old generation changes nothing and gets 409."""
+        """Its holder lets go of all its slots. Said twice, it is done once; an old generation
+        changes nothing and gets 409.
+        """
         body = Body(call, "generation", "reason", required=("generation",))
         generation, reason = body.number("generation", 0), body.text("reason")
         body.check()
-        return self.act(call, claim_id, lambda _: release_claim(claim_id=claim_id, generation=generation, reason=reason))
+        return self.act(
+            call,
+            claim_id,
+            lambda _: release_claim(claim_id=claim_id, generation=generation, reason=reason),
+        )
 
 
 class ClaimCancel(ClaimAction):
     @describe(
-        "Cancel", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.REASON_BODY), problems=(409,), name="cancel_claim", tag=TAG
+        "Cancel",
+        {200: schemas.ClaimAnswer},
+        body=schemas.as_json(schemas.REASON_BODY),
+        problems=(409,),
+        name="cancel_claim",
+        tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Calls off one that holds nothing yet. One that was bound in the meantime stays so, and gets 409."""
+        """Calls off one that holds nothing yet. One that was bound in the meantime stays so,
+        and gets 409.
+        """
         body = Body(call, "reason")
         reason = body.text("reason")
         body.check()
@@ -84,7 +106,9 @@ class ClaimForceRelease(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Takes its slots from it, whoever holds it, or calls it off while it waits. For operators, with a reason."""
+        """Takes its slots from it, whoever holds it, or calls it off while it waits. For
+        operators, with a reason.
+        """
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
         body.check()
@@ -103,7 +127,10 @@ class ClaimPrioritise(ClaimAction):
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Another place in line. Claimants go up to the pool's limit."""
         body = Body(call, "priority", "reason", required=("priority",))
-        priority, reason = body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY), body.text("reason")
+        priority, reason = (
+            body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
+            body.text("reason"),
+        )
         body.check()
 
         def prioritise(row: Any) -> ClaimView:
@@ -115,14 +142,23 @@ class ClaimPrioritise(ClaimAction):
 
 class ClaimResize(ClaimAction):
     @describe(
-        "Shrink", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.RESIZE_BODY), problems=(409, 422), name="resize_claim", tag=TAG
+        "Shrink",
+        {200: schemas.ClaimAnswer},
+        body=schemas.as_json(schemas.RESIZE_BODY),
+        problems=(409, 422),
+        name="resize_claim",
+        tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Fewer slots; the last ones go. What is left is a new hand-over with a new generation."""
         body = Body(call, "generation", "size", required=("generation", "size"))
         generation, size = body.number("generation", 0), body.number("size", 1, MOST_SLOTS)
         body.check()
-        return self.act(call, claim_id, lambda _: resize_claim(claim_id=claim_id, generation=generation, size=size))
+        return self.act(
+            call,
+            claim_id,
+            lambda _: resize_claim(claim_id=claim_id, generation=generation, size=size),
+        )
 
 
 class ClaimAcknowledge(ClaimAction):
@@ -139,16 +175,25 @@ class ClaimAcknowledge(ClaimAction):
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)
         body.check()
-        return self.act(call, claim_id, lambda _: acknowledge_claim(claim_id=claim_id, generation=generation))
+        return self.act(
+            call, claim_id, lambda _: acknowledge_claim(claim_id=claim_id, generation=generation)
+        )
 
 
 class ClaimKeep(ClaimAction):
     @describe(
-        "Keep alive", {200: schemas.ClaimAnswer}, body=schemas.as_json(schemas.GENERATION_BODY), problems=(409,), name="keep_claim", tag=TAG
+        "Keep alive",
+        {200: schemas.ClaimAnswer},
+        body=schemas.as_json(schemas.GENERATION_BODY),
+        problems=(409,),
+        name="keep_claim",
+        tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """A heartbeat of its holder, where it was asked for."""
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)
         body.check()
-        return self.act(call, claim_id, lambda _: keep_claim(claim_id=claim_id, generation=generation))
+        return self.act(
+            call, claim_id, lambda _: keep_claim(claim_id=claim_id, generation=generation)
+        )

@@ -1,4 +1,6 @@
-"""Up to a thousand in one call. Each item stands on its own: its status and body are those of the single call."""
+"""Up to a thousand in one call. Each item stands on its own: its status and body are those of
+the single call.
+"""
 
 from typing import Any
 
@@ -23,24 +25,54 @@ BIGINT = (1 << 63) - 1
 
 
 class BulkCreate(LeanEndpoint):
-    @describe("Claim many", {200: schemas.BulkAnswer}, body=schemas.as_json(schemas.BULK_BODY), name="create_claims", tag=TAG)
+    @describe(
+        "Claim many",
+        {200: schemas.BulkAnswer},
+        body=schemas.as_json(schemas.BULK_BODY),
+        name="create_claims",
+        tag=TAG,
+    )
     def post(self, call: FastRequest) -> HttpResponse:
         """A key in each item makes the call safe to repeat. It counts as one request."""
         found = [read_item(item, call.identity) for item in read_items(call)]
         allowed = [request for request in found if isinstance(request, ClaimRequest)]
         made = iter(create_claims(allowed))
-        return answer({"results": [show_item(next(made) if isinstance(item, ClaimRequest) else item) for item in found]})
+        return answer(
+            {
+                "results": [
+                    show_item(next(made) if isinstance(item, ClaimRequest) else item)
+                    for item in found
+                ]
+            }
+        )
 
 
 class BulkRelease(LeanEndpoint):
-    @describe("Release many", {200: schemas.BulkAnswer}, body=schemas.as_json(schemas.BULK_RELEASE_BODY), name="release_claims", tag=TAG)
+    @describe(
+        "Release many",
+        {200: schemas.BulkAnswer},
+        body=schemas.as_json(schemas.BULK_RELEASE_BODY),
+        name="release_claims",
+        tag=TAG,
+    )
     def post(self, call: FastRequest) -> HttpResponse:
         """Each named with its generation. Sending it again does no harm."""
         items = [read_hold(item) for item in read_items(call)]
-        access = require_on_claims(call.identity, {item[0] for item in items if not isinstance(item, BerthError)})
-        found = [item if isinstance(item, BerthError) else check_hold(item, access) for item in items]
+        access = require_on_claims(
+            call.identity, {item[0] for item in items if not isinstance(item, BerthError)}
+        )
+        found = [
+            item if isinstance(item, BerthError) else check_hold(item, access) for item in items
+        ]
         done = iter(release_claims([item for item in found if not isinstance(item, BerthError)]))
-        return answer({"results": [show_item(item if isinstance(item, BerthError) else next(done), 200) for item in found]})
+        return answer(
+            {
+                "results": [
+                    show_item(item if isinstance(item, BerthError) else next(done), 200)
+                    for item in found
+                ]
+            }
+        )
 
 
 def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> list[Any]:
@@ -50,7 +82,9 @@ def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> lis
     faults.raise_if_any()
     items = given.get(name)
     if not isinstance(items, list) or not 1 <= len(items) <= most:
-        what = f"There are {len(items)} items." if isinstance(items, list) else "This is not a list."
+        what = (
+            f"There are {len(items)} items." if isinstance(items, list) else "This is not a list."
+        )
         raise Invalid(fields=[FieldError(name, what, f"Send a list of 1 to {most} {name}.")])
     return items
 
@@ -68,7 +102,13 @@ def read_item(item: Any, identity: Identity) -> ClaimRequest | BerthError:
 
 def read_hold(item: Any) -> tuple[int, int] | BerthError:
     faults = Faults()
-    given = read_mapping(item, "", ("id", "generation"), faults, required=("id", "generation") if isinstance(item, dict) else ())
+    given = read_mapping(
+        item,
+        "",
+        ("id", "generation"),
+        faults,
+        required=("id", "generation") if isinstance(item, dict) else (),
+    )
     claim_id = read_integer(given, "", "id", faults, 1, BIGINT, 0)
     generation = read_integer(given, "", "generation", faults, 0, BIGINT, 0)
     return Invalid(fields=faults.found) if faults.found else (claim_id, generation)

@@ -1,4 +1,6 @@
-"""Bodies and answers about pools, as the schema shows them. Configurations are read by pools.config.spec, answers are built by hand."""
+"""Bodies and answers about pools, as the schema shows them. Configurations are read by
+pools.config.spec, answers are built by hand.
+"""
 
 from rest_framework import serializers
 
@@ -31,7 +33,12 @@ class MemberCountsAnswer(Shape):
 class TroubleAnswer(Shape):
     """What goes wrong outside."""
 
-    code = serializers.CharField(help_text="unavailable, unauthorised, misconfigured, throttled, quota, conflict, permanent, waiting, ...")
+    code = serializers.CharField(
+        help_text=(
+            "unavailable, unauthorised, misconfigured, throttled, quota, conflict, "
+            "permanent, waiting, ..."
+        )
+    )
     detail = serializers.CharField(help_text="What is wrong and what to do.")
     since = serializers.DateTimeField()
     members = serializers.IntegerField(help_text="Concerned; 0: the whole pool.")
@@ -51,7 +58,10 @@ class PoolAnswer(Shape):
     members = MemberCountsAnswer()
     waiting = serializers.IntegerField()
     blocked = serializers.IntegerField()
-    trouble = TroubleAnswer(allow_null=True, help_text="Of its provider; null: none. It goes by itself once that is mended.")
+    trouble = TroubleAnswer(
+        allow_null=True,
+        help_text="Of its provider; null: none. It goes by itself once that is mended.",
+    )
     created_at = serializers.DateTimeField()
     changed_at = serializers.DateTimeField()
 
@@ -62,8 +72,9 @@ class PoolDetailAnswer(PoolAnswer):
 
 LABELS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 LAYOUT: Json = {
-    "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or classes with what each accepts. Needed, "
-    "unless members are agents: theirs are [any, plan, plan] without a word.",
+    "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or "
+    "classes with what each accepts. Needed, unless members are agents: theirs are "
+    "[any, plan, plan] without a word.",
     "oneOf": [
         {"type": "integer", "minimum": 1, "maximum": 65536},
         {"type": "string", "enum": ["node"]},
@@ -85,7 +96,11 @@ LAYOUT: Json = {
         body(
             ("ports",),
             ports={"type": "string", "pattern": r"^\d+-\d+$", "example": "30000-30049"},
-            protocols={"type": "array", "items": {"type": "string", "enum": ["tcp", "udp"]}, "minItems": 1},
+            protocols={
+                "type": "array",
+                "items": {"type": "string", "enum": ["tcp", "udp"]},
+                "minItems": 1,
+            },
             shared={"type": "boolean", "description": "One listener a number serves any protocol."},
             segment={"type": "integer", "minimum": 1},
             quota={"type": "integer", "minimum": 1},
@@ -93,13 +108,28 @@ LAYOUT: Json = {
         ),
     ],
 }
-SIZE: Json = {"type": "string", "pattern": r"^\d{1,9}(\.\d{1,3})?[kKmMgGtT]?[bB]$", "example": "8MB"}
+SIZE: Json = {
+    "type": "string",
+    "pattern": r"^\d{1,9}(\.\d{1,3})?[kKmMgGtT]?[bB]$",
+    "example": "8MB",
+}
 APPROVAL: Json = body(
-    needed={"type": "integer", "minimum": 1, "maximum": 10, "description": "How many must say yes."},
-    own={"type": "boolean", "description": "The yes of whoever asked counts. Left out: while one is enough."},
+    needed={
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 10,
+        "description": "How many must say yes.",
+    },
+    own={
+        "type": "boolean",
+        "description": "The yes of whoever asked counts. Left out: while one is enough.",
+    },
     expires=DURATION,
     notice=DURATION,
-    hold={"oneOf": [DURATION, {"type": "string", "enum": ["always"]}], "description": "How long the slot waits with its plan."},
+    hold={
+        "oneOf": [DURATION, {"type": "string", "enum": ["always"]}],
+        "description": "How long the slot waits with its plan.",
+    },
 ) | {"description": "How plans are decided on."}
 TASK: Json = body(
     timeout=DURATION,
@@ -117,24 +147,40 @@ WINDOW: dict[str, Json] = {
     "to": CLOCK,
     "zone": {"type": "string", "example": "Europe/Berlin", "description": "Left out: UTC."},
     "days": {
-        "oneOf": [{"type": "string", "example": "mon-fri"}, {"type": "array", "items": {"type": "string"}}],
+        "oneOf": [
+            {"type": "string", "example": "mon-fri"},
+            {"type": "array", "items": {"type": "string"}},
+        ],
         "description": "On which it begins. Left out: on each.",
     },
     "name": {"type": "string", "maxLength": 63},
 }
 LIMIT: Json = {"type": "integer", "minimum": 0}
 SCALING: Json = {
-    "description": "How the number of members follows demand, where the provider makes them. Options are those of the policy.",
+    "description": (
+        "How the number of members follows demand, where the provider makes them. Options are "
+        "those of the policy."
+    ),
     "oneOf": [
         {"type": "string", "example": "on_demand"},
         {
             "type": "object",
             "required": ["policy"],
             "properties": {
-                "policy": {"type": "string", "description": "fixed, utilisation, warm, on_demand, or one of your own.", "example": "warm"},
+                "policy": {
+                    "type": "string",
+                    "description": "fixed, utilisation, warm, on_demand, or one of your own.",
+                    "example": "warm",
+                },
                 "cooldown": body(up=DURATION, down=DURATION),
-                "step": {"type": "object", "description": "Members a decision, up and down: a number, or all."},
-                "schedule": {"type": "array", "items": body(("from", "to"), **WINDOW, min=LIMIT, max=LIMIT)},
+                "step": {
+                    "type": "object",
+                    "description": "Members a decision, up and down: a number, or all.",
+                },
+                "schedule": {
+                    "type": "array",
+                    "items": body(("from", "to"), **WINDOW, min=LIMIT, max=LIMIT),
+                },
                 "freeze": {"type": "array", "items": body(("from", "to"), **WINDOW)},
             },
             "additionalProperties": True,
@@ -142,7 +188,10 @@ SCALING: Json = {
     ],
 }
 ROLL: Json = {
-    "description": "How members are renewed that were made from another configuration: once they are idle, or when somebody says so.",
+    "description": (
+        "How members are renewed that were made from another configuration: once they are idle, or "
+        "when somebody says so."
+    ),
     "oneOf": [
         {"type": "string", "enum": ["idle", "manual"]},
         body(policy={"type": "string", "enum": ["idle", "manual"]}, ready_within=DURATION),
@@ -156,7 +205,12 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "provider": {
         "oneOf": [
             {"type": "string", "example": "static"},
-            {"type": "object", "required": ["kind"], "properties": {"kind": {"type": "string"}}, "additionalProperties": True},
+            {
+                "type": "object",
+                "required": ["kind"],
+                "properties": {"kind": {"type": "string"}},
+                "additionalProperties": True,
+            },
         ]
     },
     "slots": LAYOUT,
@@ -173,7 +227,12 @@ CONFIG_PROPERTIES: dict[str, Json] = {
                         ("name",),
                         name={"type": "string"},
                         labels=LABELS,
-                        slots={"oneOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "string"}}]},
+                        slots={
+                            "oneOf": [
+                                {"type": "integer", "minimum": 1},
+                                {"type": "array", "items": {"type": "string"}},
+                            ]
+                        },
                         external_id={"type": "string", "maxLength": 255},
                         ports={"type": "string"},
                         foreign={"type": "array", "items": {"type": "integer"}},
@@ -184,8 +243,19 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     ),
     "placement": {"type": "string", "enum": ["pack", "spread", "random"], "default": "pack"},
     "lease": body(acknowledge=DURATION, heartbeat=DURATION, hold=DURATION),
-    "liveness": body(("heartbeat",), heartbeat=DURATION, lost={"oneOf": [DURATION, {"type": "string", "enum": ["never"]}]}),
-    "priority": body(max={"type": "integer", "minimum": 0, "maximum": 99, "description": "How far claimants may go."}),
+    "liveness": body(
+        ("heartbeat",),
+        heartbeat=DURATION,
+        lost={"oneOf": [DURATION, {"type": "string", "enum": ["never"]}]},
+    ),
+    "priority": body(
+        max={
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 99,
+            "description": "How far claimants may go.",
+        }
+    ),
     "drain": body(limit=DURATION),
     "approval": APPROVAL,
     "task": TASK,
@@ -196,7 +266,10 @@ CONFIG_BODY: Json = body(("name",), **CONFIG_PROPERTIES)
 PUT_BODY: Json = body((), **CONFIG_PROPERTIES)
 PATCH_BODY: Json = {
     "type": "object",
-    "description": "A JSON merge patch (RFC 7396) of the configuration: what is left out stays, null takes a field away.",
+    "description": (
+        "A JSON merge patch (RFC 7396) of the configuration: what is left out stays, null "
+        "takes a field away."
+    ),
     "properties": {name: {} for name in CONFIG_PROPERTIES},
     "additionalProperties": False,
 }

@@ -13,7 +13,19 @@ from claims.allocation.selectors import QueueCount, count_queues
 from claims.lifecycle.api import pool_schemas as shapes
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.access.permissions import require
-from pools.http.endpoint import PAGES, REASON, Endpoint, cut, describe, in_query, page, pages_of, read_flag, read_page, read_text
+from pools.http.endpoint import (
+    PAGES,
+    REASON,
+    Endpoint,
+    cut,
+    describe,
+    in_query,
+    page,
+    pages_of,
+    read_flag,
+    read_page,
+    read_text,
+)
 from pools.lifecycle.preflight import refuse_outside
 from pools.lifecycle.provider_errors import PoolTrouble, find_troubles
 from pools.lifecycle.provider_rights import require_provider
@@ -27,7 +39,13 @@ from project.kernel.validation import LONGEST_REASON
 from slots.members.selectors import PoolCounts, count_pools
 
 TAG = "pools"
-ETAG = OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200, 201], description="The version, for If-Match.")
+ETAG = OpenApiParameter(
+    "ETag",
+    str,
+    OpenApiParameter.HEADER,
+    response=[200, 201],
+    description="The version, for If-Match.",
+)
 IF_MATCH = OpenApiParameter(
     "If-Match",
     str,
@@ -48,7 +66,9 @@ class PoolList(Endpoint):
     def get(self, request: Request) -> Response:
         """Those that one may read, with their slots and who waits."""
         limit, after = read_page(request)
-        found = list_pools(self.identity.visible_pools(), with_gone=bool(read_flag(request, "gone"))).order_by("id")
+        found = list_pools(
+            self.identity.visible_pools(), with_gone=bool(read_flag(request, "gone"))
+        ).order_by("id")
         if after is not None:
             found = found.filter(pk__gt=after)
         with reporting():
@@ -67,7 +87,9 @@ class PoolList(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request) -> Response:
-        """With the members that its configuration declares. Claims that wait for its name are served."""
+        """With the members that its configuration declares. Claims that wait for its name
+        are served.
+        """
         require(self.identity, "configure", None)
         config: Any = request.data
         refuse_outside(config)
@@ -94,7 +116,9 @@ class PoolDetail(Endpoint):
         tag=TAG,
     )
     def put(self, request: Request, pool_name: str) -> Response:
-        """The whole configuration. What would move claims that are there is refused by name; members stay, unless it lists others."""
+        """The whole configuration. What would move claims that are there is refused by name;
+        members stay, unless it lists others.
+        """
         return self.change(request, pool_name, lambda config: {"name": pool_name, **config})
 
     @describe(
@@ -108,14 +132,23 @@ class PoolDetail(Endpoint):
         tag=TAG,
     )
     def patch(self, request: Request, pool_name: str) -> Response:
-        """A JSON merge patch of the configuration: what is left out stays, null takes a field away."""
-        return self.change(request, pool_name, lambda patch: merge(config_of(get_pool(pool_name), with_members=False), patch))
+        """A JSON merge patch of the configuration: what is left out stays, null takes a
+        field away.
+        """
+        return self.change(
+            request,
+            pool_name,
+            lambda patch: merge(config_of(get_pool(pool_name), with_members=False), patch),
+        )
 
     def change(self, request: Request, pool_name: str, make: Any) -> Response:
         pool = get_pool(pool_name)
         require(self.identity, "configure", pool)
         if not isinstance(request.data, Mapping):
-            raise Invalid("The body is not an object.", way_out='Send the configuration as JSON: {"slots": 3}.')
+            raise Invalid(
+                "The body is not an object.",
+                way_out='Send the configuration as JSON: {"slots": 3}.',
+            )
         require_provider(self.identity, pool, make(request.data))  # before a cluster is asked
         refuse_outside(make(request.data))  # asks a cluster: never within the transaction
         with transaction.atomic():
@@ -123,7 +156,9 @@ class PoolDetail(Endpoint):
             check_match(request, tag_of(locked))
             config = make(request.data)
             require_provider(self.identity, locked, config)
-            changed = update_pool(pool_name, config, reason=read_text(request, "reason", LONGEST_REASON))
+            changed = update_pool(
+                pool_name, config, reason=read_text(request, "reason", LONGEST_REASON)
+            )
         return answer_pool(changed)
 
     @describe(
@@ -135,10 +170,15 @@ class PoolDetail(Endpoint):
         tag=TAG,
     )
     def delete(self, request: Request, pool_name: str) -> Response:
-        """Refused while claims exist, unless they are to go with it. It hands out nothing more and goes with its last claim and member."""
+        """Refused while claims exist, unless they are to go with it. It hands out nothing more
+        and goes with its last claim and member.
+        """
         pool = get_pool(pool_name)
         require(self.identity, "configure", pool)
-        cascade, reason = bool(read_flag(request, "cascade")), read_text(request, "reason", LONGEST_REASON)
+        cascade, reason = (
+            bool(read_flag(request, "cascade")),
+            read_text(request, "reason", LONGEST_REASON),
+        )
         if request.headers.get("If-Match"):
             check_match(request, tag_of(pool))
         return Response(show_pools([delete_pool(pool_name, cascade=cascade, reason=reason)])[0])
@@ -171,10 +211,15 @@ def show_pools(pools: Iterable[Pool]) -> list[dict[str, Any]]:
     counts = count_pools(pool.pk for pool in rows)
     queues = count_queues()
     troubles = find_troubles(rows)
-    return [show_pool(pool, counts[pool.pk], queues.get(pool.pk, QueueCount()), troubles.get(pool.pk)) for pool in rows]
+    return [
+        show_pool(pool, counts[pool.pk], queues.get(pool.pk, QueueCount()), troubles.get(pool.pk))
+        for pool in rows
+    ]
 
 
-def show_pool(pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTrouble | None) -> dict[str, Any]:
+def show_pool(
+    pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTrouble | None
+) -> dict[str, Any]:
     slots, members = counts.slots, counts.members
     return {
         "id": pool.pk,
@@ -186,11 +231,19 @@ def show_pool(pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTr
         "revision": pool.revision,
         "paused_until": pool.paused_until,
         "pause_reason": pool.pause_reason,
-        "slots": {name: getattr(slots, name) for name in ("total", "open", "closed", "held", "reserved", "draining", "retired")},
-        "members": {name: getattr(members, name) for name in ("total", "ready", "cordoned", "leaving", "offline", "creating", "deleting")},
+        "slots": {
+            name: getattr(slots, name)
+            for name in ("total", "open", "closed", "held", "reserved", "draining", "retired")
+        },
+        "members": {
+            name: getattr(members, name)
+            for name in ("total", "ready", "cordoned", "leaving", "offline", "creating", "deleting")
+        },
         "waiting": queue.waiting,
         "blocked": queue.blocked,
-        "trouble": None if trouble is None else {name: getattr(trouble, name) for name in ("code", "detail", "since", "members")},
+        "trouble": None
+        if trouble is None
+        else {name: getattr(trouble, name) for name in ("code", "detail", "since", "members")},
         "created_at": pool.created_at,
         "changed_at": pool.changed_at,
     }

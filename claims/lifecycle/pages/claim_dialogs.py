@@ -1,5 +1,6 @@
-"""Pages that ask before a claim changes: released, cancelled, put elsewhere in line, made, or taken by force; and a pool deleted with its
-claims. One by one or many at once, each shown with what becomes of it."""
+"""Pages that ask before a claim changes: released, cancelled, put elsewhere in line, made, or taken
+by force; and a pool deleted with its claims. One by one or many at once, each shown with what
+becomes of it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,11 +8,23 @@ from typing import Any
 from django.http import HttpResponse
 from django.urls import reverse
 
-from claims.allocation.api.permissions import check_priority, may_see, no_such_claim, require_on_claim, require_to_create
+from claims.allocation.api.permissions import (
+    check_priority,
+    may_see,
+    no_such_claim,
+    require_on_claim,
+    require_to_create,
+)
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import claim_named_slot, create_claim
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, parse_claim
-from claims.allocation.selectors import count_live_claims, has_work, list_live_claims, view_claim, view_claims
+from claims.allocation.selectors import (
+    count_live_claims,
+    has_work,
+    list_live_claims,
+    view_claim,
+    view_claims,
+)
 from claims.display import claim_class, claim_word
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pages.claim_list import may_touch
@@ -45,7 +58,14 @@ def claim_for(request: Any, claim_id: int, action: str = "") -> ClaimView:
 def affected(claim: ClaimView, then: tuple[str, str], loses: str) -> Affected:
     css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
     word = claim_word(claim.state, outcome=claim.outcome, step=claim.step)
-    return Affected(str(claim.id), f"/claims/{claim.id}/", claim.workspace or claim.owner or claim.requested_by, (css, word), then, loses)
+    return Affected(
+        str(claim.id),
+        f"/claims/{claim.id}/",
+        claim.workspace or claim.owner or claim.requested_by,
+        (css, word),
+        then,
+        loses,
+    )
 
 
 def places(claim: ClaimView) -> str:
@@ -53,7 +73,7 @@ def places(claim: ClaimView) -> str:
     return formatting.sentence(said[:3]) + (f" and {len(said) - 3} more" if len(said) > 3 else "")
 
 
-# -- one claim ----------------------------------------------------------------------------------------------------------------------------
+# -- one claim -------------------------------------------------------------------------------------
 
 
 @signed_in
@@ -63,17 +83,25 @@ def release(request: Any, claim_id: int) -> HttpResponse:
         title=f"Release {claim.id}",
         verb="Release",
         href=request.path,
-        intro=f"{claim.owner or claim.requested_by} lets go of {formatting.plural(len(claim.slots), 'slot')}. "
-        "Its holder gets a clear no when it calls again.",
+        intro=f"{claim.owner or claim.requested_by} lets go of "
+        f"{formatting.plural(len(claim.slots), 'slot')}. Its holder gets a clear no when "
+        "it calls again.",
         affected=[affected(claim, ("done", "released"), places(claim))],
         reason="optional",
         note="Can’t be undone.",
-        nothing="" if claim.holds else "It holds nothing." if claim.state == "ended" else "It holds nothing yet: cancel it instead.",
+        nothing=""
+        if claim.holds
+        else "It holds nothing."
+        if claim.state == "ended"
+        else "It holds nothing yet: cancel it instead.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         release_claim(claim_id=claim.id, generation=claim.generation, reason=given.reason)
-        return Done(f"{claim.id} is released; {formatting.plural(len(claim.slots), 'slot is', 'slots are')} free for the next.")
+        return Done(
+            f"{claim.id} is released; "
+            f"{formatting.plural(len(claim.slots), 'slot is', 'slots are')} free for the next."
+        )
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -85,8 +113,8 @@ def force(request: Any, claim_id: int) -> HttpResponse:
         title=f"Force release {claim.id}",
         verb="Force release",
         href=request.path,
-        intro="Takes the slots from whoever holds them. What runs there is not stopped by this: make sure that it has ended, "
-        "or two will use the same slot.",
+        intro="Takes the slots from whoever holds them. What runs there is not stopped by this: "
+        "make sure that it has ended, or two will use the same slot.",
         affected=[affected(claim, ("cancelled", "cancelled"), places(claim))],
         facts=[
             ("Holder", claim.owner or claim.requested_by),
@@ -116,12 +144,22 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
         verb="Cancel the claim",
         href=request.path,
         intro=cancel_words(claim, runs),
-        affected=[affected(claim, ("cancelled", "cancelled"), places(claim) if claim.holds else "its place in line")],
-        facts=[("Then", "its workspace is locked until somebody says what happened to the apply")] if is_applying else [],
+        affected=[
+            affected(
+                claim,
+                ("cancelled", "cancelled"),
+                places(claim) if claim.holds else "its place in line",
+            )
+        ],
+        facts=[("Then", "its workspace is locked until somebody says what happened to the apply")]
+        if is_applying
+        else [],
         reason="needed" if is_applying else "optional",
         typed=(claim.workspace or str(claim.id)) if is_applying else "",
         is_dangerous=is_applying,
-        note="Can’t be undone." if runs else "Can’t be undone; it can be asked for again, at the end of the line.",
+        note="Can’t be undone."
+        if runs
+        else "Can’t be undone; it can be asked for again, at the end of the line.",
         nothing="It has ended."
         if claim.state == "ended"
         else "It holds slots: release it instead."
@@ -143,7 +181,9 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         title=f"Prioritise {claim.id}",
         verb="Prioritise",
         href=request.path,
-        intro="Higher goes first; equal ones by age. Work that people have approved goes before all.",
+        intro=(
+            "Higher goes first; equal ones by age. Work that people have approved goes before all."
+        ),
         affected=[affected(claim, ("waiting", "another place"), f"priority {claim.priority} now")],
         fields=[priority_field(str(claim.priority))],
         reason="optional",
@@ -154,7 +194,9 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         priority = read_priority(given)
         check_priority(request.identity, priority, claim.pools)
         changed = prioritise_claim(claim_id=claim.id, priority=priority, reason=given.reason)
-        place = f"; place {changed.wait.place} in line" if changed.wait and changed.wait.place else ""
+        place = (
+            f"; place {changed.wait.place} in line" if changed.wait and changed.wait.place else ""
+        )
         return Done(f"{claim.id} has priority {priority}{place}.")
 
     return ask(request, question, perform, frame(request, "claims"))
@@ -163,7 +205,10 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
 def cancel_words(claim: ClaimView, runs: bool) -> str:
     if runs:
         what = "apply" if claim.step == "apply" else "plan"
-        return f"Its agent ends the {what} that runs: it is asked to stop, then killed. The slot is free once nothing of it runs any more."
+        return (
+            f"Its agent ends the {what} that runs: it is asked to stop, then killed. The slot is "
+            "free once nothing of it runs any more."
+        )
     if claim.state in ("reserved", "parked"):
         return "Its plan is not applied, and what it holds is free for the next."
     return "It leaves its line and ends. Who stands behind it moves up."
@@ -184,17 +229,25 @@ def read_priority(given: ConfirmInput) -> int:
     text = given.values["priority"]
     if not text.lstrip("-").isdecimal() or len(text) > 4:
         raise Invalid(
-            fields=[FieldError("priority", f"{text[:20]} is not a whole number.", f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.")]
+            fields=[
+                FieldError(
+                    "priority",
+                    f"{text[:20]} is not a whole number.",
+                    f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.",
+                )
+            ]
         )
     return int(text)
 
 
-# -- many claims --------------------------------------------------------------------------------------------------------------------------
+# -- many claims -----------------------------------------------------------------------------------
 
 
 def chosen(request: Any) -> list[ClaimView]:
     """Those named in the address or the form that are there and may be touched."""
-    told = request.POST.getlist("claim") if request.method == "POST" else request.GET.getlist("claim")
+    told = (
+        request.POST.getlist("claim") if request.method == "POST" else request.GET.getlist("claim")
+    )
     ids = [int(text) for text in dict.fromkeys(told) if text.isdecimal() and len(text) < 19][:MOST]
     return [claim for claim in view_claims(ids) if may_touch(request.identity, claim)]
 
@@ -222,7 +275,10 @@ def ask_about(
         intro=intro,
         affected=rows[:SHOWN],
         affected_more=max(0, len(rows) - SHOWN),
-        fields=[*fields, Field("claim", "", "hiddens", " ".join(str(claim.id) for claim in claims))],
+        fields=[
+            *fields,
+            Field("claim", "", "hiddens", " ".join(str(claim.id) for claim in claims)),
+        ],
         reason="needed" if len(claims) > 1 else "optional",
         is_dangerous=is_dangerous,
         note="Each stands on its own.",
@@ -255,9 +311,11 @@ def each(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]) -> list[
 def release_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.holds]
     return ask_about(
-        request, claims, title="Release {}", verb="Release {}", then=("done", "released"), loses=places, past="released",
-        intro="Each lets go of its slots; they are free for who waits.", nothing="None of them holds a slot any more.",
-        act=lambda found, given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
+        request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
+        loses=places, past="released",
+        intro="Each lets go of its slots; they are free for who waits.",
+        nothing="None of them holds a slot any more.", act=lambda found,
+        given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
     )  # fmt: skip
 
 
@@ -265,9 +323,12 @@ def release_many(request: Any) -> HttpResponse:
 def cancel_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
     return ask_about(
-        request, claims, title="Cancel {}", verb="Cancel {}", then=("cancelled", "cancelled"), loses=lambda claim: "its place in line",
-        past="cancelled", intro="Each leaves its line and ends.", nothing="None of them waits any more.",
-        act=lambda found, given: each(found, lambda claim: cancel_claim(claim_id=claim.id, reason=given.reason)), is_dangerous=True,
+        request, claims, title="Cancel {}", verb="Cancel {}", then=("cancelled", "cancelled"),
+        loses=lambda claim: "its place in line", past="cancelled",
+        intro="Each leaves its line and ends.", nothing="None of them waits any more.",
+        act=lambda found,
+        given: each(found, lambda claim: cancel_claim(claim_id=claim.id, reason=given.reason)),
+        is_dangerous=True,
     )  # fmt: skip
 
 
@@ -285,35 +346,67 @@ def prioritise_many(request: Any) -> HttpResponse:
         return each(found, one)
 
     return ask_about(
-        request, claims, title="Prioritise {}", verb="Prioritise {}", then=("waiting", "another place"),
-        loses=lambda claim: f"priority {claim.priority} now", past="in another place", fields=[priority_field("10")],
-        intro="Higher goes first; equal ones by age.", nothing="None of them waits any more.", act=act,
+        request, claims, title="Prioritise {}", verb="Prioritise {}",
+        then=("waiting", "another place"), loses=lambda claim: f"priority {claim.priority} now",
+        past="in another place", fields=[priority_field("10")],
+        intro="Higher goes first; equal ones by age.", nothing="None of them waits any more.",
+        act=act,
     )  # fmt: skip
 
 
-# -- new claims ---------------------------------------------------------------------------------------------------------------------------
+# -- new claims ------------------------------------------------------------------------------------
 
 
 @signed_in
 def new(request: Any) -> HttpResponse:
     identity = request.identity
     require_anywhere(identity, "claim")
-    pools = [pool for pool in list_pools(identity.visible_pools()) if identity.may("claim", pool.pk) and pool.state == "active"]
-    first = request.GET.get("pool", "") or request.POST.get("pool", "") or (pools[0].name if pools else "")
+    pools = [
+        pool
+        for pool in list_pools(identity.visible_pools())
+        if identity.may("claim", pool.pk) and pool.state == "active"
+    ]
+    first = (
+        request.GET.get("pool", "")
+        or request.POST.get("pool", "")
+        or (pools[0].name if pools else "")
+    )
     pool = next((p for p in pools if p.name == first), None)
     question = Question(
         title="New claim",
         verb="Claim",
         href=request.path,
-        intro="Bound at once if a slot is free and nobody waits for one like it; else it stands in line, with the reason.",
+        intro=(
+            "Bound at once if a slot is free and nobody waits for one like it; else it stands in "
+            "line, with the reason."
+        ),
         fields=[
-            Field("pool", "Pool", "select", first, options=[(p.name, p.name) for p in pools], is_needed=True),
+            Field(
+                "pool",
+                "Pool",
+                "select",
+                first,
+                options=[(p.name, p.name) for p in pools],
+                is_needed=True,
+            ),
             *(
-                [Field("kind", "Kind", "select", "", options=[(k, k) for k in kinds(spec_of(pool).layout)])]
+                [
+                    Field(
+                        "kind",
+                        "Kind",
+                        "select",
+                        "",
+                        options=[(k, k) for k in kinds(spec_of(pool).layout)],
+                    )
+                ]
                 if pool and needs_kind(pool)
                 else []
             ),
-            Field("owner", "For whom or what", help="Shown beside its number: user:ana, branch:login, job:42"),
+            Field(
+                "owner",
+                "For whom or what",
+                help="Shown beside its number: user:ana, branch:login, job:42",
+            ),
             Field("size", "Slots, all or nothing", "number", "1"),
             Field("selector", "Labels of the member", help="For example: zone=eu-1, size=large"),
             Field("hold_for", "Hold at most", help="Like 2h. Empty: what the pool says"),
@@ -325,7 +418,10 @@ def new(request: Any) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         claim = create_claim(request_of(request, {"pool": given.values["pool"]}, given))
         if claim.is_waiting:
-            return Done(f"{claim.id} waits: {claim.wait.text if claim.wait else 'its turn comes'}.", reverse("claim", args=[claim.id]))
+            return Done(
+                f"{claim.id} waits: {claim.wait.text if claim.wait else 'its turn comes'}.",
+                reverse("claim", args=[claim.id]),
+            )
         return Done(f"{claim.id} is bound to {places(claim)}.", reverse("claim", args=[claim.id]))
 
     return ask(request, question, perform, frame(request, "claims"))
@@ -346,7 +442,9 @@ def request_of(request: Any, body: dict[str, Any], given: ConfirmInput) -> Any:
         try:
             body["selector"] = read_labels(selector)
         except Invalid as error:
-            raise Invalid(fields=[FieldError("selector", e.message, e.way_out) for e in error.fields])
+            raise Invalid(
+                fields=[FieldError("selector", e.message, e.way_out) for e in error.fields]
+            )
     wanted = parse_claim(body, requested_by=request.identity.requester)
     require_to_create(request.identity, wanted)
     return wanted
@@ -363,9 +461,16 @@ def claim_slot(request: Any, slot_id: int) -> HttpResponse:
         title=f"Claim {place}",
         verb="Claim this slot",
         href=request.path,
-        intro="This slot and no other. It never waits: if it is taken meanwhile, or others wait for one like it, it is refused.",
+        intro=(
+            "This slot and no other. It never waits: if it is taken meanwhile, or others wait for "
+            "one like it, it is refused."
+        ),
         fields=[
-            Field("owner", "For whom or what", help="Shown beside its number: user:ana, branch:login, job:42"),
+            Field(
+                "owner",
+                "For whom or what",
+                help="Shown beside its number: user:ana, branch:login, job:42",
+            ),
             Field("hold_for", "Hold at most", help="Like 2h. Empty: what the pool says"),
         ],
         reason="none",
@@ -373,13 +478,15 @@ def claim_slot(request: Any, slot_id: int) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        claim = claim_named_slot(slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given))
+        claim = claim_named_slot(
+            slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given)
+        )
         return Done(f"{claim.id} holds {place}.")
 
     return ask(request, question, perform, frame(request, "claims"))
 
 
-# -- a pool with its claims ---------------------------------------------------------------------------------------------------------------
+# -- a pool with its claims ------------------------------------------------------------------------
 
 
 @signed_in
@@ -388,20 +495,29 @@ def delete(request: Any, name: str) -> HttpResponse:
     live = list_live_claims(pool.pk, limit=SHOWN)
     count = count_live_claims(pool.pk)
     slots, members = count_slots([pool.pk])[pool.pk], count_members([pool.pk])[pool.pk]
-    rows = [affected(claim, ("cancelled", "cancelled"), places(claim) if claim.holds else "its place in line") for claim in live]
+    rows = [
+        affected(
+            claim, ("cancelled", "cancelled"), places(claim) if claim.holds else "its place in line"
+        )
+        for claim in live
+    ]
     question = Question(
         title=f"Delete {pool.name}",
         verb="Delete the pool",
         href=request.path,
-        intro=f"It hands out nothing from now on. Its {formatting.plural(count, 'claim is', 'claims are')} cancelled, "
-        "and it goes with the last of its members."
+        intro="It hands out nothing from now on. Its "
+        f"{formatting.plural(count, 'claim is', 'claims are')} cancelled, and it goes with "
+        "the last of its members."
         if count
         else "Nobody is here: it hands out nothing from now on and goes with its members.",
         affected=rows,
         affected_more=max(0, count - len(rows)),
         facts=[
             ("Slots", f"{slots.total:,} go"),
-            ("Members", f"{members.there} leave; nothing outside is deleted that Berth did not make"),
+            (
+                "Members",
+                f"{members.there} leave; nothing outside is deleted that Berth did not make",
+            ),
             ("Events", "stay"),
         ],
         typed=pool.name,
@@ -413,6 +529,11 @@ def delete(request: Any, name: str) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         delete_pool(pool.name, cascade=count > 0, reason=given.reason)
         gone = not Pool.objects.filter(pk=pool.pk).exclude(state="gone").exists()
-        return Done(f"{pool.name} is deleted." if gone else f"{pool.name} is being deleted; it goes with its last member.", "/")
+        return Done(
+            f"{pool.name} is deleted."
+            if gone
+            else f"{pool.name} is being deleted; it goes with its last member.",
+            "/",
+        )
 
     return ask(request, question, perform, frame(request, "overview"))

@@ -1,4 +1,6 @@
-"""What the list of claims shows: a query as people type it, and rows with what can be done with each."""
+"""What the list of claims shows: a query as people type it, and rows with what can be done
+with each.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,18 @@ from project.kernel.ui import formatting
 from slots.pages.dashboard_queries import ShownSlotCounts, count_slots
 
 KEYS = ("state", "pool", "owner", "by", "workspace", "kind", "member", "key")
-CHIPS = ("waiting", "bound", "running", "apply_pending", "applying", "failed", "lost", "expired", "cancelled", "done")
+CHIPS = (
+    "waiting",
+    "bound",
+    "running",
+    "apply_pending",
+    "applying",
+    "failed",
+    "lost",
+    "expired",
+    "cancelled",
+    "done",
+)
 ALWAYS = ("waiting", "bound", "done")
 EACH, ONE_POOL, PAGE = 20, 200, 100
 IN_POOL = " AND pool_id = (SELECT id FROM pools_pool WHERE name = %(pool)s AND state <> 'gone')"
@@ -26,7 +39,9 @@ HORIZON = 3600.0  # seconds the line of the start-time band stands for
 
 @dataclass(frozen=True, slots=True)
 class ClaimSearch:
-    """pool:tf-prod state:waiting network — keys, and the rest is looked for in owners, workspaces and ids."""
+    """pool:tf-prod state:waiting network — keys, and the rest is looked for in owners,
+    workspaces and ids.
+    """
 
     keys: dict[str, str] = field(default_factory=dict)
     text: str = ""
@@ -36,10 +51,16 @@ class ClaimSearch:
         return self.keys.get("state", "")
 
     def with_state(self, state: str) -> str:
-        return str(replace(self, keys={"state": state} | {k: v for k, v in self.keys.items() if k != "state"}))
+        return str(
+            replace(
+                self, keys={"state": state} | {k: v for k, v in self.keys.items() if k != "state"}
+            )
+        )
 
     def __str__(self) -> str:
-        return " ".join([*(f"{k}:{v}" for k, v in self.keys.items()), *([self.text] if self.text else [])])
+        return " ".join(
+            [*(f"{k}:{v}" for k, v in self.keys.items()), *([self.text] if self.text else [])]
+        )
 
 
 def read_query(typed: str) -> ClaimSearch:
@@ -64,7 +85,12 @@ class ClaimRow:
 
     @property
     def name(self) -> str:
-        return self.claim.workspace or self.claim.owner or self.claim.requested_by or str(self.claim.id)
+        return (
+            self.claim.workspace
+            or self.claim.owner
+            or self.claim.requested_by
+            or str(self.claim.id)
+        )
 
     @property
     def what(self) -> str:
@@ -74,12 +100,23 @@ class ClaimRow:
     @property
     def unblock(self) -> str:
         ways = self.claim.wait.unblock if self.claim.wait else []
-        return ", or ".join([ways[0], *(way[:1].lower() + way[1:] for way in ways[1:2])]) if ways else ""
+        return (
+            ", or ".join([ways[0], *(way[:1].lower() + way[1:] for way in ways[1:2])])
+            if ways
+            else ""
+        )
 
     @property
     def band(self) -> tuple[int, int] | None:
         start = self.claim.wait.start if self.claim.wait else None
-        return None if start is None else (min(97, round(100 * start[0] / HORIZON)), min(100, max(3, round(100 * start[1] / HORIZON))))
+        return (
+            None
+            if start is None
+            else (
+                min(97, round(100 * start[0] / HORIZON)),
+                min(100, max(3, round(100 * start[1] / HORIZON))),
+            )
+        )
 
     @property
     def probably(self) -> str:
@@ -96,7 +133,11 @@ def wanted_words(claim: ClaimView) -> str:
         parts.append(f"in {len(claim.pools)} pools")
     parts += [
         word
-        for name, word in (("contiguous", "in a row"), ("on_one_member", "on one member"), ("same_number", "same number"))
+        for name, word in (
+            ("contiguous", "in a row"),
+            ("on_one_member", "on one member"),
+            ("same_number", "same number"),
+        )
         if claim.terms.get(name)
     ]
     parts += [f"{k}={v}" for k, v in dict(claim.terms.get("selector") or {}).items()]
@@ -135,7 +176,10 @@ class PoolQueue:
             return f"{self.queue.count:,} waiting, the pool does not exist"
         open_slots = f"{self.slots.open:,} of {self.slots.total:,} slots open" if self.slots else ""
         blocked = f", {self.queue.blocked:,} of them not in line" if self.queue.blocked else ""
-        return f"{self.queue.count:,} waiting{blocked}, {open_slots}{', paused' if self.is_paused else ''}"
+        return (
+            f"{self.queue.count:,} waiting{blocked}, "
+            f"{open_slots}{', paused' if self.is_paused else ''}"
+        )
 
 
 def make_row(identity: Identity, claim: ClaimView) -> ClaimRow:
@@ -147,7 +191,13 @@ def make_row(identity: Identity, claim: ClaimView) -> ClaimRow:
         else ""
     )
     css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    return ClaimRow(claim, css, claim_word(claim.state, outcome=claim.outcome, step=claim.step), " ".join(what_can(identity, claim)), trace)
+    return ClaimRow(
+        claim,
+        css,
+        claim_word(claim.state, outcome=claim.outcome, step=claim.step),
+        " ".join(what_can(identity, claim)),
+        trace,
+    )
 
 
 def what_can(identity: Identity, claim: ClaimView) -> list[str]:
@@ -161,7 +211,13 @@ def what_can(identity: Identity, claim: ClaimView) -> list[str]:
 def may_touch(identity: Identity, claim: ClaimView) -> bool:
     """One's own as a claimant, those of others as an operator."""
     try:
-        require_all(identity, "claim" if claim.requested_by == identity.requester else "claim_any", claim.id, claim.pool_id, claim.pools)
+        require_all(
+            identity,
+            "claim" if claim.requested_by == identity.requester else "claim_any",
+            claim.id,
+            claim.pool_id,
+            claim.pools,
+        )
     except (Forbidden, NotFound):
         return False
     return True
@@ -172,7 +228,9 @@ def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
     pools = {pool.name: pool for pool in list_pools(identity.visible_pools())}
     queues = count_waiting()
     wanted = query.keys.get("pool", "")
-    names = [n for n in sorted(queues) if n in pools] + [n for n in sorted(queues) if n not in pools and identity.visible_pools() is None]
+    names = [n for n in sorted(queues) if n in pools] + [
+        n for n in sorted(queues) if n not in pools and identity.visible_pools() is None
+    ]
     if wanted:
         names = [n for n in names if n == wanted]
     slots = count_slots(pools[n].pk for n in names if n in pools)
@@ -182,7 +240,14 @@ def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
         pool = pools.get(name)
         rows = [make_row(identity, claim) for claim in claims if may_see(identity, claim)]
         found.append(
-            PoolQueue(name, pool is not None, rows, queues[name], slots.get(pool.pk) if pool else None, bool(pool and pool.paused_until))
+            PoolQueue(
+                name,
+                pool is not None,
+                rows,
+                queues[name],
+                slots.get(pool.pk) if pool else None,
+                bool(pool and pool.paused_until),
+            )
         )
     return found
 
@@ -190,7 +255,9 @@ def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
 def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
     """None: nothing can match."""
     visible = identity.visible_pools()
-    wanted = ClaimFilter(visible=None if visible is None else frozenset(visible), text=query.text or None)
+    wanted = ClaimFilter(
+        visible=None if visible is None else frozenset(visible), text=query.text or None
+    )
     keys = query.keys
     if "pool" in keys:
         pool = Pool.objects.filter(LIVE, name=keys["pool"]).first()
@@ -198,7 +265,9 @@ def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
             return None
         wanted = replace(wanted, pool_id=pool.pk)
     if "member" in keys:
-        member = Member.objects.filter(LIVE, name=keys["member"], **({"pool_id": wanted.pool_id} if wanted.pool_id else {})).first()
+        member = Member.objects.filter(
+            LIVE, name=keys["member"], **({"pool_id": wanted.pool_id} if wanted.pool_id else {})
+        ).first()
         if member is None:
             return None
         wanted = replace(wanted, member_id=member.pk)
@@ -215,14 +284,19 @@ def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
     )
 
 
-def find_rows(identity: Identity, query: ClaimSearch, before: int | None, limit: int = PAGE) -> tuple[list[ClaimRow], int | None]:
+def find_rows(
+    identity: Identity, query: ClaimSearch, before: int | None, limit: int = PAGE
+) -> tuple[list[ClaimRow], int | None]:
     wanted = filter_of(identity, query)
     if wanted is None:
         return [], None
     claims = list_claims(wanted, before=before, limit=limit + 1, explain=True)
-    # The list is found by the first pool of each; one of several pools is shown to whoever reads all of them.
+    # The list is found by the first pool of each; one of several pools is shown to whoever reads
+    # all of them.
     shown = [claim for claim in claims[:limit] if len(claim.pools) == 1 or may_see(identity, claim)]
-    return [make_row(identity, claim) for claim in shown], claims[limit - 1].id if len(claims) > limit else None
+    return [make_row(identity, claim) for claim in shown], claims[limit - 1].id if len(
+        claims
+    ) > limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +313,10 @@ def chips(identity: Identity, query: ClaimSearch) -> list[Chip]:
         tests, values = tests + IN_POOL, values | {"pool": query.keys["pool"]}
     counts = count_claims(tests, values)
     shown = [name for name in CHIPS if counts.get(name) or name in ALWAYS or name == query.state]
-    return [Chip(name, counts.get(name, 0), query.with_state(name), name == query.state) for name in shown]
+    return [
+        Chip(name, counts.get(name, 0), query.with_state(name), name == query.state)
+        for name in shown
+    ]
 
 
 def is_plain_waiting(query: ClaimSearch) -> bool:

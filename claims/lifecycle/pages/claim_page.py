@@ -1,4 +1,6 @@
-"""The list of claims, and a claim: what it waits for or holds, since when, until when, and what can be done."""
+"""The list of claims, and a claim: what it waits for or holds, since when, until when, and what
+can be done.
+"""
 
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -46,7 +48,12 @@ def show_claims(request: Any) -> HttpResponse:
     before = request.GET.get("before", "")
     argument = urlencode({"q": str(query)} | ({"before": before} if before.isdecimal() else {}))
     return page(
-        request, "pages/claims.html", "claims", query=str(query), argument=argument, may_claim=request.identity.may_anywhere("claim")
+        request,
+        "pages/claims.html",
+        "claims",
+        query=str(query),
+        argument=argument,
+        may_claim=request.identity.may_anywhere("claim"),
     )
 
 
@@ -55,13 +62,22 @@ def show_claim(request: Any, claim_id: int) -> HttpResponse:
     claim = view_claim(claim_id)
     if not may_see(request.identity, claim):
         raise no_such_claim(claim_id)
-    return page(request, "pages/claim_task.html" if has_work(claim_id) else "pages/claim.html", "claims", claim=claim)
+    return page(
+        request,
+        "pages/claim_task.html" if has_work(claim_id) else "pages/claim.html",
+        "claims",
+        claim=claim,
+    )
 
 
 def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
-    """What touches a list over all pools somebody may see, and who shares it: the buttons depend on every role."""
+    """What touches a list over all pools somebody may see, and who shares it: the buttons depend
+    on every role.
+    """
     visible = identity.visible_pools()
-    subjects: frozenset[Subject] = frozenset({ANY}) if visible is None else frozenset(("pool", pool) for pool in visible)
+    subjects: frozenset[Subject] = (
+        frozenset({ANY}) if visible is None else frozenset(("pool", pool) for pool in visible)
+    )
     roles = sorted((pool, sorted(names)) for pool, names in identity.by_pool.items())
     return subjects, f"{identity.user_id}|{sorted(identity.everywhere)}|{roles}"
 
@@ -77,7 +93,10 @@ def open_claims(identity: Identity, argument: str) -> Opened | None:
         context: dict[str, Any] = {"query": query, "keys": KEYS, "now": timezone.now()}
         if is_plain_waiting(query) and before is None:
             groups = waiting_groups(identity, query)
-            return render_to_string("regions/claims_waiting.html", context | {"groups": groups, "only": query.keys.get("pool", "")})
+            return render_to_string(
+                "regions/claims_waiting.html",
+                context | {"groups": groups, "only": query.keys.get("pool", "")},
+            )
         rows, more = find_rows(identity, query, before)
         return render_to_string("regions/claims_list.html", context | {"rows": rows, "more": more})
 
@@ -91,9 +110,13 @@ def open_chips(identity: Identity, argument: str) -> Opened | None:
     subjects, scope = scope_of(identity)
 
     def render() -> str:
-        return render_to_string("regions/claims_chips.html", {"query": query, "chips": chips(identity, query)})
+        return render_to_string(
+            "regions/claims_chips.html", {"query": query, "chips": chips(identity, query)}
+        )
 
-    return Opened(f"claims.chips:{argument}", f"claims.chips:{argument}|{scope}", subjects, render, 1.0)
+    return Opened(
+        f"claims.chips:{argument}", f"claims.chips:{argument}|{scope}", subjects, render, 1.0
+    )
 
 
 @region("claims.facts")
@@ -102,11 +125,21 @@ def open_facts(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         visible = identity.visible_pools()
-        names = None if visible is None else set(Pool.objects.filter(pk__in=visible).values_list("name", flat=True))
-        queues = [queue for name, queue in count_waiting().items() if names is None or name in names]
+        names = (
+            None
+            if visible is None
+            else set(Pool.objects.filter(pk__in=visible).values_list("name", flat=True))
+        )
+        queues = [
+            queue for name, queue in count_waiting().items() if names is None or name in names
+        ]
         return render_to_string(
             "regions/claims_facts.html",
-            {"waiting": sum(q.count for q in queues), "blocked": sum(q.blocked for q in queues), "lately": bound_lately(visible)},
+            {
+                "waiting": sum(q.count for q in queues),
+                "blocked": sum(q.blocked for q in queues),
+                "lately": bound_lately(visible),
+            },
         )
 
     return Opened("claims.facts", f"claims.facts|{scope}", subjects, render, 2.0)
@@ -121,11 +154,26 @@ def open_queue(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         # A claim beside other pools names them: who may not read these finds it counted, no more.
-        rows = [make_row(identity, claim) for claim in queue_of_pool(argument, limit=QUEUE) if may_see(identity, claim)]
-        context = {"rows": rows, "pool": pool, "now": timezone.now(), "more": max(0, _count(argument) - len(rows))}
+        rows = [
+            make_row(identity, claim)
+            for claim in queue_of_pool(argument, limit=QUEUE)
+            if may_see(identity, claim)
+        ]
+        context = {
+            "rows": rows,
+            "pool": pool,
+            "now": timezone.now(),
+            "more": max(0, _count(argument) - len(rows)),
+        }
         return render_to_string("regions/pool_queue.html", context)
 
-    return Opened(f"pool.queue:{argument}", f"pool.queue:{pool.pk}|{scope}", frozenset({("pool", pool.pk)}), render, 1.0)
+    return Opened(
+        f"pool.queue:{argument}",
+        f"pool.queue:{pool.pk}|{scope}",
+        frozenset({("pool", pool.pk)}),
+        render,
+        1.0,
+    )
 
 
 def _count(name: str) -> int:
@@ -154,16 +202,25 @@ def open_claim(identity: Identity, argument: str) -> Opened | None:
         subjects.add(("pool", claim.pool_id))  # why it waits changes with its pool
 
     def render() -> str:
-        return render_to_string("regions/claim.html", claim_context(identity, view_claim(claim.id, explain=True)))
+        return render_to_string(
+            "regions/claim.html", claim_context(identity, view_claim(claim.id, explain=True))
+        )
 
     return Opened(f"claim:{claim.id}", f"claim:{claim.id}|{scope}", frozenset(subjects), render)
 
 
 def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     now, visible = timezone.now(), identity.visible_pools()
-    lines, more = list_lines(Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester), limit=4 * LINES)
+    lines, more = list_lines(
+        Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester),
+        limit=4 * LINES,
+    )
     behind = (
-        Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+        Claim.objects.filter(
+            workspace=claim.workspace_id,
+            state="blocked",
+            **({} if visible is None else {"pool_id__in": visible}),
+        )
         .exclude(pk=claim.id)
         .order_by("rank", "id")[:5]
         if claim.workspace
@@ -192,7 +249,11 @@ def left_percent(claim: ClaimView, now: Any) -> int | None:
     if claim.bound_at is None or claim.expires_at is None or not claim.holds:
         return None
     whole = (claim.expires_at - claim.bound_at).total_seconds()
-    return max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole))) if whole > 0 else None
+    return (
+        max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole)))
+        if whole > 0
+        else None
+    )
 
 
 def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
@@ -209,12 +270,23 @@ def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     waits = "It holds nothing yet: cancel it." if claim.is_waiting else ""
     force = "" if identity.may("force_release", claim.pool_id) else "This needs the role operator."
     made = [
-        ("Prioritise…", "claim-prioritise", ended or ("It stands in no line any more." if claim.holds else "") or whose, False),
+        (
+            "Prioritise…",
+            "claim-prioritise",
+            ended or ("It stands in no line any more." if claim.holds else "") or whose,
+            False,
+        ),
         ("Cancel…", "claim-cancel", ended or holds or whose, False),
         ("Release…", "claim-release", ended or waits or whose, False),
         ("Force release…", "claim-force", ended or waits or force, True),
     ]
     return [
-        {"word": word, "href": reverse(name, args=[claim.id]), "why": why, "is_dangerous": danger, "is_page": False}
+        {
+            "word": word,
+            "href": reverse(name, args=[claim.id]),
+            "why": why,
+            "is_dangerous": danger,
+            "is_page": False,
+        }
         for word, name, why, danger in made
     ]

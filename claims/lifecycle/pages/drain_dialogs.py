@@ -1,4 +1,6 @@
-"""Pages that ask before a member drains, is emptied by force or is kept after all: who is there, until when, and what becomes of each."""
+"""Pages that ask before a member drains, is emptied by force or is kept after all: who is there,
+until when, and what becomes of each.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -30,7 +32,12 @@ ENDS = ((GOES, "leaves the pool"), (STAYS, "stays, cordoned, until somebody open
 
 def affected(keepers: list[DrainBlocker]) -> tuple[list[Affected], int]:
     """As they would be past the deadline."""
-    rows = [Affected(str(k.claim_id), f"/claims/{k.claim_id}/", detail(k), (k.css, k.word), k.then, k.loses) for k in keepers[:SHOWN]]
+    rows = [
+        Affected(
+            str(k.claim_id), f"/claims/{k.claim_id}/", detail(k), (k.css, k.word), k.then, k.loses
+        )
+        for k in keepers[:SHOWN]
+    ]
     return rows, max(0, len(keepers) - SHOWN)
 
 
@@ -44,7 +51,8 @@ def decide_note(keepers: list[DrainBlocker]) -> list[tuple[str, str]]:
     if not waiting:
         return []
     text = (
-        f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline approved and applied here, later without a slot"
+        f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline "
+        "approved and applied here, later without a slot"
     )
     return [("Decisions", text)]
 
@@ -59,15 +67,25 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         title=f"Drain {board.name}" if is_anew else f"Deadline of {board.name}",
         verb="Drain" if is_anew else "Change",
         href=request.path,
-        intro=f"It takes nothing new. {summarise(keepers)}: until the deadline each may finish. Then they are put out, as below."
+        intro=(
+            f"It takes nothing new. {summarise(keepers)}: until the deadline each may finish. Then "
+            "they are put out, as below."
+        )
         if keepers
         else "It takes nothing new. Nobody is here.",
         fields=[within_field(pool, board), end_field(board)],
         affected=rows,
         affected_more=more,
-        facts=[*drain_facts(board), *cordon_facts(board), *decide_note(keepers), *unsaved_facts(board)],
+        facts=[
+            *drain_facts(board),
+            *cordon_facts(board),
+            *decide_note(keepers),
+            *unsaved_facts(board),
+        ],
         note="Can be taken back until it has gone.",
-        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
+        nothing="The pool is being deleted: its members leave."
+        if pool.state == "deleting"
+        else why_gone(board),
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -75,7 +93,13 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         stays = given.values["end"] == STAYS
         until = moment() + timedelta(seconds=seconds)
         removal = drain_member(member_id=board.id, reason=given.reason, until=until, stays=stays)
-        return told(pool, board, removal.state, f"{board.name} drains, for {formatting.duration(seconds)} at most.", stays=stays)
+        return told(
+            pool,
+            board,
+            removal.state,
+            f"{board.name} drains, for {formatting.duration(seconds)} at most.",
+            stays=stays,
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -85,20 +109,30 @@ def force(request: Any, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "drain")
     keepers = keepers_of([board.id])[board.id]
     rows, more = affected(keepers)
-    without = f" Without force it leaves by itself, at the latest {formatting.exact(board.drain_until)}." if board.drain_until else ""
+    without = (
+        f" Without force it leaves by itself, at the latest {formatting.exact(board.drain_until)}."
+        if board.drain_until
+        else ""
+    )
     stays = board.drain_until is not None and not board.is_leaving
     question = Question(
         title=f"Force drain {board.name}",
         verb="Force drain",
         href=request.path,
-        intro=f"Ends what still runs on this member, then {'closes' if stays else 'removes'} it.{'' if stays else without}",
+        intro=(
+            f"Ends what still runs on this member, then {'closes' if stays else 'removes'} "
+            f"it.{'' if stays else without}"
+        ),
         affected=rows,
         affected_more=more,
         facts=[
             ("Now", summarise(keepers) or "nobody is here"),
             (
                 "Processes",
-                f"are asked to end, then killed; a slot that is not clean {formatting.duration(spec_of(pool).drain_limit)} later goes too",
+                (
+                    "are asked to end, then killed; a slot that is not clean "
+                    f"{formatting.duration(spec_of(pool).drain_limit)} later goes too"
+                ),
             ),
             *unsaved_facts(board),
             ("Still true", "no slot held twice, no apply run twice, no apply without approval"),
@@ -106,7 +140,9 @@ def force(request: Any, member_id: int) -> HttpResponse:
         typed=board.name,
         is_dangerous=True,
         note="Can’t be undone.",
-        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else why_gone(board),
+        nothing="The pool is being deleted: its members leave."
+        if pool.state == "deleting"
+        else why_gone(board),
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -121,7 +157,11 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "drain")
     keepers = keepers_of([board.id])[board.id]
     said = summarise(keepers)
-    then = "It stays cordoned, as it was before its drain." if board.stays_cordoned else "It takes new claims again."
+    then = (
+        "It stays cordoned, as it was before its drain."
+        if board.stays_cordoned
+        else "It takes new claims again."
+    )
     question = Question(
         title=f"Undrain {board.name}",
         verb="Undrain",
@@ -135,31 +175,47 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         member = undrain_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} drains no more, and stays cordoned." if member.is_cordoned else f"{board.name} takes claims again.")
+        return Done(
+            f"{board.name} drains no more, and stays cordoned."
+            if member.is_cordoned
+            else f"{board.name} takes claims again."
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
 def drain_several(request: Any, name: str) -> HttpResponse:
-    """Members that the address names, by name or by the label zone: `?members=a&members=b`, `?zone=eu-1`. None: asked first."""
+    """Members that the address names, by name or by the label zone: `?members=a&members=b`,
+    `?zone=eu-1`. None: asked first.
+    """
     pool = pool_for(request.identity, name, "drain")
     if "members" not in request.GET and "zone" not in request.GET:
         return choose_members(request, pool)
     boards = chosen_boards(pool, request.GET)
-    keepers = [keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found]
+    keepers = [
+        keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found
+    ]
     rows, more = affected(keepers)
     who = summarise(keepers) or "Nobody is there"
-    shown = formatting.sentence([board.name for board in boards[:8]]) + (f" and {len(boards) - 8} more" if len(boards) > 8 else "")
+    shown = formatting.sentence([board.name for board in boards[:8]]) + (
+        f" and {len(boards) - 8} more" if len(boards) > 8 else ""
+    )
     question = Question(
         title=f"Drain {formatting.plural(len(boards), 'member')} of {pool.name}",
         verb="Drain",
         href=request.get_full_path(),
-        intro=f"{shown}. They take nothing new. {who}: until the deadline each may finish, then they are put out.",
+        intro=(
+            f"{shown}. They take nothing new. {who}: until the deadline each may finish, then "
+            "they are put out."
+        ),
         fields=[within_field(pool), end_field()],
         affected=rows,
         affected_more=more,
-        facts=[("Slots", f"{sum(board.open_count for board in boards):,} open ones close"), *decide_note(keepers)],
+        facts=[
+            ("Slots", f"{sum(board.open_count for board in boards):,} open ones close"),
+            *decide_note(keepers),
+        ],
         typed=pool.name,
         is_dangerous=True,
         note="Each can be taken back until it has gone.",
@@ -167,10 +223,25 @@ def drain_several(request: Any, name: str) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        until, stays = moment() + timedelta(seconds=read_within(given.values["within"])), given.values["end"] == STAYS
-        failed = [name for board in boards if (name := try_drain(board, given.reason, until, stays=stays))]
-        left = f" {formatting.sentence(failed[:3])} could not be: look at {'it' if len(failed) == 1 else 'them'} again." if failed else ""
-        return Done(f"{formatting.plural(len(boards) - len(failed), 'member drains', 'members drain')}.{left}")
+        until, stays = (
+            moment() + timedelta(seconds=read_within(given.values["within"])),
+            given.values["end"] == STAYS,
+        )
+        failed = [
+            name for board in boards if (name := try_drain(board, given.reason, until, stays=stays))
+        ]
+        left = (
+            (
+                f" {formatting.sentence(failed[:3])} could not be: look at "
+                f"{'it' if len(failed) == 1 else 'them'} again."
+            )
+            if failed
+            else ""
+        )
+        return Done(
+            f"{formatting.plural(len(boards) - len(failed), 'member drains', 'members drain')}"
+            f".{left}"
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -181,8 +252,18 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
         title=f"Drain members of {pool.name}",
         verb="Look at them",
         href=request.path,
-        intro="They take nothing new and are empty by a deadline. Who is there, and what becomes of each, is shown before it is done.",
-        fields=[Field("names", "Names, one a line, or zone=… for all with that label", "textarea", is_needed=True)],
+        intro=(
+            "They take nothing new and are empty by a deadline. Who is there, and what becomes of "
+            "each, is shown before it is done."
+        ),
+        fields=[
+            Field(
+                "names",
+                "Names, one a line, or zone=… for all with that label",
+                "textarea",
+                is_needed=True,
+            )
+        ],
         reason="none",
         note="Nothing is done yet.",
         nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else "",
@@ -190,10 +271,23 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         lines = [line.strip() for line in given.values["names"].splitlines() if line.strip()][:MOST]
-        pairs = [("zone", line.partition("=")[2].strip()) if line.startswith("zone=") else ("members", line) for line in lines]
+        pairs = [
+            ("zone", line.partition("=")[2].strip())
+            if line.startswith("zone=")
+            else ("members", line)
+            for line in lines
+        ]
         known = {board.name for board in list_boards(pool.pk)}
         if missing := [value for key, value in pairs if key == "members" and value not in known]:
-            raise Invalid(fields=[FieldError("names", f"There is no member {missing[0][:63]} in {pool.name}.", "Look at its members.")])
+            raise Invalid(
+                fields=[
+                    FieldError(
+                        "names",
+                        f"There is no member {missing[0][:63]} in {pool.name}.",
+                        "Look at its members.",
+                    )
+                ]
+            )
         return Done("Look at who is there, then confirm.", f"{request.path}?{urlencode(pairs)}")
 
     return ask(request, question, perform, frame(request, "overview"))
@@ -209,7 +303,11 @@ def try_drain(board: MemberCard, reason: str, until: Any, *, stays: bool) -> str
 
 def chosen_boards(pool: Pool, query: Any) -> list[MemberCard]:
     names, zones = set(query.getlist("members")), set(query.getlist("zone"))
-    there = [board for board in list_boards(pool.pk) if board.state not in ("deleting", "gone") and not board.is_draining]
+    there = [
+        board
+        for board in list_boards(pool.pk)
+        if board.state not in ("deleting", "gone") and not board.is_draining
+    ]
     return [board for board in there if board.name in names or board.zone in zones][:MOST]
 
 
@@ -217,32 +315,60 @@ def within_field(pool: Pool, board: MemberCard | None = None) -> Field:
     left = spec_of(pool).drain_limit
     if board is not None and board.drain_until is not None:
         left = max(60.0, (board.drain_until - timezone.now()).total_seconds() // 60 * 60)
-    return Field("within", "For how long at most", value=format_duration(left), help="A length of time: 30m, 2h, 1d", is_needed=True)
+    return Field(
+        "within",
+        "For how long at most",
+        value=format_duration(left),
+        help="A length of time: 30m, 2h, 1d",
+        is_needed=True,
+    )
 
 
 def end_field(board: MemberCard | None = None) -> Field:
     stays = board is not None and board.drain_until is not None and not board.is_leaving
-    return Field("end", "Once it is empty it", "select", value=STAYS if stays else GOES, options=ENDS)
+    return Field(
+        "end", "Once it is empty it", "select", value=STAYS if stays else GOES, options=ENDS
+    )
 
 
 def drain_facts(board: MemberCard) -> list[tuple[str, str]]:
     if not board.is_draining:
         return [("Open slots", f"{board.open_count} of {len(board.cells)} close")]
     by = f" {board.drain_by}," if board.drain_by else ""
-    until = f" until {formatting.exact(board.drain_until)}" if board.drain_until else ", without a deadline"
+    until = (
+        f" until {formatting.exact(board.drain_until)}"
+        if board.drain_until
+        else ", without a deadline"
+    )
     return [("Drains", f"by{by} “{board.note}”{until}" if by else f"“{board.note}”{until}")]
 
 
 def cordon_facts(board: MemberCard) -> list[tuple[str, str]]:
     """What is there again when its drain is taken back."""
-    return [("Cordoned", f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its drain is taken back")] if board.cordon_by else []
+    return (
+        [
+            (
+                "Cordoned",
+                (
+                    f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its "
+                    "drain is taken back"
+                ),
+            )
+        ]
+        if board.cordon_by
+        else []
+    )
 
 
 def read_within(text: str) -> float:
     seconds = parse_duration(text)
     if seconds is None or not 1 <= seconds <= LONGEST.total_seconds():
-        way_out = f"Write one from 1s to {format_duration(LONGEST.total_seconds())}, like 30m, 2h or 1d."
-        raise Invalid(fields=[FieldError("within", f"{text[:40]} is not a length of time.", way_out)])
+        way_out = (
+            f"Write one from 1s to {format_duration(LONGEST.total_seconds())}, like 30m, 2h or 1d."
+        )
+        raise Invalid(
+            fields=[FieldError("within", f"{text[:40]} is not a length of time.", way_out)]
+        )
     return seconds
 
 
@@ -252,5 +378,7 @@ def why_gone(board: MemberCard) -> str:
 
 def told(pool: Pool, board: MemberCard, state: str, otherwise: str, *, stays: bool) -> Done:
     if state in ("gone", "deleting"):
-        return Done(f"{board.name} is empty and leaves {pool.name}.", reverse("pool", args=[pool.name]))
+        return Done(
+            f"{board.name} is empty and leaves {pool.name}.", reverse("pool", args=[pool.name])
+        )
     return Done(f"{otherwise}{' Then it stays, cordoned.' if stays else ''}")

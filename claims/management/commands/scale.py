@@ -15,20 +15,38 @@ from project.kernel.management.base import ControllerCommand, explain
 
 class Command(ControllerCommand):
     help = (
-        "Makes as many members as each pool's policy wants, within its limits; --dry-run says what it would do to one pool, --replay what "
-        "it would have done."
+        "Makes as many members as each pool's policy wants, within its limits; --dry-run says what "
+        "it would do to one pool, --replay what it would have done."
     )
     controllers = (Scaler,)
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--dry-run", metavar="POOL", default="", help="say what would be decided now, change nothing")
-        parser.add_argument("--replay", metavar="POOL", default="", help="what there would have been over the demand that was recorded")
-        parser.add_argument("--days", type=float, default=7.0, help="with --replay: so many, up to 7")
         parser.add_argument(
-            "--with", dest="changes", metavar="FILE", default="", help="with --replay: scaling and members to try, - for stdin"
+            "--dry-run",
+            metavar="POOL",
+            default="",
+            help="say what would be decided now, change nothing",
         )
-        parser.add_argument("--json", action="store_true", help="with --dry-run or --replay: all of it, as JSON")
+        parser.add_argument(
+            "--replay",
+            metavar="POOL",
+            default="",
+            help="what there would have been over the demand that was recorded",
+        )
+        parser.add_argument(
+            "--days", type=float, default=7.0, help="with --replay: so many, up to 7"
+        )
+        parser.add_argument(
+            "--with",
+            dest="changes",
+            metavar="FILE",
+            default="",
+            help="with --replay: scaling and members to try, - for stdin",
+        )
+        parser.add_argument(
+            "--json", action="store_true", help="with --dry-run or --replay: all of it, as JSON"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not options["dry_run"] and not options["replay"]:
@@ -43,17 +61,29 @@ class Command(ControllerCommand):
             raise CommandError(explain(error))
 
     def replay(self, options: dict[str, Any]) -> None:
-        changes = read_changes(self.read_file(options["changes"]), options["changes"]) if options["changes"] else None
+        changes = (
+            read_changes(self.read_file(options["changes"]), options["changes"])
+            if options["changes"]
+            else None
+        )
         found = replay_pool(get_pool(options["replay"]), days=options["days"], changes=changes)
         columns = outcomes_of(found)
         if options["json"]:
-            told = {"pool": found.pool.name, "days": found.days, "minutes": found.minutes, "ready_after_s": found.ready_after}
+            told = {
+                "pool": found.pool.name,
+                "days": found.days,
+                "minutes": found.minutes,
+                "ready_after_s": found.ready_after,
+            }
             told |= {name: figures_of(outcome) for name, outcome in columns.items()}
             self.stdout.write(json.dumps(told, indent=2))
             return
         if not found.minutes:
             raise CommandError("Nothing is recorded yet. Samples are taken every minute.")
-        self.stdout.write(f"{found.pool.name}: {found.minutes:,} minutes recorded, a new member is there after {found.ready_after:.0f} s")
+        self.stdout.write(
+            f"{found.pool.name}: {found.minutes:,} minutes recorded, a new member is there after "
+            f"{found.ready_after:.0f} s"
+        )
         self.stdout.write(" " * 26 + "".join(f"{name:>14}" for name in columns))
         for label, cells in table_of(found):
             self.stdout.write(f"{label:<26}" + "".join(f"{cell:>14}" for cell in cells))
@@ -67,12 +97,26 @@ class Command(ControllerCommand):
     def dry_run(self, options: dict[str, Any]) -> None:
         _, decision = dry_run(options["dry_run"])
         if options["json"]:
-            told = {"pool": options["dry_run"], "delta": decision.delta, "reason": decision.reason, **inputs_of(decision)}
-            told |= {"chosen": [j._asdict() for j in decision.chosen], "spared": [j._asdict() for j in decision.spared]}
+            told = {
+                "pool": options["dry_run"],
+                "delta": decision.delta,
+                "reason": decision.reason,
+                **inputs_of(decision),
+            }
+            told |= {
+                "chosen": [j._asdict() for j in decision.chosen],
+                "spared": [j._asdict() for j in decision.spared],
+            }
             self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
             return
         self.stdout.write(f"{decision.words}: {decision.reason}")
         for check in decision.checks:
-            self.stdout.write(f"  {'ok' if check.is_met else 'no'}  {check.text}{f'  ({check.note})' if check.note else ''}")
-        for judged, what in (*((j, "goes") for j in decision.chosen), *((j, "stays") for j in decision.spared)):
+            self.stdout.write(
+                f"  {'ok' if check.is_met else 'no'}  "
+                f"{check.text}{f'  ({check.note})' if check.note else ''}"
+            )
+        for judged, what in (
+            *((j, "goes") for j in decision.chosen),
+            *((j, "stays") for j in decision.spared),
+        ):
             self.stdout.write(f"  {what}  {judged.name}: {judged.why}")

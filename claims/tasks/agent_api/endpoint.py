@@ -1,4 +1,6 @@
-"""Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and then rather than each time."""
+"""Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and
+then rather than each time.
+"""
 
 import json
 from collections.abc import Callable
@@ -40,7 +42,11 @@ class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "agent"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": "The token of a member: from its page, or `manage.py member_token`."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The token of a member: from its page, or `manage.py member_token`.",
+        }
 
 
 class AgentCall(FastRequest):
@@ -58,7 +64,12 @@ class AgentCall(FastRequest):
     def member(self) -> Member:
         """As far as services need to know it; not read anew."""
         agent = self.agent
-        return Member(pk=agent.member_id, name=agent.member, pool_id=agent.pool_id, incarnation=agent.incarnation)
+        return Member(
+            pk=agent.member_id,
+            name=agent.member,
+            pool_id=agent.pool_id,
+            incarnation=agent.incarnation,
+        )
 
     def read_object(self) -> dict[str, Any]:
         """JSON with any text in it: what a program prints is not ours to choose."""
@@ -81,23 +92,32 @@ class AgentEndpoint(LeanEndpoint):
 
 
 def identify_agent(request: HttpRequest) -> AgentIdentity:
-    return identify_header(request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("REMOTE_ADDR", ""), partial(count, request))
+    return identify_header(
+        request.META.get("HTTP_AUTHORIZATION", ""),
+        request.META.get("REMOTE_ADDR", ""),
+        partial(count, request),
+    )
 
 
 def guard_agent(request: HttpRequest) -> BodyCaller:
-    """Before a large body is read: the name of a known agent, which shares turns with the other agents of its pool."""
+    """Before a large body is read: the name of a known agent, which shares turns with the other
+    agents of its pool.
+    """
     agent = identify_agent(request)
     return BodyCaller(f"member:{agent.member_id}", f"pool:{agent.pool_id}")
 
 
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
-    """The agent of a header Authorization. A caller beyond its share is refused before the database is asked.
+    """The agent of a header Authorization. A caller beyond its share is refused before the
+    database is asked.
     `take`: counts a call of a known agent."""
     if not header:
         raise NoAgent
     secret = header[len(SCHEME) :].strip()
     if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
-        raise MemberUnauthenticated(BadMemberToken("The header Authorization does not hold a token.", why="malformed"))
+        raise MemberUnauthenticated(
+            BadMemberToken("The header Authorization does not hold a token.", why="malformed")
+        )
     caller = hash_secret(secret)
     if known := buckets().is_known(caller):
         take(caller)
@@ -107,7 +127,12 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> A
         agent = identify_member(secret)
     except BadMemberToken as error:
         if error.why != "malformed":
-            note_refused(REFUSED[error.why], pool_id=error.pool_id, member_id=error.member_id, address=address)
+            note_refused(
+                REFUSED[error.why],
+                pool_id=error.pool_id,
+                member_id=error.member_id,
+                address=address,
+            )
             count_unknown(address, caller)
         raise MemberUnauthenticated(error)
     if not known:

@@ -1,4 +1,6 @@
-"""An agent is there: it says hello, asks for orders, waits for them, says what has stopped, and goodbye."""
+"""An agent is there: it says hello, asks for orders, waits for them, says what has stopped,
+and goodbye.
+"""
 
 import time
 from typing import Any
@@ -31,30 +33,48 @@ ABOUT = ("version", "python", "platform", "host", "pid", "boot")
 
 class AgentHello(AgentEndpoint):
     @describe(
-        "An agent begins", {200: schemas.HelloAnswer}, body=schemas.as_json(schemas.HELLO), problems=(409,), name="agent_hello", tag=TAG
+        "An agent begins",
+        {200: schemas.HelloAnswer},
+        body=schemas.as_json(schemas.HELLO),
+        problems=(409,),
+        name="agent_hello",
+        tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Its member is ready from here on. What it lost while it was away is lost; what it was told before is told again."""
+        """Its member is ready from here on. What it lost while it was away is lost; what it was
+        told before is told again.
+        """
         agent, spec = call.agent, spec_of(call.agent)
         faults = Faults()
         body = call.read()
         given = read_mapping(body, "", (*ABOUT, "runs", "states"), faults)
-        about = {name: read_text_field(given, "", name, faults, 120) for name in ABOUT if name != "pid"}
+        about = {
+            name: read_text_field(given, "", name, faults, 120) for name in ABOUT if name != "pid"
+        }
         pid = read_integer(given, "", "pid", faults, 0, 2**31 - 1)
         if not about["boot"] and not faults.found:
-            faults.add("boot", "It is not said which start of the agent this is.", "Send a random text, another one with each start.")
+            faults.add(
+                "boot",
+                "It is not said which start of the agent this is.",
+                "Send a random text, another one with each start.",
+            )
         runs = read_runs(given.get("runs"), faults)
         states = read_states(given.get("states"), faults)
         faults.raise_if_any()
         refuse_second(call, about, 2 * beat_of(spec))
-        beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=about | ({"pid": pid} if pid else {}))
+        beat_member(
+            member_id=agent.member_id,
+            incarnation=agent.incarnation,
+            load=about | ({"pid": pid} if pid else {}),
+        )
         if states is not None:  # before its slots are free
             hear_rescued(member=call.member, boot=about["boot"], told=states)
         lose_runs(call.member, about["boot"], still_open(agent.member_id, runs))
         orders = read_orders(agent.member_id)
         told = {
-            "member": agent.member, "member_id": agent.member_id, "pool": agent.pool, "incarnation": agent.incarnation,
-            "beat_s": beat_of(spec), "wait_s": beat_of(spec), "grace_s": GRACE, "limits": limits_of(spec), "server": __version__,
+            "member": agent.member, "member_id": agent.member_id, "pool": agent.pool,
+            "incarnation": agent.incarnation, "beat_s": beat_of(spec), "wait_s": beat_of(spec),
+            "grace_s": GRACE, "limits": limits_of(spec), "server": __version__,
             "draining": orders.is_leaving,
         }  # fmt: skip
         return answer(told | orders.as_dict())
@@ -77,7 +97,9 @@ class AgentOrders(AgentEndpoint):
         tag=TAG,
     )
     def get(self, call: AgentCall) -> HttpResponse:
-        """What it is to run, what it is to end, which work directories it must keep. Each call counts as a heartbeat."""
+        """What it is to run, what it is to end, which work directories it must keep. Each call
+        counts as a heartbeat.
+        """
         have = read_text(call, "have", 40)
         left, is_first = time_left(call)
         if is_first:
@@ -85,13 +107,19 @@ class AgentOrders(AgentEndpoint):
         orders = read_orders(call.agent.member_id)
         response = answer(orders.as_dict())
         if left > 0 and have == orders.version:
-            response.again = lambda: wait_for_orders(call.agent.member_id, have, left)  # type: ignore[attr-defined]  # see project.kernel.http.asgi
+            # See project.kernel.http.asgi.
+            response.again = lambda: wait_for_orders(call.agent.member_id, have, left)  # type: ignore[attr-defined]
         return response
 
 
 class AgentHeartbeat(AgentEndpoint):
     @describe(
-        "An agent lives", {200: schemas.Nothing}, body=schemas.as_json(schemas.HEARTBEAT), problems=(409,), name="agent_beat", tag=TAG
+        "An agent lives",
+        {200: schemas.Nothing},
+        body=schemas.as_json(schemas.HEARTBEAT),
+        problems=(409,),
+        name="agent_beat",
+        tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
         """With what is worth showing of it: how much runs, free disk, its versions."""
@@ -107,24 +135,53 @@ class AgentHeartbeat(AgentEndpoint):
 
 class AgentStopped(AgentEndpoint):
     @describe(
-        "Nothing runs there", {200: schemas.Nothing}, body=schemas.as_json(schemas.STOPPED), problems=(409,), name="agent_stopped", tag=TAG
+        "Nothing runs there",
+        {200: schemas.Nothing},
+        body=schemas.as_json(schemas.STOPPED),
+        problems=(409,),
+        name="agent_stopped",
+        tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Of slots that drain: their processes have ended, the slots are free. Slots of other members: refused, all of it."""
+        """Of slots that drain: their processes have ended, the slots are free. Slots of other
+        members: refused, all of it.
+        """
         agent = call.agent
         pairs = read_slots(call.read())
-        own = {row.id for row in AGENTS.rows("slots_of_member", slots=[slot for slot, _ in pairs], member=agent.member_id)}
+        own = {
+            row.id
+            for row in AGENTS.rows(
+                "slots_of_member", slots=[slot for slot, _ in pairs], member=agent.member_id
+            )
+        }
         if foreign := sorted({slot for slot, _ in pairs} - own):
-            note_refused("speaks of slots that are not its own", pool_id=agent.pool_id, member_id=agent.member_id, slots=foreign[:20])
-            raise Conflict(f"Slot {foreign[0]} is not on this member.", code="not_yours", way_out="Name the slots that `stop` names.")
+            note_refused(
+                "speaks of slots that are not its own",
+                pool_id=agent.pool_id,
+                member_id=agent.member_id,
+                slots=foreign[:20],
+            )
+            raise Conflict(
+                f"Slot {foreign[0]} is not on this member.",
+                code="not_yours",
+                way_out="Name the slots that `stop` names.",
+            )
         confirm_stopped(call.member, pairs)
         return answer({})
 
 
 class AgentGoodbye(AgentEndpoint):
-    @describe("An agent ends", {200: schemas.Nothing}, body=schemas.as_json(schemas.EMPTY), name="agent_goodbye", tag=TAG)
+    @describe(
+        "An agent ends",
+        {200: schemas.Nothing},
+        body=schemas.as_json(schemas.EMPTY),
+        name="agent_goodbye",
+        tag=TAG,
+    )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Nothing runs there any more and nothing new is to come: its member is offline at once. It keeps its claims."""
+        """Nothing runs there any more and nothing new is to come: its member is offline at once.
+        It keeps its claims.
+        """
         read_empty(call)
         liveness = spec_of(call.agent).liveness
         take_offline(
@@ -143,21 +200,38 @@ def note_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
 
 
 def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
-    """Another machine with the same token. Taken for a restart it would lose what the first one runs, and free its slots while it does.
-    A restart on the same machine is one: its state folder tells what it knows of."""
+    """Another machine with the same token. Taken for a restart it would lose what the first one
+    runs, and free its slots while it does. A restart on the same machine is one: its state folder
+    tells what it knows of."""
     agent = call.agent
     known = AGENTS.one("present", member=agent.member_id, incarnation=agent.incarnation)
     if known is None or agent.state != "ready" or not known.is_busy or known.silent >= within:
         return
-    if known.boot and known.boot != about["boot"] and known.host and about["host"] and known.host != about["host"]:
+    if (
+        known.boot
+        and known.boot != about["boot"]
+        and known.host
+        and about["host"]
+        and known.host != about["host"]
+    ):
         said = f"Another agent, on {known.host}, speaks for {agent.member} and has work."
-        note_refused("another agent of its member is at work", pool_id=agent.pool_id, member_id=agent.member_id, host=about["host"])
-        way_out = f"End that one first. Once it has been silent for {within:g} s, or said goodbye, this one is heard."
+        note_refused(
+            "another agent of its member is at work",
+            pool_id=agent.pool_id,
+            member_id=agent.member_id,
+            host=about["host"],
+        )
+        way_out = (
+            f"End that one first. Once it has been silent for {within:g} s, or said goodbye, "
+            "this one is heard."
+        )
         raise Conflict(said, code="another_agent", way_out=way_out)
 
 
 def hear(call: AgentCall) -> None:
-    """Most are heard all the time: those are written down together. One that comes back is brought back."""
+    """Most are heard all the time: those are written down together. One that comes back is
+    brought back.
+    """
     agent = call.agent
     if agent.state == "ready":
         ears.hear(agent.member_id, agent.incarnation)
@@ -169,11 +243,21 @@ def time_left(call: AgentCall) -> tuple[float, bool]:
     """Seconds that are left to wait, and whether this is the first look of the request."""
     text = call.query_params.get("wait")
     try:
-        seconds = float(text) if text is not None and text.isascii() and len(text) < 20 else 0.0 if text is None else -1.0
+        seconds = (
+            float(text)
+            if text is not None and text.isascii() and len(text) < 20
+            else 0.0
+            if text is None
+            else -1.0
+        )
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT:
-        raise Invalid(fields=[FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT:.0f}.")])
+        raise Invalid(
+            fields=[
+                FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT:.0f}.")
+            ]
+        )
     scope: dict[str, Any] = getattr(call.request, "scope", {})
     now = time.monotonic()
     is_first = SINCE not in scope
@@ -190,11 +274,20 @@ def read_runs(value: Any, faults: Faults) -> list[dict[str, Any]]:
     found = []
     for i, item in enumerate(value):
         given = read_mapping(
-            item, f"runs[{i}]", ("claim", "generation", "step", "status"), faults, required=("claim", "generation", "status")
+            item,
+            f"runs[{i}]",
+            ("claim", "generation", "step", "status"),
+            faults,
+            required=("claim", "generation", "status"),
         )
-        run = {name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
+        run = {
+            name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0)
+            for name in ("claim", "generation")
+        }
         read_text_field(given, f"runs[{i}]", "step", faults, 40)
-        found.append(run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")})
+        found.append(
+            run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")}
+        )
     return found
 
 
@@ -208,15 +301,26 @@ def read_states(value: Any, faults: Faults) -> list[dict[str, int]] | None:
     found = []
     for i, item in enumerate(value):
         where = f"states[{i}]"
-        given = read_mapping(item, where, ("claim", "generation", "size"), faults, required=("claim", "generation"))
-        state = {name: read_integer(given, where, name, faults, 1, BIGINT, 0) for name in ("claim", "generation")}
+        given = read_mapping(
+            item, where, ("claim", "generation", "size"), faults, required=("claim", "generation")
+        )
+        state = {
+            name: read_integer(given, where, name, faults, 1, BIGINT, 0)
+            for name in ("claim", "generation")
+        }
         found.append(state | {"size": read_integer(given, where, "size", faults, 0, BIGINT, 0)})
     return found
 
 
 def still_open(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of what it tells, what is not over: claims that have gone since, or were never its own, are no reason to send it away."""
-    known = {(row.claim_id, row.generation) for row in AGENTS.rows("open_runs", member=member_id)} if runs else set()
+    """Of what it tells, what is not over: claims that have gone since, or were never its own,
+    are no reason to send it away.
+    """
+    known = (
+        {(row.claim_id, row.generation) for row in AGENTS.rows("open_runs", member=member_id)}
+        if runs
+        else set()
+    )
     return [run for run in runs if (run["claim"], run["generation"]) in known]
 
 
@@ -224,11 +328,17 @@ def read_slots(body: Any) -> list[tuple[int, int]]:
     faults = Faults()
     items = read_mapping(body, "", ("slots",), faults, required=("slots",)).get("slots")
     if not isinstance(items, list) or len(items) > MOST_RUNS:
-        faults.add("slots", f"This is not a list of at most {MOST_RUNS} slots.", "Send [{slot: 7, generation: 41}].")
+        faults.add(
+            "slots",
+            f"This is not a list of at most {MOST_RUNS} slots.",
+            "Send [{slot: 7, generation: 41}].",
+        )
         items = []
     found = []
     for i, item in enumerate(items):
-        given = read_mapping(item, f"slots[{i}]", ("slot", "generation"), faults, required=("slot", "generation"))
+        given = read_mapping(
+            item, f"slots[{i}]", ("slot", "generation"), faults, required=("slot", "generation")
+        )
         found.append(
             (
                 read_integer(given, f"slots[{i}]", "slot", faults, 1, BIGINT, 0),

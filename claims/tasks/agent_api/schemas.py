@@ -25,23 +25,44 @@ RUN: Json = body(
 KEPT_STATE: Json = body(("claim", "generation"), claim=BIGINT, generation=BIGINT, size=COUNT)
 HELLO: Json = body(
     ("boot",),
-    version=TEXT, python=TEXT, platform=TEXT | {"example": "linux_amd64"}, host=TEXT,
+    version=TEXT,
+    python=TEXT,
+    platform=TEXT | {"example": "linux_amd64"},
+    host=TEXT,
     pid={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
-    boot=TEXT | {"minLength": 1, "description": "Random, another one with each start of the agent."},
-    runs={"type": "array", "items": RUN, "maxItems": 1000, "description": "What it knows of its runs."},
-    states={
-        "type": "array", "items": KEPT_STATE, "maxItems": 1000,
-        "description": "States that it has rescued and not uploaded yet. Left out: it does not know of any kind of them.",
+    boot=TEXT
+    | {"minLength": 1, "description": "Random, another one with each start of the agent."},
+    runs={
+        "type": "array",
+        "items": RUN,
+        "maxItems": 1000,
+        "description": "What it knows of its runs.",
     },
-)  # fmt: skip
-HEARTBEAT: Json = body((), load={"type": "object", "description": "What is worth showing; up to 4,000 characters."})
+    states={
+        "type": "array",
+        "items": KEPT_STATE,
+        "maxItems": 1000,
+        "description": (
+            "States that it has rescued and not uploaded yet. Left out: it does not know of "
+            "any kind of them."
+        ),
+    },
+)
+HEARTBEAT: Json = body(
+    (), load={"type": "object", "description": "What is worth showing; up to 4,000 characters."}
+)
 SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
 STOPPED: Json = body(("slots",), slots={"type": "array", "items": SLOT, "maxItems": 1000})
 STARTED: Json = body(("boot",), boot={"type": "string", "minLength": 1, "maxLength": 40})
 INTERRUPTED: Json = body(
     ("why", "wait_s"),
     why={"type": "string", "maxLength": 300},
-    wait_s={"type": "integer", "minimum": 0, "maximum": 86_400, "description": "Seconds until it is terminated."},
+    wait_s={
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 86_400,
+        "description": "Seconds until it is terminated.",
+    },
     waits_for={
         "type": "array",
         "items": {"type": "string", "maxLength": 300},
@@ -66,7 +87,9 @@ LOG: Json = {
         {
             "type": "object",
             "required": ["chunks"],
-            "properties": {"chunks": {"type": "array", "items": PIECE, "minItems": 1, "maxItems": MOST_AT_ONCE}},
+            "properties": {
+                "chunks": {"type": "array", "items": PIECE, "minItems": 1, "maxItems": MOST_AT_ONCE}
+            },
         },
     ]
 }
@@ -76,22 +99,40 @@ RESULT: Json = {
     "properties": {
         "outcome": {"type": "string", "enum": list(OUTCOMES)},
         "exit_code": {"type": "integer", "nullable": True},
-        "code": {"type": "string", "description": "Why, typed: exit_code, timeout, source_failed, ..."},
+        "code": {
+            "type": "string",
+            "description": "Why, typed: exit_code, timeout, source_failed, ...",
+        },
         "reason": {"type": "string"},
         "digest": {"type": "string", "description": "sha256 of the saved plan."},
         "summary": {
             "type": "object",
-            "description": "add, change, destroy, replace, drift. Where it contradicts the list of changes the plan cannot be approved; "
-            "left out, the list is counted.",
+            "description": "add, change, destroy, replace, drift. Where it contradicts the list of "
+            "changes the plan cannot be approved; left out, the list is counted.",
         },
-        "facts": {"type": "object", "description": "binary, version, platform, lock_digest, source_digest, commit."},
-        "log": {"type": "object", "description": "next, bytes, lines, left_out: how much log there is in all."},
+        "facts": {
+            "type": "object",
+            "description": "binary, version, platform, lock_digest, source_digest, commit.",
+        },
+        "log": {
+            "type": "object",
+            "description": "next, bytes, lines, left_out: how much log there is in all.",
+        },
         "state": {
             "type": "object",
             "properties": {"size": COUNT},
-            "description": "The backend did not take the state and neither did the server: only the agent has it.",
+            "description": (
+                "The backend did not take the state and neither did the server: only "
+                "the agent has it."
+            ),
         },
-        "left_running": COUNT | {"description": "Processes of it that cannot be ended: its slot drains until `stopped` is said of it."},
+        "left_running": COUNT
+        | {
+            "description": (
+                "Processes of it that cannot be ended: its slot drains until `stopped` "
+                "is said of it."
+            )
+        },
     },
 }
 
@@ -116,10 +157,20 @@ class AgentStopAnswer(Shape):
 
 class AgentOrdersAnswer(Shape):
     version = serializers.CharField(help_text="Send it as `have`.")
-    orders = AgentOrderAnswer(many=True, help_text="What is to run. A generation that runs and is in no list is to be ended.")
-    stop = AgentStopAnswer(many=True, help_text="What is to be ended under that generation; then say stopped.")
-    keep = serializers.ListField(child=serializers.IntegerField(), help_text="Claims that wait with their plan: keep their work directory.")
-    is_leaving = serializers.BooleanField(help_text="Nothing new comes, and the member goes once it is empty.")
+    orders = AgentOrderAnswer(
+        many=True,
+        help_text="What is to run. A generation that runs and is in no list is to be ended.",
+    )
+    stop = AgentStopAnswer(
+        many=True, help_text="What is to be ended under that generation; then say stopped."
+    )
+    keep = serializers.ListField(
+        child=serializers.IntegerField(),
+        help_text="Claims that wait with their plan: keep their work directory.",
+    )
+    is_leaving = serializers.BooleanField(
+        help_text="Nothing new comes, and the member goes once it is empty."
+    )
 
 
 class AgentLimits(Shape):
@@ -160,14 +211,22 @@ class WorkAnswer(Shape):
     variables = serializers.DictField()
     env = serializers.DictField(child=serializers.CharField())
     secrets = serializers.DictField(
-        child=serializers.CharField(allow_null=True), help_text="By name; null: the pool has none of that name."
+        child=serializers.CharField(allow_null=True),
+        help_text="By name; null: the pool has none of that name.",
     )
     timeout_s = serializers.FloatField()
-    stop_timeout_s = serializers.FloatField(help_text="From SIGINT to TERM, for an apply that is ended.")
+    stop_timeout_s = serializers.FloatField(
+        help_text="From SIGINT to TERM, for an apply that is ended."
+    )
     limits = serializers.DictField(child=serializers.IntegerField())
     git_hosts = serializers.ListField(child=serializers.CharField())
-    state = serializers.CharField(allow_blank=True, help_text="discard: a module without a backend is applied. Empty: it is refused.")
-    plan = serializers.DictField(allow_null=True, help_text="What is to be applied: digest, size, facts, summary, has_file.")
+    state = serializers.CharField(
+        allow_blank=True,
+        help_text="discard: a module without a backend is applied. Empty: it is refused.",
+    )
+    plan = serializers.DictField(
+        allow_null=True, help_text="What is to be applied: digest, size, facts, summary, has_file."
+    )
 
 
 class LogNext(Shape):
@@ -179,7 +238,9 @@ class PlanSize(Shape):
 
 
 class StateAnswer(Shape):
-    is_kept = serializers.BooleanField(help_text="False: a person has given it up; the agent deletes its copy.")
+    is_kept = serializers.BooleanField(
+        help_text="False: a person has given it up; the agent deletes its copy."
+    )
     digest = serializers.CharField(allow_blank=True, help_text="sha256 of what is kept.")
 
 

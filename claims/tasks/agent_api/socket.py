@@ -1,12 +1,15 @@
-"""The open connection of an agent, as plain ASGI: /ws/agent/. What REST says, as soon as it is so, and its heartbeat; nothing else.
+"""The open connection of an agent, as plain ASGI: /ws/agent/. What REST says, as soon as it is so,
+and its heartbeat; nothing else.
 
-The agent says   {"have": "<version>", "load": {...}?}    each `beat_s` seconds: its heartbeat, and what it was told last.
-It hears         what GET orders/ answers, at once and whenever that changes, or when it says that it has something else
-                 {"version": "<version>"}   to a heartbeat: it is still so.
+The agent says   {"have": "<version>", "load": {...}?}    each `beat_s` seconds: its heartbeat, and
+                                                          what it was told last.
+It hears         what GET orders/ answers, at once and whenever that changes, or when it says that
+                 it has something else {"version": "<version>"}   to a heartbeat: it is still so.
 
-The token comes in the header Authorization, which no browser can send: no origin is asked for, and an address never holds a secret. A
-token that is replaced or ends closes the connection; whoever reads the new one is let in again. Who cannot come this way loses
-nothing but time: the truth is in REST.
+The token comes in the header Authorization, which no browser can send: no origin is asked for,
+and an address never holds a secret. A token that is replaced or ends closes the connection;
+whoever reads the new one is let in again. Who cannot come this way loses nothing but time: the
+truth is in REST.
 """
 
 import asyncio
@@ -75,14 +78,20 @@ class AgentSocket:
         mine.append(self)
         if len(mine) > MOST:
             mine[0].end(TOO_MANY, "Another connection of this member was opened")
-        work = [self._ends, asyncio.ensure_future(self._read(receive)), asyncio.ensure_future(self._follow())]
+        work = [
+            self._ends,
+            asyncio.ensure_future(self._read(receive)),
+            asyncio.ensure_future(self._follow()),
+        ]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             for over in (each for each in work if each.done()):
                 over.result()
         except Over as error:
             with suppress(OSError, RuntimeError):  # the other side may have gone first
-                await self._send({"type": "websocket.close", "code": error.code, "reason": error.reason})
+                await self._send(
+                    {"type": "websocket.close", "code": error.code, "reason": error.reason}
+                )
         finally:
             for each in work:
                 each.cancel()
@@ -96,9 +105,10 @@ class AgentSocket:
             self._ends.set_exception(Over(code, reason))
 
     async def _follow(self) -> None:
-        """Its orders, as often as they change. Whether it may still hear them is looked at each time. Nobody else looks: of two looks at
-        once, the older one might be told last. And not before it has said what it has: the poll that it was in while this was opened may
-        have been answered later, and an older list of orders would end what that poll began."""
+        """Its orders, as often as they change. Whether it may still hear them is looked at each
+        time. Nobody else looks: of two looks at once, the older one might be told last. And not
+        before it has said what it has: the poll that it was in while this was opened may have been
+        answered later, and an older list of orders would end what that poll began."""
         await self._again.wait()
         while True:
             self._again.clear()
@@ -111,7 +121,9 @@ class AgentSocket:
             if orders.version != self.told:
                 self.told = orders.version
                 await self._say(orders.as_dict())
-            await first_of(wait_for_orders(self.agent.member_id, orders.version, RECHECK), self._again.wait())
+            await first_of(
+                wait_for_orders(self.agent.member_id, orders.version, RECHECK), self._again.wait()
+            )
 
     async def _read(self, receive: Receive) -> None:
         while True:
@@ -143,12 +155,18 @@ class AgentSocket:
         except (ValueError, RecursionError):
             body = None
         load = body.get("load") if isinstance(body, dict) else None
-        if not isinstance(body, dict) or not isinstance(body.get("have"), str) or not (load is None or isinstance(load, dict)):
+        if (
+            not isinstance(body, dict)
+            or not isinstance(body.get("have"), str)
+            or not (load is None or isinstance(load, dict))
+        ):
             raise Over(BAD_MESSAGE, "Not understood: send {have: version, load: {...}}")
         return body["have"], load
 
     async def _hear(self, load: dict[str, Any] | None) -> None:
-        """Most are heard all the time: those are written down together, by the watch that they all wait in."""
+        """Most are heard all the time: those are written down together, by the watch that they
+        all wait in.
+        """
         if load is None and self.agent.state == "ready":
             ears.note(self.agent.member_id, self.agent.incarnation)
         else:
@@ -158,7 +176,9 @@ class AgentSocket:
                 raise Over(BAD_MESSAGE, error.detail[:100]) from None
 
     def _look(self) -> OrderList:
-        """The token last: one that ends in between would stand in the version already, and nobody would be woken by it."""
+        """The token last: one that ends in between would stand in the version already, and
+        nobody would be woken by it.
+        """
         orders = read_orders(self.agent.member_id)
         try:
             self.agent = identify_member(self.secret)
@@ -170,7 +190,9 @@ class AgentSocket:
 
     async def _say(self, body: Any) -> None:
         try:
-            await self._send({"type": "websocket.send", "text": json.dumps(body, separators=(",", ":"))})
+            await self._send(
+                {"type": "websocket.send", "text": json.dumps(body, separators=(",", ":"))}
+            )
         except (OSError, RuntimeError):
             logger.debug("an agent has gone; whoever reads from it hears of it")
 
@@ -189,7 +211,10 @@ async def agent_socket(scope: Any, receive: Receive, send: Send) -> None:
 def let_in(scope: Any) -> tuple[str, AgentIdentity, float]:
     """As any call of an agent; it counts as a heartbeat, too."""
     if scope.get("query_string"):
-        raise Invalid("This address takes no query.", way_out="Send the token in the header Authorization: an address is written down.")
+        raise Invalid(
+            "This address takes no query.",
+            way_out="Send the token in the header Authorization: an address is written down.",
+        )
     header: str = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     agent = identify_header(header, (scope.get("client") or ("",))[0], count_request)
     beat(agent, None)
@@ -207,7 +232,9 @@ def beat(agent: AgentIdentity, load: dict[str, Any] | None) -> None:
 
 
 async def refuse(scope: Any, send: Send, error: Exception) -> None:
-    """Before it was accepted: an answer of HTTP, with its reason where the server can send one; else it is 403."""
+    """Before it was accepted: an answer of HTTP, with its reason where the server can send one;
+    else it is 403.
+    """
     if "websocket.http.response" in (scope.get("extensions") or {}):
         await refuse_handshake(send, error)
     else:
@@ -225,7 +252,9 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(_threads, contextvars.Context().run, with_connection, work, *given)
+    return await asyncio.get_running_loop().run_in_executor(
+        _threads, contextvars.Context().run, with_connection, work, *given
+    )
 
 
 def with_connection(work: Callable[..., Any], *given: Any) -> Any:
@@ -234,4 +263,5 @@ def with_connection(work: Callable[..., Any], *given: Any) -> Any:
     return work(*given)
 
 
-agent_sockets = [path("ws/agent/", agent_socket)]  # type: ignore[arg-type]  # an ASGI application, for URLRouter
+# An ASGI application, for URLRouter.
+agent_sockets = [path("ws/agent/", agent_socket)]  # type: ignore[arg-type]

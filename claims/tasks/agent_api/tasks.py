@@ -1,4 +1,6 @@
-"""What an agent says and asks of one task: a claim that is on its member, under the generation it was told."""
+"""What an agent says and asks of one task: a claim that is on its member, under the generation
+it was told.
+"""
 
 import hashlib
 import json
@@ -16,7 +18,16 @@ from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.runs.interrupt import note_interrupt
 from claims.tasks.runs.orders import AGENTS
 from claims.tasks.runs.services import start_run, take_result
-from claims.tasks.runs.work_order import Hold, describe_work, find_hold, most_json, refuse, saved_plan, spec_of, was_here
+from claims.tasks.runs.work_order import (
+    Hold,
+    describe_work,
+    find_hold,
+    most_json,
+    refuse,
+    saved_plan,
+    spec_of,
+    was_here,
+)
 from claims.tasks.states.services import keep_state
 from claims.tasks.task_result import parse_result
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
@@ -40,22 +51,40 @@ LATE = (404, 409)
 
 
 class TaskDetail(AgentEndpoint):
-    @describe("What is to be done", {200: schemas.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG)
+    @describe(
+        "What is to be done", {200: schemas.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG
+    )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Commands, source, environment, limits; secrets that the task names, null where there is none; the plan that is to be applied."""
-        return answer(describe_work(call.agent, find_hold(call.agent, claim_id, generation)), Cache_Control="no-store")
+        """Commands, source, environment, limits; secrets that the task names, null where there
+        is none; the plan that is to be applied.
+        """
+        return answer(
+            describe_work(call.agent, find_hold(call.agent, claim_id, generation)),
+            Cache_Control="no-store",
+        )
 
 
 class TaskStarted(AgentEndpoint):
-    @describe("It begins", {200: schemas.Nothing}, body=schemas.as_json(schemas.STARTED), problems=LATE, name="agent_task_started", tag=TAG)
+    @describe(
+        "It begins",
+        {200: schemas.Nothing},
+        body=schemas.as_json(schemas.STARTED),
+        problems=LATE,
+        name="agent_task_started",
+        tag=TAG,
+    )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Before anything is executed. What has begun once is never begun again: another start of the agent is refused."""
+        """Before anything is executed. What has begun once is never begun again: another start
+        of the agent is refused.
+        """
         faults = Faults()
         given = read_mapping(call.read(), "", ("boot",), faults, required=("boot",))
         boot = read_text(given, "", "boot", faults, BOOT)
         faults.raise_if_any()
         place = find_hold(call.agent, claim_id, generation).place
-        start_run(claim_id=claim_id, generation=generation, member=call.member, boot=boot, place=place)
+        start_run(
+            claim_id=claim_id, generation=generation, member=call.member, boot=boot, place=place
+        )
         return answer({})
 
 
@@ -69,26 +98,55 @@ class TaskInterrupted(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Its program was interrupted, and may finish what it began. For people; of a generation that is over, too."""
+        """Its program was interrupted, and may finish what it began. For people; of a generation
+        that is over, too.
+        """
         faults = Faults()
-        given = read_mapping(call.read(), "", ("why", "wait_s", "waits_for", "more"), faults, required=("why", "wait_s"))
+        given = read_mapping(
+            call.read(),
+            "",
+            ("why", "wait_s", "waits_for", "more"),
+            faults,
+            required=("why", "wait_s"),
+        )
         why = read_text(given, "", "why", faults, LONGEST_NAMED)
         wait_s = read_integer(given, "", "wait_s", faults, 0, DAY, 0)
         more = read_integer(given, "", "more", faults, 0, 2**31 - 1, 0)
         named = given.get("waits_for") or []
-        if not isinstance(named, list) or len(named) > MOST_NAMED or any(not isinstance(each, str) for each in named):
+        if (
+            not isinstance(named, list)
+            or len(named) > MOST_NAMED
+            or any(not isinstance(each, str) for each in named)
+        ):
             faults.add("waits_for", f"This is not a list of at most {MOST_NAMED} texts.")
             named = []
         faults.raise_if_any()
         waits_for = [each.replace("\0", "")[:LONGEST_NAMED] for each in named]
-        note_interrupt(claim_id=claim_id, generation=generation, member=call.member, why=why, wait_s=wait_s, waits_for=waits_for, more=more)
+        note_interrupt(
+            claim_id=claim_id,
+            generation=generation,
+            member=call.member,
+            why=why,
+            wait_s=wait_s,
+            waits_for=waits_for,
+            more=more,
+        )
         return answer({})
 
 
 class TaskLog(AgentEndpoint):
-    @describe("Its log goes on", {200: schemas.LogNext}, body=schemas.as_json(schemas.LOG), problems=LATE, name="agent_task_log", tag=TAG)
+    @describe(
+        "Its log goes on",
+        {200: schemas.LogNext},
+        body=schemas.as_json(schemas.LOG),
+        problems=LATE,
+        name="agent_task_log",
+        tag=TAG,
+    )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """A piece, or several; each once and in order. Of a generation that is over, too: what was printed was printed."""
+        """A piece, or several; each once and in order. Of a generation that is over, too: what
+        was printed was printed.
+        """
         agent = call.agent
         pieces = read_pieces(call.read_object())
         run = AGENTS.one("run_of", claim=claim_id, generation=generation)
@@ -96,7 +154,17 @@ class TaskLog(AgentEndpoint):
             raise find_reason(call, claim_id, generation)
         flow.take(agent.member_id, sum(size_of(piece) for piece in pieces))
         most = spec_of(agent).task.log
-        return answer({"next": add_log(claim_id=claim_id, generation=generation, member_id=agent.member_id, pieces=pieces, most=most)})
+        return answer(
+            {
+                "next": add_log(
+                    claim_id=claim_id,
+                    generation=generation,
+                    member_id=agent.member_id,
+                    pieces=pieces,
+                    most=most,
+                )
+            }
+        )
 
 
 class TaskPlan(AgentEndpoint):
@@ -117,12 +185,22 @@ class TaskPlan(AgentEndpoint):
         keep(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
         return answer({"size": len(data)})
 
-    @describe("The plan to apply", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_plan", tag=TAG)
+    @describe(
+        "The plan to apply",
+        {(200, RAW): {"type": "string", "format": "binary"}},
+        problems=LATE,
+        name="agent_get_plan",
+        tag=TAG,
+    )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """The saved plan that people have agreed to, for an apply on another member than the one that made it."""
+        """The saved plan that people have agreed to, for an apply on another member than the one
+        that made it.
+        """
         plan = saved_plan(find_hold(call.agent, claim_id, generation))
         if not plan.file:
-            raise NotFound("No file was kept with this plan.", code="no_plan_file", way_out="Plan again.")
+            raise NotFound(
+                "No file was kept with this plan.", code="no_plan_file", way_out="Plan again."
+            )
         return raw(read_file(plan.file))
 
 
@@ -136,11 +214,17 @@ class TaskPlanJson(AgentEndpoint):
         tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """As `terraform show -json` writes it, redacted by the agent: people decide on it. Kept sealed."""
+        """As `terraform show -json` writes it, redacted by the agent: people decide on it.
+        Kept sealed.
+        """
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
         found = outline_plan(data)
-        keep(hold, {"json": data, "outline": found.data}, {"json_resources": found.resources, "json_counts": found.counts})
+        keep(
+            hold,
+            {"json": data, "outline": found.data},
+            {"json_resources": found.resources, "json_counts": found.counts},
+        )
         return answer({"resources": found.resources})
 
 
@@ -155,8 +239,9 @@ class TaskState(AgentEndpoint):
         tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """A Terraform state that the backend of an apply did not take (errored.tfstate): before the result, or after the agent came back.
-        Kept sealed, also when the generation is over by now. Sent again it takes the place of the one before."""
+        """A Terraform state that the backend of an apply did not take (errored.tfstate): before the
+        result, or after the agent came back. Kept sealed, also when the generation is over by now.
+        Sent again it takes the place of the one before."""
         run = AGENTS.one("run_of", claim=claim_id, generation=generation)
         if run is None or run.member_id != call.agent.member_id:
             raise find_reason(call, claim_id, generation)
@@ -165,30 +250,51 @@ class TaskState(AgentEndpoint):
             raise Conflict(text, code="not_applying", way_out="Keep the file and look at it.")
         data = call.read_raw(MOST_STATE, "The state", (RAW,))
         digest = read_digest(call, claim_id, data)
-        is_kept = keep_state(claim_id=claim_id, generation=generation, member=call.member, data=data)
+        is_kept = keep_state(
+            claim_id=claim_id, generation=generation, member=call.member, data=data
+        )
         return answer({"is_kept": is_kept, "digest": digest if is_kept else ""})
 
 
 class TaskSource(AgentEndpoint):
-    @describe("Its files", {(200, RAW): {"type": "string", "format": "binary"}}, problems=LATE, name="agent_get_source", tag=TAG)
+    @describe(
+        "Its files",
+        {(200, RAW): {"type": "string", "format": "binary"}},
+        problems=LATE,
+        name="agent_get_source",
+        tag=TAG,
+    )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """A tar.gz, whose sha256 the task names."""
         hold = find_hold(call.agent, claim_id, generation)
         if hold.row.source_id is None:
-            raise NotFound("This task has no archive.", code="no_source", way_out="Do what `source` of the task says.")
+            raise NotFound(
+                "This task has no archive.",
+                code="no_source",
+                way_out="Do what `source` of the task says.",
+            )
         return raw(read_file(hold.row.source_file))
 
 
 class TaskResultEndpoint(AgentEndpoint):
     @describe(
-        "It has ended", {200: schemas.SettledAnswer}, body=schemas.as_json(schemas.RESULT), problems=LATE, name="agent_task_result", tag=TAG
+        "It has ended",
+        {200: schemas.SettledAnswer},
+        body=schemas.as_json(schemas.RESULT),
+        problems=LATE,
+        name="agent_task_result",
+        tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """How. Sent again it is answered the same. One that comes too late changes nothing, and is kept as an event."""
+        """How. Sent again it is answered the same. One that comes too late changes nothing, and
+        is kept as an event.
+        """
         result = parse_result(call.read_object())
         if not was_here(call.agent, claim_id, generation):
             raise find_reason(call, claim_id, generation)
-        settled = take_result(claim_id=claim_id, generation=generation, member=call.member, result=result)
+        settled = take_result(
+            claim_id=claim_id, generation=generation, member=call.member, result=result
+        )
         return answer({"state": settled.state, "outcome": settled.outcome, "keep": settled.keep})
 
 
@@ -197,10 +303,27 @@ def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
     digest = hashlib.sha256(data).hexdigest()
     told = call.headers.get("Berth-Digest", "")
     if not DIGEST.fullmatch(told):
-        raise Invalid(fields=[FieldError("Berth-Digest", "This is not a digest.", "Send the sha256 of the body, in small letters.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "Berth-Digest",
+                    "This is not a digest.",
+                    "Send the sha256 of the body, in small letters.",
+                )
+            ]
+        )
     if told != digest:
-        note_refused("sends a body of another digest", pool_id=call.agent.pool_id, member_id=call.agent.member_id, claim_id=claim_id)
-        raise Conflict("The body has another digest than the header says.", code="digest_differs", way_out="Send it again.")
+        note_refused(
+            "sends a body of another digest",
+            pool_id=call.agent.pool_id,
+            member_id=call.agent.member_id,
+            claim_id=claim_id,
+        )
+        raise Conflict(
+            "The body has another digest than the header says.",
+            code="digest_differs",
+            way_out="Send it again.",
+        )
     return digest
 
 
@@ -221,19 +344,31 @@ def find_planned(call: AgentCall, claim_id: int, generation: int) -> Hold:
         text = f"Claim {claim_id} is at its {hold.row.step}; its plan is made."
         raise Conflict(text, code="not_planning", way_out="Apply the plan, or say plan_again.")
     if not hold.row.is_started or hold.row.is_over:
-        raise find_reason(call, claim_id, generation) if not hold.row.is_started else refuse(call.agent, claim_id, generation)
+        raise (
+            find_reason(call, claim_id, generation)
+            if not hold.row.is_started
+            else refuse(call.agent, claim_id, generation)
+        )
     return hold
 
 
 def keep(hold: Hold, files: dict[str, bytes], about: dict[str, Any]) -> None:
     """The files by their kinds first, then what names them; those before go last."""
     claim_id, generation = hold.row.id, hold.row.generation
-    names = {kind: save_file(kind, f"{claim_id}-{generation}", data) for kind, data in files.items()}
-    row = AGENTS.one("keep_files", claim=claim_id, generation=generation, files=json.dumps(names | about))
+    names = {
+        kind: save_file(kind, f"{claim_id}-{generation}", data) for kind, data in files.items()
+    }
+    row = AGENTS.one(
+        "keep_files", claim=claim_id, generation=generation, files=json.dumps(names | about)
+    )
     if row is None:  # its result came in meanwhile
         for name in names.values():
             delete_file(name)
-        raise Conflict(f"Generation {generation} of claim {claim_id} is over.", code="stale_generation", way_out="Ask for orders again.")
+        raise Conflict(
+            f"Generation {generation} of claim {claim_id} is over.",
+            code="stale_generation",
+            way_out="Ask for orders again.",
+        )
     before = json.loads(row.before)
     for kind in names:
         delete_file(before.get(kind))

@@ -24,10 +24,14 @@ def find_claim(call: FastRequest, claim_id: int) -> None:
 class RunList(LeanEndpoint):
     @describe("Runs of a claim", {200: pages_of(shapes.RunAnswer)}, name="list_runs", tag=TAG)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """One for each generation that an agent has begun, the first one first: what has run, where, and how it ended."""
+        """One for each generation that an agent has begun, the first one first: what has run,
+        where, and how it ended.
+        """
         find_claim(call, claim_id)
         states = {view.generation: view.as_dict() for view in list_rescued(claim_id)}
-        runs = [run.as_dict() | {"state": states.get(run.generation)} for run in list_runs(claim_id)]
+        runs = [
+            run.as_dict() | {"state": states.get(run.generation)} for run in list_runs(claim_id)
+        ]
         return answer({"results": runs, "next": None})
 
 
@@ -41,8 +45,16 @@ class RunLog(LeanEndpoint):
                 "How many pieces are known: 0 is all of it, then the `next` of the answer before.",
                 {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
             ),
-            in_query("limit", "Pieces at a time.", {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE, "default": MOST_AT_ONCE}),
-            in_query("tail", "The last so many lines instead.", {"type": "integer", "minimum": 1, "maximum": MOST_TAIL}),
+            in_query(
+                "limit",
+                "Pieces at a time.",
+                {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE, "default": MOST_AT_ONCE},
+            ),
+            in_query(
+                "tail",
+                "The last so many lines instead.",
+                {"type": "integer", "minimum": 1, "maximum": MOST_TAIL},
+            ),
             in_query(
                 "wait",
                 "If there is nothing yet, answer when there is, or after so many seconds.",
@@ -54,7 +66,9 @@ class RunLog(LeanEndpoint):
         tag=TAG,
     )
     def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponseBase:
-        """Pieces of up to 64 kB, in order; the number of a line is that of the line breaks before it. Followed with `after` and `wait`."""
+        """Pieces of up to 64 kB, in order; the number of a line is that of the line breaks
+        before it. Followed with `after` and `wait`.
+        """
         known = read_integer(call, "after", low=0, high=2**31 - 1) or 0
         limit = read_integer(call, "limit", high=MOST_AT_ONCE) or MOST_AT_ONCE
         tail = read_integer(call, "tail", high=MOST_TAIL)
@@ -64,10 +78,13 @@ class RunLog(LeanEndpoint):
         page = read_log(claim_id, generation, after=known - 1, limit=limit, tail=tail)
         if is_text:
             name = f"claim-{claim_id}-{generation}.log"
-            response = StreamingHttpResponse(read_text(claim_id, generation), content_type="text/plain; charset=utf-8")
+            response = StreamingHttpResponse(
+                read_text(claim_id, generation), content_type="text/plain; charset=utf-8"
+            )
             response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
             return response
         found = answer(page.as_dict(), Cache_Control="no-store")
         if left > 0 and not page.chunks and not page.is_whole:
-            found.again = lambda: wait_for_more(claim_id, generation, page.next, left)  # type: ignore[attr-defined]  # see project.kernel.http.asgi
+            # See project.kernel.http.asgi.
+            found.again = lambda: wait_for_more(claim_id, generation, page.next, left)  # type: ignore[attr-defined]
         return found

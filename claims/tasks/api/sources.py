@@ -22,10 +22,20 @@ class SourceAnswer(serializers.Serializer[Any]):
 
 
 class SourceList(LeanEndpoint):
-    @describe("Upload a source", {201: SourceAnswer}, body={TYPES[0]: BINARY}, problems=(422, 507), name="upload_source", tag=TAG)
+    @describe(
+        "Upload a source",
+        {201: SourceAnswer},
+        body={TYPES[0]: BINARY},
+        problems=(422, 507),
+        name="upload_source",
+        tag=TAG,
+    )
     def post(self, call: FastRequest) -> HttpResponse:
-        """A tar.gz or a zip, as the body. It is written anew: no owners, no times, nothing that leads out of it. One that no claim names
-        is gone after a day. Each user may keep BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and `allowed`)."""
+        """A tar.gz or a zip, as the body. It is written anew: no owners, no times, nothing that
+        leads out of it. One that no claim names is gone after a day. Each user may keep
+        BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and `allowed`)."""
         require_anywhere(call.identity, "claim")
-        kept = keep_source(call.read_raw(SOURCE_BYTES, "The archive", TYPES), made_by=call.identity.requester)
+        kept = keep_source(
+            call.read_raw(SOURCE_BYTES, "The archive", TYPES), made_by=call.identity.requester
+        )
         return answer({"digest": kept.digest, "size": kept.size, "files": kept.files}, 201)

@@ -1,4 +1,6 @@
-"""A lost apply: nobody but a person can say what became of it. Until then its workspace stays locked."""
+"""A lost apply: nobody but a person can say what became of it. Until then its workspace
+stays locked.
+"""
 
 import json
 from functools import partial
@@ -23,11 +25,20 @@ SETTLED = {
 }
 
 
-def settle_lost_apply(*, workspace_id: int, what: str, reason: str, claim: int | None = None) -> int:
-    """What became of the apply that was lost. The workspace is open again. Answers which claim it was. `claim`: the one that was looked
-    at; by now another one may be lost, and of that nobody has said anything."""
+def settle_lost_apply(
+    *, workspace_id: int, what: str, reason: str, claim: int | None = None
+) -> int:
+    """What became of the apply that was lost. The workspace is open again. Answers which claim it
+    was. `claim`: the one that was looked at; by now another one may be lost, and of that nobody has
+    said anything."""
     if what not in SETTLED:
-        raise Invalid(fields=[FieldError("what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}."
+                )
+            ]
+        )
     note = require_reason(reason)
     settled, files = repeat(partial(_settle, workspace_id, what, note, claim))
     for file in files:
@@ -42,16 +53,39 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
         name, claim = row.name, row.lost_claim_id
         if claim is None:
             way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
-            raise Conflict(f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out)
+            raise Conflict(
+                f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out
+            )
         if meant is not None and meant != claim:
-            text = f"By now it is the apply of claim {claim} that is lost in workspace {name}, not that of claim {meant}."
-            raise Conflict(text, code="other_apply", way_out="Look at that one, then answer for it.", claim=claim)
+            text = (
+                f"By now it is the apply of claim {claim} that is lost in workspace {name}, not "
+                f"that of claim {meant}."
+            )
+            raise Conflict(
+                text,
+                code="other_apply",
+                way_out="Look at that one, then answer for it.",
+                claim=claim,
+            )
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
         DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
         files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
         CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}
-        record("settle", pool_id=row.pool_id, claim_id=claim, before="locked", after="open", reason=note, data=data)
-        record("unlock", pool_id=row.pool_id, reason=f"claim {claim}: {SETTLED[what]}", data={"workspace": name})
+        record(
+            "settle",
+            pool_id=row.pool_id,
+            claim_id=claim,
+            before="locked",
+            after="open",
+            reason=note,
+            data=data,
+        )
+        record(
+            "unlock",
+            pool_id=row.pool_id,
+            reason=f"claim {claim}: {SETTLED[what]}",
+            data={"workspace": name},
+        )
         hint("claims", "events")
         return int(claim), files

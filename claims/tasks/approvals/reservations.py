@@ -1,4 +1,6 @@
-"""What becomes of a plan that waits: longer, elsewhere, anew; with a slot again once there is one, near its plan once it is approved."""
+"""What becomes of a plan that waits: longer, elsewhere, anew; with a slot again once there is
+one, near its plan once it is approved.
+"""
 
 from functools import partial
 from typing import Any
@@ -29,29 +31,34 @@ def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimVi
     note = require_reason(reason)
     if not 1 <= seconds <= LONGEST:
         text = f"{seconds:.0f} s are out of range."
-        raise Invalid(fields=[FieldError("seconds", text, "Extend it by something from a second to 30 days.")])
+        raise Invalid(
+            fields=[FieldError("seconds", text, "Extend it by something from a second to 30 days.")]
+        )
     repeat(partial(_extend, claim_id, seconds, note))
     return view_claim(claim_id)
 
 
 def plan_again(*, claim_id: int, reason: str) -> ClaimView:
-    """The plan and what was said of it are void. It is planned anew, in the slot that waits if its member still takes claims."""
+    """The plan and what was said of it are void. It is planned anew, in the slot that waits if
+    its member still takes claims.
+    """
     note = require_reason(reason)
     repeat(partial(_plan_again, claim_id, note))
     return view_claim(claim_id)
 
 
 def move_reserved(*, claim_id: int, reason: str) -> ClaimView:
-    """Another slot is kept for it, on another member; the plan and its approvals stay. Where none is free it stays where it is, unless its
-    member is to be left: then it waits without a slot."""
+    """Another slot is kept for it, on another member; the plan and its approvals stay. Where none
+    is free it stays where it is, unless its member is to be left: then it waits without a slot."""
     note = require_reason(reason)
     repeat(partial(_move, claim_id, note))
     return view_claim(claim_id)
 
 
 def reserve_parked() -> int:
-    """Parked claims that are to have a slot again get one: where they were if there is room, else anywhere. Approved ones in line go first.
-    Once for each, in the order of their turns; any number of allocators may do this."""
+    """Parked claims that are to have a slot again get one: where they were if there is room, else
+    anywhere. Approved ones in line go first. Once for each, in the order of their turns; any number
+    of allocators may do this."""
     found = 0
     for row in DECISIONS.rows("seekers", AT_A_TIME):
         found += repeat(partial(_reserve_again, row))
@@ -63,11 +70,17 @@ def reserve_parked() -> int:
 
 
 def bind_approved() -> int:
-    """Approved claims in line go back to the member that has their saved plan, if there is room. Whoever finds none there stands first in
-    his line and takes any slot."""
+    """Approved claims in line go back to the member that has their saved plan, if there is room.
+    Whoever finds none there stands first in his line and takes any slot."""
     found = 0
     for row in DECISIONS.rows("applies_in_line", AT_A_TIME):
-        values: dict[str, Any] = {"claim": row.id, "member": row.member_id, "pool": row.pool_id, "lanes": row.lanes, "queue": row.queue}
+        values: dict[str, Any] = {
+            "claim": row.id,
+            "member": row.member_id,
+            "pool": row.pool_id,
+            "lanes": row.lanes,
+            "queue": row.queue,
+        }
         found += len(repeat(partial(CLAIMS.rows, "bind_near", actor=current_actor(), **values)))
     if found:
         hint("events", "slots", "operations")
@@ -88,21 +101,27 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
             )
         until = {"seconds": seconds, "expires_at": rfc3339(row.expires_at)}
         record(
-            "extend", pool_id=row.pool_id, claim_id=claim_id, generation=row.generation, before=row.state, after=row.state, reason=note,
-            data=until,
+            "extend", pool_id=row.pool_id, claim_id=claim_id, generation=row.generation,
+            before=row.state, after=row.state, reason=note, data=until,
         )  # fmt: skip
         hint("claims")
 
 
 def _plan_again(claim_id: int, note: str) -> None:
     with transaction.atomic():
-        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # nobody locks it before this is done
+        # Nobody locks it before this is done.
+        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)
         is_locked = workspace is not None and workspace.is_locked
         claim = lock_claim(claim_id)
         is_approved = claim.state in ("waiting", "blocked") and claim.step == "apply"
         if not is_approved:
             check_pending(claim)
-        values = {"claim": claim_id, "generation": claim.generation, "actor": current_actor(), "reason": note}
+        values = {
+            "claim": claim_id,
+            "generation": claim.generation,
+            "actor": current_actor(),
+            "reason": note,
+        }
         if claim.state == "reserved":
             if not is_locked and _is_good(DECISIONS.one("slot_of", claim=claim_id)):
                 CLAIMS.rows("resume_planning", **values)
@@ -111,7 +130,12 @@ def _plan_again(claim_id: int, note: str) -> None:
             give_back(claim_id, claim.generation, Ending("parked", "", "park", note, is_clean=True))
         CLAIMS.rows("plan_anew", **values)
         if is_locked:
-            CLAIMS.rows("block_unparked", claim=claim_id, actor=current_actor(), reason="its workspace is locked")
+            CLAIMS.rows(
+                "block_unparked",
+                claim=claim_id,
+                actor=current_actor(),
+                reason="its workspace is locked",
+            )
         hint("claims", "events")
 
 
@@ -127,7 +151,11 @@ def _move(claim_id: int, note: str) -> None:
         slot = DECISIONS.one("slot_of", claim=claim_id)
         if slot is None or claim.size != 1:
             way_out = "It gets a slot once it is approved, or once one is free."
-            raise Conflict(f"Claim {claim_id} waits without a slot: there is nothing to move.", code="not_reserved", way_out=way_out)
+            raise Conflict(
+                f"Claim {claim_id} waits without a slot: there is nothing to move.",
+                code="not_reserved",
+                way_out=way_out,
+            )
         give_back(claim_id, claim.generation, Ending("parked", "", "leave", note, is_clean=True))
         lanes = CLAIMS.rows("lanes_of", shapes=[claim.shape_id])[0].lanes
         if _take_place(claim_id, claim.generation, slot.pool_id, lanes, but=slot.member_id):
@@ -135,15 +163,28 @@ def _move(claim_id: int, note: str) -> None:
             return
         member = DECISIONS.one("is_member_there", member=slot.member_id)
         if member is not None and member.is_ready and not member.is_closing:
-            text = f"No other member of its pool has a free slot for claim {claim_id}. It stays on {slot.member}."
-            raise Conflict(text, code="no_place", way_out="Free one elsewhere, or add a member; then move it.")
+            text = (
+                f"No other member of its pool has a free slot for claim {claim_id}. It stays on "
+                f"{slot.member}."
+            )
+            raise Conflict(
+                text, code="no_place", way_out="Free one elsewhere, or add a member; then move it."
+            )
         DECISIONS.rows("start_seeking", claim=claim_id)
         hint("claims", "slots", "events")
 
 
-def _take_place(claim_id: int, generation: int, pool_id: int, lanes: list[str], *, but: int | None = None) -> bool:
+def _take_place(
+    claim_id: int, generation: int, pool_id: int, lanes: list[str], *, but: int | None = None
+) -> bool:
     for lane in lanes:
-        values: dict[str, Any] = {"claim": claim_id, "generation": generation, "pool": pool_id, "lane": lane, "but": but}
+        values: dict[str, Any] = {
+            "claim": claim_id,
+            "generation": generation,
+            "pool": pool_id,
+            "lane": lane,
+            "but": but,
+        }
         if CLAIMS.rows("reserve_again", actor=current_actor(), **values):
             return True
     return False
@@ -153,8 +194,15 @@ def _reserve_again(row: Any) -> bool:
     with transaction.atomic():
         if row.rank > 0 and DECISIONS.value("approved_wait", pool=row.pool_id, lanes=row.lanes):
             return False
-        values: dict[str, Any] = {"claim": row.id, "generation": row.generation, "pool": row.pool_id, "lanes": row.lanes}
-        if row.member_id is not None and CLAIMS.rows("reserve_near", member=row.member_id, actor=current_actor(), **values):
+        values: dict[str, Any] = {
+            "claim": row.id,
+            "generation": row.generation,
+            "pool": row.pool_id,
+            "lanes": row.lanes,
+        }
+        if row.member_id is not None and CLAIMS.rows(
+            "reserve_near", member=row.member_id, actor=current_actor(), **values
+        ):
             return True
         return _take_place(row.id, row.generation, row.pool_id, row.lanes)
 
@@ -162,16 +210,26 @@ def _reserve_again(row: Any) -> bool:
 def check_pending(claim: Any) -> None:
     """Of a claim under its lock: it waits for a person, and in time."""
     if claim.state not in PENDING:
-        was = f"has ended: {claim.outcome}" if claim.state == "ended" else f"is {claim.state}, at its {claim.step or 'hold'}"
+        was = (
+            f"has ended: {claim.outcome}"
+            if claim.state == "ended"
+            else f"is {claim.state}, at its {claim.step or 'hold'}"
+        )
         way_out = "Nothing is left to do." if claim.state == "ended" else "Look at it again."
-        raise Conflict(f"Claim {claim.id} does not wait for a decision: it {was}.", code="not_pending", way_out=way_out, state=claim.state)
+        raise Conflict(
+            f"Claim {claim.id} does not wait for a decision: it {was}.",
+            code="not_pending",
+            way_out=way_out,
+            state=claim.state,
+        )
     if claim.is_over:
         raise too_late(claim)
 
 
 def too_late(claim: Any) -> Conflict:
     return Conflict(
-        f"Claim {claim.id} was to be decided by {claim.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is over.",
+        f"Claim {claim.id} was to be decided by {claim.expires_at:%Y-%m-%d %H:%M:%S} "
+        "UTC. It is over.",
         code="expired",
         way_out="Ask for it anew: it plans again.",
         expires_at=rfc3339(claim.expires_at),

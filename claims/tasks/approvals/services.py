@@ -1,11 +1,11 @@
-"""Yes and no to plans. Whatever else happens to the claim at the same moment needs the same row lock, so one comes first; the other is told
-who it was, and when.
+"""Yes and no to plans. Whatever else happens to the claim at the same moment needs the same row
+lock, so one comes first; the other is told who it was, and when.
 
-A yes counts for the plan that was seen, by its digest. The deadline is the database's: a yes after it is refused, whether anything has
-ended the claim by then or not.
+A yes counts for the plan that was seen, by its digest. The deadline is the database's: a yes after
+it is refused, whether anything has ended the claim by then or not.
 
-An approval counts while its approver may decide in the pool. Rights are read under the claim's lock and held until the transaction ends;
-they are read again when the apply starts (`starting`).
+An approval counts while its approver may decide in the pool. Rights are read under the claim's lock
+and held until the transaction ends; they are read again when the apply starts (`tasks/runs/start.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,13 @@ from claims.lifecycle.release import Ending, end_unheld, give_back, lock_claim
 from claims.models import Plan
 from claims.statements import CLAIMS, repeat
 from claims.tasks.approvals.lost_apply import settle_lost_apply
-from claims.tasks.approvals.reservations import PENDING, extend_reservation, move_reserved, plan_again, too_late
+from claims.tasks.approvals.reservations import (
+    PENDING,
+    extend_reservation,
+    move_reserved,
+    plan_again,
+    too_late,
+)
 from claims.tasks.plans.outlines import make_outline_of
 from claims.tasks.plans.plan_outline import NotAPlan
 from claims.tasks.valid_approvals import find_faults
@@ -79,39 +85,61 @@ class _Facing:
     approval: ApprovalSpec
 
 
-def approve_plan(*, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser") -> ApprovalResult:
-    """Said again by the same person it counts once. With the last yes that is needed the apply begins: in the slot that waited, or first
-    in line for one."""
+def approve_plan(
+    *, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser"
+) -> ApprovalResult:
+    """Said again by the same person it counts once. With the last yes that is needed the apply
+    begins: in the slot that waited, or first in line for one."""
     return _approve_checked(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
 
 
-def reject_plan(*, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser") -> ApprovalResult:
+def reject_plan(
+    *, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser"
+) -> ApprovalResult:
     """One no is enough, whatever was said before. Nothing is applied."""
     note = _check_comment(comment)
     if not note:
-        raise Invalid(fields=[FieldError("comment", "A no needs a comment.", "Say why: whoever asked for it will read it.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "comment",
+                    "A no needs a comment.",
+                    "Say why: whoever asked for it will read it.",
+                )
+            ]
+        )
     return repeat(partial(_reject, claim_id, digest, by, note, via))
 
 
 def decide_many(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
-    """Each stands on its own. Plans that destroy are looked at one by one: of many, nobody reads each."""
+    """Each stands on its own. Plans that destroy are looked at one by one: of many, nobody
+    reads each.
+    """
     if len(verdicts) > MOST:
-        raise Invalid(f"{len(verdicts)} decisions are too many for one call.", way_out=f"Send {MOST} at most.")
+        raise Invalid(
+            f"{len(verdicts)} decisions are too many for one call.", way_out=f"Send {MOST} at most."
+        )
     return [_decide_one(verdict) for verdict in verdicts]
 
 
 def _decide_one(v: ApprovalVote) -> ApprovalResult | BerthError:
     try:
         if not v.is_yes:
-            return reject_plan(claim_id=v.claim_id, digest=v.digest, by=v.by, comment=v.comment, via=v.via)
+            return reject_plan(
+                claim_id=v.claim_id, digest=v.digest, by=v.by, comment=v.comment, via=v.via
+            )
         note = _check_comment(v.comment)
-        return _approve_checked(partial(_approve, v.claim_id, v.digest, v.by, note, v.via, is_one_of_many=True))
+        return _approve_checked(
+            partial(_approve, v.claim_id, v.digest, v.by, note, v.via, is_one_of_many=True)
+        )
     except BerthError as error:
         return error
 
 
 class _Unchecked(Exception):
-    """The counts of this plan, of an earlier release, were not compared with its list of changes."""
+    """The counts of this plan, of an earlier release, were not compared with its list
+    of changes.
+    """
 
     def __init__(self, plan_id: int) -> None:
         super().__init__()
@@ -128,9 +156,18 @@ def _approve_checked(approve: Callable[[], ApprovalResult]) -> ApprovalResult:
     return repeat(approve)
 
 
-def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *, is_one_of_many: bool = False) -> ApprovalResult:
+def _approve(
+    claim_id: int,
+    digest: str,
+    by: Identity,
+    comment: str,
+    via: str,
+    *,
+    is_one_of_many: bool = False,
+) -> ApprovalResult:
     with transaction.atomic():
-        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)  # nobody locks it before this is done
+        # Nobody locks it before this is done.
+        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)
         found = _face(claim_id, digest, by)
         if isinstance(found, ApprovalResult):
             return found
@@ -139,25 +176,48 @@ def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *
             raise _Unchecked(plan.id)
         if plan.mismatch:
             text = f"The plan of claim {claim_id} cannot be approved. {plan.mismatch}"
-            raise Conflict(text, code="counts_differ", way_out="Have it planned again; if that does not help, look at its agent.")
+            raise Conflict(
+                text,
+                code="counts_differ",
+                way_out="Have it planned again; if that does not help, look at its agent.",
+            )
         if is_one_of_many and _destroys(plan):
             text = f"The plan of claim {claim_id} destroys or replaces something."
-            raise Refused(text, code="destroys", way_out="Decide on it by itself, after reading it.")
+            raise Refused(
+                text, code="destroys", way_out="Decide on it by itself, after reading it."
+            )
         said = DECISIONS.rows("approvals_of", plan=plan.id)
         hold_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
         _require_decider(by, claim)
         if not approval.own and by.requester == claim.requested_by:
-            text = f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes does not count."
+            text = (
+                f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes "
+                "does not count."
+            )
             raise Refused(text, code="own_plan", way_out="Ask somebody else who may approve there.")
         if DECISIONS.value("is_deleting", pool=claim.pool_id):
             text = f"The pool of claim {claim_id} is being deleted: it ends with it."
             raise Conflict(text, code="pool_deleting", way_out="Ask for it anew, in another pool.")
         if workspace is not None and workspace.is_locked:
-            text = f"Workspace {workspace.name} is locked by {workspace.locked_by}: {workspace.lock_reason}. Nothing of it starts."
+            text = (
+                f"Workspace {workspace.name} is locked by {workspace.locked_by}: "
+                f"{workspace.lock_reason}. Nothing of it starts."
+            )
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
-        DECISIONS.rows("add_approval", plan=plan.id, user=by.user_id, by=by.requester, is_yes=True, comment=comment, via=via)
-        yes = [row for row in DECISIONS.rows("approvals_of", plan=plan.id) if row.is_yes]  # by the rule of now
-        given = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval).count("")
+        DECISIONS.rows(
+            "add_approval",
+            plan=plan.id,
+            user=by.user_id,
+            by=by.requester,
+            is_yes=True,
+            comment=comment,
+            via=via,
+        )
+        # By the rule of now.
+        yes = [row for row in DECISIONS.rows("approvals_of", plan=plan.id) if row.is_yes]
+        given = find_faults(
+            yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval
+        ).count("")
         if given < approval.needed:
             _record(claim, "approval", comment, {"given": given, "needed": approval.needed})
             return ApprovalResult(claim.state, approval.needed, given)
@@ -166,11 +226,22 @@ def _approve(claim_id: int, digest: str, by: Identity, comment: str, via: str, *
 
 def _begin(claim: Any, plan: Any, comment: str) -> str:
     """The statement asks for the deadline once more: it decides, not what was read before."""
-    values = {"claim": claim.id, "generation": claim.generation, "plan": plan.id, "actor": current_actor(), "reason": comment}
+    values = {
+        "claim": claim.id,
+        "generation": claim.generation,
+        "plan": plan.id,
+        "actor": current_actor(),
+        "reason": comment,
+    }
     state = claim.state
     if state == "reserved" and DECISIONS.value("is_frozen", pool=claim.pool_id):
-        # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its deadline has ended.
-        give_back(claim.id, claim.generation, Ending("parked", "", "park", "its pool is frozen", is_clean=True))
+        # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its
+        # deadline has ended.
+        give_back(
+            claim.id,
+            claim.generation,
+            Ending("parked", "", "park", "its pool is frozen", is_clean=True),
+        )
         state = "parked"
     if state == "reserved":
         rows = CLAIMS.rows("resume", **values)
@@ -191,27 +262,41 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
         claim, plan = found.claim, found.plan
         hold_rights([by.user_id])
         _require_decider(by, claim)
-        DECISIONS.rows("say_no", plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via)
+        DECISIONS.rows(
+            "say_no", plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via
+        )
         given = sum(row.is_yes for row in DECISIONS.rows("approvals_of", plan=plan.id))
         DECISIONS.rows("stale_plans", claim=claim_id)
         if claim.state == "reserved":
-            give_back(claim_id, claim.generation, Ending(outcome="rejected", verb="reject", reason=comment, is_clean=True))
+            give_back(
+                claim_id,
+                claim.generation,
+                Ending(outcome="rejected", verb="reject", reason=comment, is_clean=True),
+            )
         else:
             end_unheld(claim_id, "rejected", "reject", comment)
         return ApprovalResult("ended", found.approval.needed, given)
 
 
 def _require_decider(by: Identity, claim: Any) -> None:
-    """Under the claim's lock, with the rights held: the caller may have lost them since the call was let in."""
+    """Under the claim's lock, with the rights held: the caller may have lost them since the call
+    was let in.
+    """
     now = load_identities([by.user_id]).get(by.user_id)
     if now is None:
-        raise Forbidden(f"{by.requester} is deactivated.", role=APPROVER, pool=None, way_out="Ask an admin.")
+        raise Forbidden(
+            f"{by.requester} is deactivated.", role=APPROVER, pool=None, way_out="Ask an admin."
+        )
     if not now.may("decide", claim.pool_id):
         raise refusal(now, APPROVER, claim.pool_id, pool_name(claim.pool_id))
 
 
-def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _Facing | ApprovalResult:
-    """What is to be decided on, or what was: the same person saying the same again is answered as then."""
+def _face(
+    claim_id: int, digest: str, by: Identity, *, is_yes: bool = True
+) -> _Facing | ApprovalResult:
+    """What is to be decided on, or what was: the same person saying the same again is
+    answered as then.
+    """
     claim = lock_claim(claim_id)
     approval = approval_of(claim.pool_id)
     if claim.state not in PENDING:
@@ -220,14 +305,25 @@ def _face(claim_id: int, digest: str, by: Identity, *, is_yes: bool = True) -> _
         raise too_late(claim)
     plan = DECISIONS.one("current_plan", claim=claim_id)
     if plan is None:
-        raise Conflict(f"Claim {claim_id} has no plan that could be decided on.", code="no_plan", way_out="Have it planned again.")
+        raise Conflict(
+            f"Claim {claim_id} has no plan that could be decided on.",
+            code="no_plan",
+            way_out="Have it planned again.",
+        )
     if bytes(plan.digest).hex() != digest.strip().lower():
         text = f"The plan of claim {claim_id} is another one than the one that was decided on."
-        raise Conflict(text, code="plan_changed", way_out="Read the present plan, then decide.", digest=bytes(plan.digest).hex())
+        raise Conflict(
+            text,
+            code="plan_changed",
+            way_out="Read the present plan, then decide.",
+            digest=bytes(plan.digest).hex(),
+        )
     return _Facing(claim, plan, approval)
 
 
-def _answer_decided(claim: Any, digest: str, by: Identity, approval: ApprovalSpec, *, is_yes: bool) -> ApprovalResult:
+def _answer_decided(
+    claim: Any, digest: str, by: Identity, approval: ApprovalSpec, *, is_yes: bool
+) -> ApprovalResult:
     """Somebody was faster: who, and when."""
     plan = DECISIONS.one("last_plan", claim=claim.id)
     said = [] if plan is None else DECISIONS.rows("approvals_of", plan=plan.id)
@@ -236,24 +332,49 @@ def _answer_decided(claim: Any, digest: str, by: Identity, approval: ApprovalSpe
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
         if not is_yes and no.user_id == by.user_id:
             return ApprovalResult("ended", approval.needed, len(yes))
-        raise _lost_to(claim, "rejected", f"was rejected by {no.by_user} at {no.at:%H:%M:%S} UTC: {no.comment}", by=no.by_user, at=no.at)
+        raise _lost_to(
+            claim,
+            "rejected",
+            f"was rejected by {no.by_user} at {no.at:%H:%M:%S} UTC: {no.comment}",
+            by=no.by_user,
+            at=no.at,
+        )
     if claim.step == "apply" and yes and plan is not None:
         is_same = bytes(plan.digest).hex() == digest.strip().lower()
         if is_yes and is_same and any(row.user_id == by.user_id for row in yes):
             return ApprovalResult(claim.state, approval.needed, len(yes))
         last = yes[-1]
-        raise _lost_to(claim, "approved", f"was approved by {last.by_user} at {last.at:%H:%M:%S} UTC", by=last.by_user, at=last.at)
+        raise _lost_to(
+            claim,
+            "approved",
+            f"was approved by {last.by_user} at {last.at:%H:%M:%S} UTC",
+            by=last.by_user,
+            at=last.at,
+        )
     if claim.state == "ended" and claim.outcome == "expired":
         raise _lost_to(claim, "expired", "has expired: nobody decided in time")
     if claim.state == "ended":
         raise _lost_to(claim, "ended", f"has ended: {claim.outcome}")
-    text = f"Claim {claim.id} does not wait for a decision: it is {claim.state}, at its {claim.step or 'hold'}."
-    raise Conflict(text, code="not_pending", way_out="Wait until its plan is there.", state=claim.state)
+    text = (
+        f"Claim {claim.id} does not wait for a decision: it is {claim.state}, at its "
+        f"{claim.step or 'hold'}."
+    )
+    raise Conflict(
+        text, code="not_pending", way_out="Wait until its plan is there.", state=claim.state
+    )
 
 
 def _lost_to(claim: Any, code: str, words: str, **data: Any) -> Conflict:
-    told: dict[str, Any] = {name: value if isinstance(value, str) else rfc3339(value) for name, value in data.items()}
-    return Conflict(f"Claim {claim.id} {words}.", code=code, way_out="Nothing is left to decide.", state=claim.state, **told)
+    told: dict[str, Any] = {
+        name: value if isinstance(value, str) else rfc3339(value) for name, value in data.items()
+    }
+    return Conflict(
+        f"Claim {claim.id} {words}.",
+        code=code,
+        way_out="Nothing is left to decide.",
+        state=claim.state,
+        **told,
+    )
 
 
 def _destroys(plan: Any) -> bool:
@@ -262,8 +383,8 @@ def _destroys(plan: Any) -> bool:
 
 def _record(claim: Any, verb: str, reason: str, data: Any) -> None:
     record(
-        verb, pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation, before=claim.state, after=claim.state, reason=reason,
-        data=data,
+        verb, pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation,
+        before=claim.state, after=claim.state, reason=reason, data=data,
     )  # fmt: skip
     hint("events")
 
@@ -271,5 +392,13 @@ def _record(claim: Any, verb: str, reason: str, data: Any) -> None:
 def _check_comment(comment: str) -> str:
     note = comment.strip()
     if len(note) > LONGEST_REASON:
-        raise Invalid(fields=[FieldError("comment", f"{len(note)} characters are too many.", f"Use {LONGEST_REASON} at most.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "comment",
+                    f"{len(note)} characters are too many.",
+                    f"Use {LONGEST_REASON} at most.",
+                )
+            ]
+        )
     return note

@@ -1,6 +1,8 @@
-"""Sources as archives: read with suspicion, written anew as a plain tar.gz. Pure: bytes in, bytes out, no file is touched.
+"""Sources as archives: read with suspicion, written anew as a plain tar.gz. Pure: bytes in, bytes
+out, no file is touched.
 
-Nothing leads out of the archive, nothing unpacks to more than is allowed, and nothing is in it but files, folders and links inside.
+Nothing leads out of the archive, nothing unpacks to more than is allowed, and nothing is in it but
+files, folders and links inside.
 """
 
 import gzip
@@ -38,7 +40,9 @@ class Archive:
     files: int
 
 
-def refused(text: str, way_out: str = "Pack the files alone, with paths inside the archive.") -> Refused:
+def refused(
+    text: str, way_out: str = "Pack the files alone, with paths inside the archive."
+) -> Refused:
     return Refused(text, code="source_refused", way_out=way_out)
 
 
@@ -52,12 +56,15 @@ def pack_files(files: Iterable[tuple[str, str]]) -> Archive:
 
 
 def repack_limited(data: bytes) -> Archive:
-    """An archive from elsewhere, a tar.gz or a zip, as our own. Read in a child process with limits."""
+    """An archive from elsewhere, a tar.gz or a zip, as our own. Read in a child process
+    with limits.
+    """
     try:
         answer = run_limited(f"{__name__}:answer_repacked", data, LIMITS)
     except ChildFailed as error:
         raise refused(
-            f"The archive cannot be read. {error}", "Pack it again, as a plain tar.gz or zip with fewer and smaller files."
+            f"The archive cannot be read. {error}",
+            "Pack it again, as a plain tar.gz or zip with fewer and smaller files.",
         ) from error
     return Archive(answer[FILES.size :], FILES.unpack_from(answer)[0])
 
@@ -76,10 +83,20 @@ def repack(data: bytes) -> Archive:
             return _repack_tar(data, most)
         if data.startswith(ZIP):
             return _repack_zip(data, most)
-    except (tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+    ) as error:
         raise refused(f"The archive is broken: {str(error)[:200]}", "Pack it again.") from error
     except (ValueError, OverflowError, NotImplementedError, RuntimeError, OSError) as error:
-        raise refused(f"The archive cannot be read: {str(error)[:200]}", "Pack it again, as a plain tar.gz or zip.") from error
+        raise refused(
+            f"The archive cannot be read: {str(error)[:200]}",
+            "Pack it again, as a plain tar.gz or zip.",
+        ) from error
     raise refused("This is neither a tar.gz nor a zip.", "Send one of them.")
 
 
@@ -87,7 +104,9 @@ def _repack_tar(data: bytes, most: int) -> Archive:
     into = Packed()
     with (
         gzip.open(io.BytesIO(data)) as packed,
-        tarfile.open(fileobj=BoundedArchive(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar,  # type: ignore[call-overload]
+        tarfile.open(
+            fileobj=BoundedArchive(packed, most), mode="r|", tarinfo=CheckedTarInfo
+        ) as tar,  # type: ignore[call-overload]
     ):
         for member in tar:
             if (path := clean(member.name)) is None:
@@ -101,14 +120,17 @@ def _repack_tar(data: bytes, most: int) -> Archive:
                 assert content is not None
                 into.add_file(path, content, member.size, is_program=bool(member.mode & 0o100))
             else:
-                raise refused(f"{member.name[:200]!r} is neither a file, a folder nor a symbolic link.")
+                raise refused(
+                    f"{member.name[:200]!r} is neither a file, a folder nor a symbolic link."
+                )
     return into.close()
 
 
 def _repack_zip(data: bytes, most: int) -> Archive:
     into = Packed()
     left = most
-    if data.count(ZIP_ENTRY) > 2 * MOST_FILES:  # before they are read: each name takes ten times its room in memory
+    # Before they are read: each name takes ten times its room in memory.
+    if data.count(ZIP_ENTRY) > 2 * MOST_FILES:
         raise too_many()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
@@ -117,8 +139,13 @@ def _repack_zip(data: bytes, most: int) -> Archive:
             mode = info.external_attr >> 16
             if info.flag_bits & 1:
                 raise refused("The archive is encrypted.", "Pack it without a password.")
-            if stat.S_ISLNK(mode) or (stat.S_IFMT(mode) and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)):
-                raise refused(f"{path[:200]!r} is neither a file nor a folder.", "Pack files alone, or use a tar.gz for links.")
+            if stat.S_ISLNK(mode) or (
+                stat.S_IFMT(mode) and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+            ):
+                raise refused(
+                    f"{path[:200]!r} is neither a file nor a folder.",
+                    "Pack files alone, or use a tar.gz for links.",
+                )
             if info.is_dir():
                 into.add_folder(path)
                 continue
@@ -146,15 +173,20 @@ class BoundedArchive:
 
 @dataclass
 class Packed:
-    """A tar.gz that is being written: no owners, no times, no modes but whether something may be executed."""
+    """A tar.gz that is being written: no owners, no times, no modes but whether something may
+    be executed.
+    """
 
     count: int = 0
     _names: dict[str, str] = field(default_factory=dict)  # what each path is
     _buffer: io.BytesIO = field(default_factory=io.BytesIO)
 
     def __post_init__(self) -> None:
-        self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=0, compresslevel=6, filename="")
-        self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  (closed with the rest)
+        self._gzip = gzip.GzipFile(
+            fileobj=self._buffer, mode="wb", mtime=0, compresslevel=6, filename=""
+        )
+        # Closed with the rest.
+        self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
 
     def add_folder(self, path: str) -> None:
         if self._names.get(path) == "folder":
@@ -172,7 +204,13 @@ class Packed:
         up = 0
         while up < len(steps) and steps[up] == "..":
             up += 1
-        if target.startswith("/") or ".." in steps[up:] or up > path.count("/") or not steps or not target.isprintable():
+        if (
+            target.startswith("/")
+            or ".." in steps[up:]
+            or up > path.count("/")
+            or not steps
+            or not target.isprintable()
+        ):
             raise refused(f"The link {path[:200]!r} leads out of the archive.")
         self._enter(path, "link")
         self._add(path, tarfile.SYMTYPE, 0o777, link=target)
@@ -192,7 +230,9 @@ class Packed:
         self.count += 1
         if self.count > MOST_FILES:
             raise too_many()
-        if self._names.get(path, "implied") != "implied" or (path in self._names and kind != "folder"):
+        if self._names.get(path, "implied") != "implied" or (
+            path in self._names and kind != "folder"
+        ):
             raise refused(f"{path[:200]!r} is there twice.")
         parts = path.split("/")
         for i in range(1, len(parts)):
@@ -201,7 +241,16 @@ class Packed:
                 raise refused(f"{path[:200]!r} lies behind a file or a link.")
         self._names[path] = kind
 
-    def _add(self, path: str, kind: bytes, mode: int, *, size: int = 0, link: str = "", content: IO[bytes] | None = None) -> None:
+    def _add(
+        self,
+        path: str,
+        kind: bytes,
+        mode: int,
+        *,
+        size: int = 0,
+        link: str = "",
+        content: IO[bytes] | None = None,
+    ) -> None:
         info = tarfile.TarInfo(path)
         info.type, info.mode, info.size, info.linkname = kind, mode, size, link
         self._tar.addfile(info, content)
@@ -209,18 +258,29 @@ class Packed:
 
     def _check_size(self) -> None:
         if self._buffer.tell() > MOST_PACKED:
-            raise refused(f"Packed again it is larger than {MOST_PACKED // MB} MB.", "Leave out what the task does not need.")
+            raise refused(
+                f"Packed again it is larger than {MOST_PACKED // MB} MB.",
+                "Leave out what the task does not need.",
+            )
 
 
 def clean(name: str) -> str | None:
-    """A path as we write it; None: the folder itself. One that leads out stays as it is, and is refused."""
+    """A path as we write it; None: the folder itself. One that leads out stays as it is, and
+    is refused.
+    """
     path = name[2:] if name.startswith("./") else name
     return path.rstrip("/") if path.rstrip("/") not in ("", ".") or path.startswith("/") else None
 
 
 def too_large(most: int) -> Refused:
-    return refused(f"The archive unpacks to more than {most // MB} MB.", "Leave out what the task does not need.")
+    return refused(
+        f"The archive unpacks to more than {most // MB} MB.",
+        "Leave out what the task does not need.",
+    )
 
 
 def too_many() -> Refused:
-    return refused(f"There are more than {MOST_FILES} files in the archive.", "Leave out what the task does not need.")
+    return refused(
+        f"There are more than {MOST_FILES} files in the archive.",
+        "Leave out what the task does not need.",
+    )

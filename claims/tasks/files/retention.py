@@ -1,11 +1,19 @@
-"""How long what tasks leave behind is kept: with its claim, and files as long as a row names them. Registered with the finalizer."""
+"""How long what tasks leave behind is kept: with its claim, and files as long as a row names
+them. Registered with the finalizer.
+"""
 
 import time
 from datetime import timedelta
 
 from django.utils import timezone
 
-from claims.tasks.files.sealed_files import delete_file, list_names, list_shelves, modified_at, whose
+from claims.tasks.files.sealed_files import (
+    delete_file,
+    list_names,
+    list_shelves,
+    modified_at,
+    whose,
+)
 from claims.tasks.files.sources import SOURCES
 from project.kernel.controllers.periodic import chore
 from project.kernel.doctor.restore_detection import is_dumped_now, was_restored_within
@@ -32,14 +40,18 @@ class _SweepCursor:
 
 @chore("orphan files", every=60.0)
 def sweep_files() -> bool:
-    """Files that no row names, an hour after they were written. All folders in turn, some at a time, every ten minutes."""
+    """Files that no row names, an hour after they were written. All folders in turn, some at a
+    time, every ten minutes.
+    """
     if not _SweepCursor.shelves:
         if time.monotonic() - _SweepCursor.began_at < 600.0 and _SweepCursor.began_at:
             return False
         _SweepCursor.shelves, _SweepCursor.began_at = list(list_shelves()), time.monotonic()
     now, _SweepCursor.shelves = _SweepCursor.shelves[:SHELVES], _SweepCursor.shelves[SHELVES:]
     if now and was_restored_within(RESTORED):
-        return False  # an hour-old orphan of this database may be a file that the data from before the restore needs
+        # An hour-old orphan of this database may be a file that the data from before the
+        # restore needs.
+        return False
     for shelf in now:
         sweep_shelf(shelf)
     return bool(_SweepCursor.shelves)
@@ -47,11 +59,16 @@ def sweep_files() -> bool:
 
 def sweep_shelf(shelf: str) -> int:
     """How many went."""
-    old = [name for name in list_names(shelf) if (at := modified_at(name)) is not None and at < timezone.now() - ORPHAN]
+    old = [
+        name
+        for name in list_names(shelf)
+        if (at := modified_at(name)) is not None and at < timezone.now() - ORPHAN
+    ]
     if not old:
         return 0
     orphans = set(old) - known_files(shelf, old)
-    if is_dumped_now():  # asked after the rows: a dump that begins later no longer has a row that names them
+    # Asked after the rows: a dump that begins later no longer has a row that names them.
+    if is_dumped_now():
         return 0
     for name in orphans:
         delete_file(name)
@@ -63,5 +80,7 @@ def known_files(shelf: str, names: list[str]) -> set[str]:
     if shelf.startswith("source/"):
         digests = [bytes.fromhex(whose(name)) for name in names if len(whose(name)) == 64]
         return {row.name for row in SOURCES.rows("known_source_files", digests=digests)}
-    claims = {int(number) for name in names if (number := whose(name).partition("-")[0]).isdecimal()}
+    claims = {
+        int(number) for name in names if (number := whose(name).partition("-")[0]).isdecimal()
+    }
     return {row.name for row in SOURCES.rows("known_plan_files", claims=sorted(claims))}

@@ -1,7 +1,9 @@
-"""Files beside the database: saved plans, their JSON, sources. Sealed before they reach the storage, whatever storage that is.
+"""Files beside the database: saved plans, their JSON, sources. Sealed before they reach the
+storage, whatever storage that is.
 
-A file is written before the row that names it, and a row goes before its file: what no row names is an orphan, swept an hour later.
-The name says whose it is, so that one lookup by index tells whether anybody still needs it.
+A file is written before the row that names it, and a row goes before its file: what no row names is
+an orphan, swept an hour later. The name says whose it is, so that one lookup by index tells whether
+anybody still needs it.
 """
 
 import hashlib
@@ -40,7 +42,8 @@ class DurableStorage(FileSystemStorage):
             _sync(path)
             _sync(path.parent)
         except OSError:
-            Path(self.path(name)).unlink(missing_ok=True)  # a part of it would take room on a disk that may be full
+            # A part of it would take room on a disk that may be full.
+            Path(self.path(name)).unlink(missing_ok=True)
             raise
         return saved
 
@@ -72,11 +75,18 @@ def storage() -> Storage:
 
 
 def save_file(kind: str, name: str, data: bytes) -> str:
-    """The name under which it is kept. `name`: of the run, as claim-generation, or the digest of a source."""
+    """The name under which it is kept. `name`: of the run, as claim-generation, or the digest
+    of a source.
+    """
     if kind not in KINDS or not NAME.fullmatch(name):
         raise ValueError(f"not a name of a file: {kind}/{name}")
     shelf = hashlib.sha256(name.encode()).hexdigest()[:2]
-    return str(storage().save(f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}", File(cast("IO[bytes]", SealedStream(data)))))
+    return str(
+        storage().save(
+            f"{kind}/{shelf}/{name}.{secrets.token_hex(8)}",
+            File(cast("IO[bytes]", SealedStream(data))),
+        )
+    )
 
 
 def count_free() -> int | None:
@@ -91,7 +101,9 @@ def count_free() -> int | None:
 
 
 def iterate_file(name: object) -> Iterator[bytes]:
-    """Piece by piece, so that a large file is never in memory as a whole. A file that is missing is said at once."""
+    """Piece by piece, so that a large file is never in memory as a whole. A file that is missing
+    is said at once.
+    """
     file = _open(name)
     return _read_pieces(file)
 
@@ -114,7 +126,9 @@ def _open(name: object) -> Any:
         raise NotFound(
             "This file is not there any more.",
             code="file_missing",
-            way_out="If several machines serve Berth, all need the same storage: see docs/agents.md.",
+            way_out=(
+                "If several machines serve Berth, all need the same storage: see docs/agents.md."
+            ),
         )
 
 
@@ -131,10 +145,12 @@ def delete_file(name: object) -> None:
 
 
 def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
-    """Under the present key. False: it is so already, or the file has gone meanwhile, or nobody needs it.
+    """Under the present key. False: it is so already, or the file has gone meanwhile, or
+    nobody needs it.
 
-    Where a file cannot be replaced at once it is written anew under another name, and `rename` has the rows name that one, or says that
-    none did. At no moment is a row without its file; the old one is swept like any that no row names.
+    Where a file cannot be replaced at once it is written anew under another name, and `rename` has
+    the rows name that one, or says that none did. At no moment is a row without its file; the old
+    one is swept like any that no row names.
     """
     where = storage()
     try:
@@ -215,13 +231,21 @@ def open_piece(piece: bytes, number: int) -> tuple[int, bytes]:
     plain = unseal(piece)
     i, count = PIECE.unpack_from(plain)
     if i != number:
-        raise NotFound("This file was put together differently since.", code="file_broken", way_out="Restore it from a backup.")
+        raise NotFound(
+            "This file was put together differently since.",
+            code="file_broken",
+            way_out="Restore it from a backup.",
+        )
     return count, plain[PIECE.size :]
 
 
 def check_whole(number: int, count: int) -> None:
     if not number or number != count:
-        raise NotFound("A part of this file is missing.", code="file_broken", way_out="Restore it from a backup.")
+        raise NotFound(
+            "A part of this file is missing.",
+            code="file_broken",
+            way_out="Restore it from a backup.",
+        )
 
 
 def split_pieces(sealed: bytes) -> Iterator[bytes]:

@@ -1,6 +1,8 @@
-"""Sources: archives that tasks start from, uploaded or given in the claim. Written anew on the way in, sealed, equal ones kept once.
+"""Sources: archives that tasks start from, uploaded or given in the claim. Written anew on the way
+in, sealed, equal ones kept once.
 
-An archive is used by who uploaded it, or the same one, and for claims in pools where it was used: to know its digest is not enough.
+An archive is used by who uploaded it, or the same one, and for claims in pools where it was used:
+to know its digest is not enough.
 """
 
 import hashlib
@@ -45,9 +47,17 @@ def keep_source(data: bytes, *, made_by: str) -> KeptSource:
     """An archive from elsewhere, a tar.gz or a zip."""
     if len(data) > SOURCE_BYTES:
         text = f"{len(data)} bytes are too many."
-        raise Invalid(fields=[FieldError("", text, f"Send {SOURCE_BYTES} at most: leave out what the task does not need.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "", text, f"Send {SOURCE_BYTES} at most: leave out what the task does not need."
+                )
+            ]
+        )
     if not _turns.acquire(timeout=PATIENCE):
-        raise Unavailable("Others are uploading archives just now.", way_out="Send it again in a moment.")
+        raise Unavailable(
+            "Others are uploading archives just now.", way_out="Send it again in a moment."
+        )
     try:
         return _keep(repack_limited(data), made_by)
     finally:
@@ -60,20 +70,32 @@ def keep_files(files: Iterable[tuple[str, str]], *, made_by: str) -> KeptSource:
 
 
 def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | None:
-    """The row of a claim's source, made if it is new. Before the transaction that makes the claim: a file is written."""
+    """The row of a claim's source, made if it is new. Before the transaction that makes the
+    claim: a file is written.
+    """
     if run.source.kind == "files":
         return keep_files(run.source.files, made_by=made_by).id
     if run.source.kind != "archive":
         return None
-    row = SOURCES.one("find_own", digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools))
+    row = SOURCES.one(
+        "find_own", digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools)
+    )
     if row is None:  # whether somebody else has one is not told
         way_out = "Upload it to /api/v1/sources/ first: one that nobody uses is kept for a day."
-        raise Invalid(fields=[FieldError(f"{run.where}.source.archive", "You have no archive of this digest.", way_out)])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    f"{run.where}.source.archive", "You have no archive of this digest.", way_out
+                )
+            ]
+        )
     return int(row.id)
 
 
 def count_kept(made_by: str) -> int:
-    """Bytes of the sources that this user brought. What others upload again counts for whoever was first."""
+    """Bytes of the sources that this user brought. What others upload again counts for whoever
+    was first.
+    """
     return int(SOURCES.value("count_kept", by=made_by))
 
 
@@ -81,9 +103,11 @@ def refuse_above_quota(used: int, size: int) -> None:
     allowed = settings.BERTH_SOURCE_QUOTA
     if allowed is not None and used + size > allowed:
         raise SourceQuotaExceeded(
-            f"This source has {in_megabytes(size)}. You keep {in_megabytes(used)} of sources and may keep {in_megabytes(allowed)}.",
-            way_out="Leave out what the task does not need, or take it from git, which takes no room here. A source that no claim names "
-            "is deleted after a day, another with its claims. Whoever runs Berth may raise BERTH_SOURCE_QUOTA.",
+            f"This source has {in_megabytes(size)}. You keep {in_megabytes(used)} of sources and "
+            f"may keep {in_megabytes(allowed)}.",
+            way_out="Leave out what the task does not need, or take it from git, which takes no "
+            "room here. A source that no claim names is deleted after a day, another with "
+            "its claims. Whoever runs Berth may raise BERTH_SOURCE_QUOTA.",
             size=size,
             used=used,
             allowed=allowed,
@@ -95,10 +119,11 @@ def refuse_below_reserve(size: int) -> None:
     reserve, free = settings.BERTH_DISK_RESERVE, count_free()
     if reserve is not None and free is not None and free - size < reserve:
         raise OutOfSpace(
-            f"The disk for sources has {in_megabytes(free)} free, and {in_megabytes(reserve)} of it stay free for plans and logs.",
+            f"The disk for sources has {in_megabytes(free)} free, and {in_megabytes(reserve)} of "
+            "it stay free for plans and logs.",
             code="disk_reserve",
-            way_out="Ask whoever runs Berth to make room (BERTH_FILES, BERTH_DISK_RESERVE), then send it again. "
-            "A source from git takes no room here.",
+            way_out="Ask whoever runs Berth to make room (BERTH_FILES, BERTH_DISK_RESERVE), then "
+            "send it again. A source from git takes no room here.",
             free=free,
             reserve=reserve,
         )
@@ -109,7 +134,9 @@ def in_megabytes(size: int) -> str:
 
 
 def _keep(archive: Archive, made_by: str) -> KeptSource:
-    """The file first, then the row that names it. Called outside of transactions: a file takes a while."""
+    """The file first, then the row that names it. Called outside of transactions: a file
+    takes a while.
+    """
     digest = hashlib.sha256(archive.data)
     row = SOURCES.one("find", digest=digest.digest(), by=made_by)
     if row is None:
@@ -120,9 +147,17 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
         try:
             refuse_below_reserve(0)  # again: others may have written at the same time
             with transaction.atomic():
-                lock_in_transaction(SOURCE_QUOTA, made_by)  # two uploads at once are counted one after the other
+                # Two uploads at once are counted one after the other.
+                lock_in_transaction(SOURCE_QUOTA, made_by)
                 refuse_above_quota(count_kept(made_by), size)
-                row = SOURCES.one("add", digest=digest.digest(), file=name, size=size, files=archive.files, made_by=made_by)
+                row = SOURCES.one(
+                    "add",
+                    digest=digest.digest(),
+                    file=name,
+                    size=size,
+                    files=archive.files,
+                    made_by=made_by,
+                )
         except BaseException:
             delete_file(name)
             raise

@@ -1,8 +1,10 @@
-"""Logs of runs: taken in piece by piece, deflated and sealed, each once and in order; read by pages, or whole as text.
+"""Logs of runs: taken in piece by piece, deflated and sealed, each once and in order; read by
+pages, or whole as text.
 
-An agent sends a piece again until it is taken; one that is known already is left aside, and one too early is refused with the number
-that is next. So a log has neither gaps nor doubles, whatever broke on the way. No event is written for a piece: who follows a log asks
-for what comes after the last piece it has.
+An agent sends a piece again until it is taken; one that is known already is left aside, and one too
+early is refused with the number that is next. So a log has neither gaps nor doubles, whatever broke
+on the way. No event is written for a piece: who follows a log asks for what comes after the last
+piece it has.
 """
 
 import json
@@ -29,7 +31,8 @@ LOGS = Statements(Path(__file__).with_name("logs.sql"))
 CHUNK_BYTES = 64_000  # of text in one piece
 MOST_AT_ONCE = 50  # pieces in one call, in and out
 LEVEL = 3  # of deflate: three quarters of what 9 saves, at a tenth of its price
-BYTES_PER_SECOND = 4_000_000  # of one member, in each web process; in one go as much as in eight seconds
+# Of one member, in each web process; in one go as much as in eight seconds.
+BYTES_PER_SECOND = 4_000_000
 BURST = 8.0
 MOST_PIECES = 100_000  # of one log, however small they are: more than a day of one a second
 SLACK = 2 * CHUNK_BYTES  # what an agent may count differently
@@ -69,7 +72,14 @@ class LogPage:
     def as_dict(self) -> dict[str, Any]:
         return {
             "chunks": [
-                {"seq": c.seq, "first_line": c.first_line, "lines": c.lines, "left_out": c.left_out, "text": c.text, "at": c.at}
+                {
+                    "seq": c.seq,
+                    "first_line": c.first_line,
+                    "lines": c.lines,
+                    "left_out": c.left_out,
+                    "text": c.text,
+                    "at": c.at,
+                }
                 for c in self.chunks
             ],
             "next": self.next,
@@ -103,18 +113,37 @@ class RunView:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "generation": self.generation, "step": self.step, "member_id": self.member_id, "member": self.member, "place": self.place,
-            "started_at": self.started_at, "ended_at": self.ended_at, "outcome": self.outcome, "code": self.code, "reason": self.reason,
-            "way_out": way_out(self.code), "exit_code": self.exit_code, "facts": self.facts,
-            "log": {"next": self.log_next, "bytes": self.log_bytes, "lines": self.log_lines, "left_out": self.log_left_out},
-        }  # fmt: skip
+            "generation": self.generation,
+            "step": self.step,
+            "member_id": self.member_id,
+            "member": self.member,
+            "place": self.place,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "outcome": self.outcome,
+            "code": self.code,
+            "reason": self.reason,
+            "way_out": way_out(self.code),
+            "exit_code": self.exit_code,
+            "facts": self.facts,
+            "log": {
+                "next": self.log_next,
+                "bytes": self.log_bytes,
+                "lines": self.log_lines,
+                "left_out": self.log_left_out,
+            },
+        }
 
 
-# In ------------------------------------------------------------------------------------------------------------------------------------
+# In -----------------------------------------------------------------------------------------------
 
 
-def add_log(*, claim_id: int, generation: int, member_id: int, pieces: Sequence[Piece], most: int) -> int:
-    """The number of the piece that is next. `most`: bytes of the whole log that are taken. Repeating it changes nothing."""
+def add_log(
+    *, claim_id: int, generation: int, member_id: int, pieces: Sequence[Piece], most: int
+) -> int:
+    """The number of the piece that is next. `most`: bytes of the whole log that are taken.
+    Repeating it changes nothing.
+    """
     pieces = sorted(pieces, key=lambda piece: piece.seq)
     packed = {piece.seq: pack(piece) for piece in pieces}
     for _ in range(TIMES):
@@ -123,14 +152,21 @@ def add_log(*, claim_id: int, generation: int, member_id: int, pieces: Sequence[
         if not new:
             return int(state.log_next)
         if [piece.seq for piece in new] != list(range(state.log_next, state.log_next + len(new))):
-            raise Conflict(f"Piece {state.log_next} is next.", code="gap", way_out="Send the pieces from that one on.", next=state.log_next)
+            raise Conflict(
+                f"Piece {state.log_next} is next.",
+                code="gap",
+                way_out="Send the pieces from that one on.",
+                next=state.log_next,
+            )
         size = sum(size_of(piece) for piece in new)
         if state.log_bytes + size > most + SLACK or state.log_next + len(new) > MOST_PIECES:
             _tell_limit(claim_id, generation, member_id, state, most)
             raise Conflict(
                 f"This log has {state.log_bytes} bytes, and {most} are kept.",
                 code="log_full",
-                way_out="Keep its head and its tail, and say with left_out how much is between them.",
+                way_out=(
+                    "Keep its head and its tail, and say with left_out how much is between them."
+                ),
                 next=state.log_next,
             )
         added = _add(claim_id, generation, member_id, new, packed, size, most + SLACK)
@@ -139,7 +175,12 @@ def add_log(*, claim_id: int, generation: int, member_id: int, pieces: Sequence[
             if left_out and not added.left_out_before:
                 _tell_limit(claim_id, generation, member_id, state, most)
             return int(added.next)
-    raise Conflict("Another call adds to this log just now.", code="gap", way_out="Send it again.", next=state.log_next)
+    raise Conflict(
+        "Another call adds to this log just now.",
+        code="gap",
+        way_out="Send it again.",
+        next=state.log_next,
+    )
 
 
 def read_pieces(body: Any) -> list[Piece]:
@@ -148,7 +189,9 @@ def read_pieces(body: Any) -> list[Piece]:
         raise Invalid("The body is not an object.", way_out='Send {"seq": 0, "text": "..."}.')
     items = body.get("chunks", [body])
     if not isinstance(items, list) or not 1 <= len(items) <= MOST_AT_ONCE:
-        raise Invalid(fields=[FieldError("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")])
+        raise Invalid(
+            fields=[FieldError("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")]
+        )
     found: list[Piece] = []
     faults: list[FieldError] = []
     for i, item in enumerate(items):
@@ -156,7 +199,9 @@ def read_pieces(body: Any) -> list[Piece]:
         piece = _read_piece(item, where, faults)
         if piece is not None:
             found.append(piece)
-    if not faults and sorted({piece.seq for piece in found}) != sorted(piece.seq for piece in found):
+    if not faults and sorted({piece.seq for piece in found}) != sorted(
+        piece.seq for piece in found
+    ):
         faults.append(FieldError("chunks", "A number is there twice.", "Send each piece once."))
     if faults:
         raise Invalid(fields=faults)
@@ -165,18 +210,35 @@ def read_pieces(body: Any) -> list[Piece]:
 
 def _read_piece(item: Any, where: str, faults: list[FieldError]) -> Piece | None:
     if not isinstance(item, dict):
-        faults.append(FieldError(where.rstrip("."), "This is not an object.", 'Send {"seq": 0, "text": "..."}.'))
+        faults.append(
+            FieldError(
+                where.rstrip("."), "This is not an object.", 'Send {"seq": 0, "text": "..."}.'
+            )
+        )
         return None
     before = len(faults)
-    for name, value, most in (("seq", item.get("seq"), 2**31 - 2), ("left_out", item.get("left_out") or 0, 2**53)):
+    for name, value, most in (
+        ("seq", item.get("seq"), 2**31 - 2),
+        ("left_out", item.get("left_out") or 0, 2**53),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             faults.append(FieldError(f"{where}{name}", "This is not a whole number from 0 on."))
     text = item.get("text")
     if not isinstance(text, str):
         faults.append(FieldError(f"{where}text", "This is not a text."))
     elif len(text.encode("utf-8", "replace")) > CHUNK_BYTES:
-        faults.append(FieldError(f"{where}text", f"This is more than {CHUNK_BYTES} bytes.", "Send it in several pieces."))
-    return None if len(faults) > before else Piece(item["seq"], item["text"], item.get("left_out") or 0)
+        faults.append(
+            FieldError(
+                f"{where}text",
+                f"This is more than {CHUNK_BYTES} bytes.",
+                "Send it in several pieces.",
+            )
+        )
+    return (
+        None
+        if len(faults) > before
+        else Piece(item["seq"], item["text"], item.get("left_out") or 0)
+    )
 
 
 def size_of(piece: Piece) -> int:
@@ -184,7 +246,11 @@ def size_of(piece: Piece) -> int:
 
 
 def pack(piece: Piece) -> bytes:
-    return seal(zlib.compress(piece.left_out.to_bytes(PREFIX, "big") + piece.text.encode("utf-8", "replace"), LEVEL))
+    return seal(
+        zlib.compress(
+            piece.left_out.to_bytes(PREFIX, "big") + piece.text.encode("utf-8", "replace"), LEVEL
+        )
+    )
 
 
 def unpack(data: bytes) -> tuple[str, int]:
@@ -192,37 +258,66 @@ def unpack(data: bytes) -> tuple[str, int]:
     return plain[PREFIX:].decode("utf-8", "replace"), int.from_bytes(plain[:PREFIX], "big")
 
 
-def _add(claim_id: int, generation: int, member_id: int, new: Sequence[Piece], packed: dict[int, bytes], size: int, most: int) -> Any:
+def _add(
+    claim_id: int,
+    generation: int,
+    member_id: int,
+    new: Sequence[Piece],
+    packed: dict[int, bytes],
+    size: int,
+    most: int,
+) -> Any:
     lines = [piece.text.count("\n") for piece in new]
     return LOGS.one(
         "add",
-        claim=claim_id, generation=generation, member=member_id, first=new[0].seq, bytes=size, lines=sum(lines),
-        left_out=sum(piece.left_out for piece in new), most=most, datas=[packed[piece.seq] for piece in new],
-        befores=[sum(lines[:i]) for i in range(len(new))], each=lines, sizes=[size_of(piece) for piece in new],
-    )  # fmt: skip
+        claim=claim_id,
+        generation=generation,
+        member=member_id,
+        first=new[0].seq,
+        bytes=size,
+        lines=sum(lines),
+        left_out=sum(piece.left_out for piece in new),
+        most=most,
+        datas=[packed[piece.seq] for piece in new],
+        befores=[sum(lines[:i]) for i in range(len(new))],
+        each=lines,
+        sizes=[size_of(piece) for piece in new],
+    )
 
 
 def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> Any:
     state = LOGS.one("state", claim=claim_id, generation=generation)
     if state is None or (member_id is not None and state.member_id != member_id):
-        raise NotFound(f"Claim {claim_id} has no run {generation} here.", code="not_started", way_out="Say that it has started first.")
+        raise NotFound(
+            f"Claim {claim_id} has no run {generation} here.",
+            code="not_started",
+            way_out="Say that it has started first.",
+        )
     return state
 
 
 def _tell_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
-    """Once a run, however often its agent tries: people are told that they do not see everything."""
+    """Once a run, however often its agent tries: people are told that they do not
+    see everything.
+    """
     with transaction.atomic():
         if not LOGS.rows("tell_limit", claim=claim_id, generation=generation):
             return
         record(
             "log_limit",
-            pool_id=state.pool_id, member_id=member_id, claim_id=claim_id, generation=generation,
-            reason=f"its log is longer than {most // 1_000_000 or 1} MB: head and tail are kept", data={"most": most},
-        )  # fmt: skip
+            pool_id=state.pool_id,
+            member_id=member_id,
+            claim_id=claim_id,
+            generation=generation,
+            reason=f"its log is longer than {most // 1_000_000 or 1} MB: head and tail are kept",
+            data={"most": most},
+        )
 
 
 class Flow:
-    """How much log a member may send at a time. In the memory of the process: what is refused is sent again later."""
+    """How much log a member may send at a time. In the memory of the process: what is refused is
+    sent again later.
+    """
 
     def __init__(self, rate: float = BYTES_PER_SECOND, burst: float = BURST) -> None:
         self.rate, self.size = rate, rate * burst
@@ -250,7 +345,7 @@ class Flow:
 flow = Flow()
 
 
-# Out -----------------------------------------------------------------------------------------------------------------------------------
+# Out ----------------------------------------------------------------------------------------------
 
 
 def list_runs(claim_id: int) -> list[RunView]:
@@ -258,30 +353,58 @@ def list_runs(claim_id: int) -> list[RunView]:
     return [_run_of(row) for row in LOGS.rows("runs", claim=claim_id)]
 
 
-def read_log(claim_id: int, generation: int, *, after: int = -1, limit: int = MOST_AT_ONCE, tail: int | None = None) -> LogPage:
-    """What comes after the piece `after`; `tail`: the last so many lines, as far as one page takes them."""
+def read_log(
+    claim_id: int,
+    generation: int,
+    *,
+    after: int = -1,
+    limit: int = MOST_AT_ONCE,
+    tail: int | None = None,
+) -> LogPage:
+    """What comes after the piece `after`; `tail`: the last so many lines, as far as one page
+    takes them.
+    """
     state = _state_of(claim_id, generation)
     limit = max(1, min(limit, MOST_AT_ONCE))
     if tail is not None:
-        first = LOGS.value("tail", claim=claim_id, generation=generation, line=max(0, state.log_lines - tail))
+        first = LOGS.value(
+            "tail", claim=claim_id, generation=generation, line=max(0, state.log_lines - tail)
+        )
         after = max(-1, state.log_next - limit - 1, (first or 0) - 1)
-    rows = LOGS.rows("pieces", limit, claim=claim_id, generation=generation, after=after, before=state.log_next)
+    rows = LOGS.rows(
+        "pieces", limit, claim=claim_id, generation=generation, after=after, before=state.log_next
+    )
     chunks = [_chunk_of(row) for row in rows]
     following = chunks[-1].seq + 1 if chunks else max(0, min(after + 1, state.log_next))
     more = following < state.log_next
-    return LogPage(chunks, following, more, state.is_over and not more, state.log_lines, state.log_bytes, state.log_left_out)
+    return LogPage(
+        chunks,
+        following,
+        more,
+        state.is_over and not more,
+        state.log_lines,
+        state.log_bytes,
+        state.log_left_out,
+    )
 
 
 def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
-    """All of it as text, a little at a time. Where something was left out it says so on a line of its own."""
+    """All of it as text, a little at a time. Where something was left out it says so on a line
+    of its own.
+    """
     state = _state_of(claim_id, generation)
     after = -1
     is_line_open = False
-    while rows := LOGS.rows("pieces", 10, claim=claim_id, generation=generation, after=after, before=state.log_next):
+    while rows := LOGS.rows(
+        "pieces", 10, claim=claim_id, generation=generation, after=after, before=state.log_next
+    ):
         for row in rows:
             chunk = _chunk_of(row)
             if chunk.left_out:
-                yield f"{chr(10) if is_line_open else ''}[{chunk.left_out} bytes were left out here]\n".encode()
+                yield (
+                    f"{chr(10) if is_line_open else ''}[{chunk.left_out} bytes were "
+                    "left out here]\n"
+                ).encode()
             yield chunk.text.encode()
             is_line_open = not chunk.text.endswith("\n")
         after = rows[-1].seq
@@ -297,7 +420,9 @@ def _run_of(row: Any) -> RunView:
     for ours in ("files", "log_limit"):  # where they are is nobody's business
         facts.pop(ours, None)
     return RunView(
-        claim_id=row.claim_id, generation=row.generation, step=row.step, member_id=row.member_id, member=row.member, place=row.place,
-        started_at=row.started_at, ended_at=row.ended_at, outcome=row.outcome, code=row.code, reason=row.reason, exit_code=row.exit_code,
-        facts=facts, log_next=row.log_next, log_bytes=row.log_bytes, log_lines=row.log_lines, log_left_out=row.log_left_out,
+        claim_id=row.claim_id, generation=row.generation, step=row.step, member_id=row.member_id,
+        member=row.member, place=row.place, started_at=row.started_at, ended_at=row.ended_at,
+        outcome=row.outcome, code=row.code, reason=row.reason, exit_code=row.exit_code, facts=facts,
+        log_next=row.log_next, log_bytes=row.log_bytes, log_lines=row.log_lines,
+        log_left_out=row.log_left_out,
     )  # fmt: skip

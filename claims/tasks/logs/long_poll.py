@@ -1,4 +1,6 @@
-"""Logs that somebody follows (`?wait=`): one query for all of them, several times a second, while anybody does."""
+"""Logs that somebody follows (`?wait=`): one query for all of them, several times a second,
+while anybody does.
+"""
 
 from collections.abc import Iterable
 
@@ -12,7 +14,11 @@ Followed = tuple[int, int, int]  # claim, generation, the piece that is next
 async def look(connection: Connection, waiting: Iterable[Followed]) -> Iterable[Followed]:
     """Those that have grown or are over."""
     known = list(waiting)
-    values = {"claims": [f[0] for f in known], "generations": [f[1] for f in known], "nexts": [f[2] for f in known]}
+    values = {
+        "claims": [f[0] for f in known],
+        "generations": [f[1] for f in known],
+        "nexts": [f[2] for f in known],
+    }
     cursor = await connection.execute(LOGS.texts["grown"], values, prepare=True)  # type: ignore[arg-type]
     return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 

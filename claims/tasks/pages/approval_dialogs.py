@@ -1,4 +1,6 @@
-"""Yes and no to plans: from the panel of a claim, from a dialog, many at once; and what else people do with a plan that waits."""
+"""Yes and no to plans: from the panel of a claim, from a dialog, many at once; and what else
+people do with a plan that waits.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,17 +48,23 @@ ANSWERS = (
 def plan_for(claim: ClaimView) -> PlanView:
     found = view_plan(claim.id)
     if found is None:
-        raise NotFound(f"Claim {claim.id} has no plan.", way_out="Look at its page: it may plan still.")
+        raise NotFound(
+            f"Claim {claim.id} has no plan.", way_out="Look at its page: it may plan still."
+        )
     return found
 
 
 def not_pending(claim: ClaimView) -> str:
     if claim.state in PENDING:
         return ""
-    return f"It has ended: {claim.outcome}." if claim.state == "ended" else "Its plan does not wait for a decision any more."
+    return (
+        f"It has ended: {claim.outcome}."
+        if claim.state == "ended"
+        else "Its plan does not wait for a decision any more."
+    )
 
 
-# -- one plan -----------------------------------------------------------------------------------------------------------------------------
+# -- one plan --------------------------------------------------------------------------------------
 
 
 @signed_in
@@ -68,8 +76,14 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
         verb="Approve and apply" if found.given + 1 >= found.needed else "Approve",
         href=request.path,
         intro=f"{counts_words(found)}. {what_happens(claim, found)}",
-        fields=[Field("digest", "", "hidden", found.digest), Field("comment", "Comment", "textarea", request.GET.get("comment", "")[:500])],
-        facts=[("Plan", found.digest[:12]), ("Still true", "it counts for this plan only; if the plan changes, approvals are void")],
+        fields=[
+            Field("digest", "", "hidden", found.digest),
+            Field("comment", "Comment", "textarea", request.GET.get("comment", "")[:500]),
+        ],
+        facts=[
+            ("Plan", found.digest[:12]),
+            ("Still true", "it counts for this plan only; if the plan changes, approvals are void"),
+        ],
         reason="none",
         typed=(claim.workspace or str(claim.id)) if found.destroys else "",
         is_dangerous=found.destroys,
@@ -86,8 +100,21 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
 
 def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
     if found.destroys and not request.POST.get("read"):
-        raise Invalid(fields=[FieldError("read", f"It is not confirmed that the {must_read(found)} was read.", "Tick it, then approve.")])
-    return say_yes(claim, request.POST.get("digest", ""), request.identity, request.POST.get("comment", "").strip()[:500])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "read",
+                    f"It is not confirmed that the {must_read(found)} was read.",
+                    "Tick it, then approve.",
+                )
+            ]
+        )
+    return say_yes(
+        claim,
+        request.POST.get("digest", ""),
+        request.identity,
+        request.POST.get("comment", "").strip()[:500],
+    )
 
 
 def say_yes(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
@@ -96,9 +123,13 @@ def say_yes(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
     left = decided.needed - decided.given
     if left > 0:
         return Done(
-            f"Your yes to {name} counts: {decided.given} of {decided.needed}. {formatting.plural(left, 'more is', 'more are')} needed."
+            f"Your yes to {name} counts: {decided.given} of {decided.needed}. "
+            f"{formatting.plural(left, 'more is', 'more are')} needed."
         )
-    return Done(f"{name} is approved: {'its apply starts' if decided.state == 'bound' else 'it goes first in line for a slot'}.")
+    return Done(
+        f"{name} is approved: "
+        f"{'its apply starts' if decided.state == 'bound' else 'it goes first in line for a slot'}."
+    )
 
 
 @signed_in
@@ -110,7 +141,9 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
         verb="Reject",
         href=request.path,
         intro="Nothing is applied. The claim ends, and its slot is free for the next.",
-        affected=[affected(claim, ("rejected", "rejected"), places(claim) if claim.holds else "its plan")],
+        affected=[
+            affected(claim, ("rejected", "rejected"), places(claim) if claim.holds else "its plan")
+        ],
         fields=[Field("digest", "", "hidden", found.digest)],
         reason_hint=f"Seen by {claim.requested_by or 'its owner'} and kept in the log",
         given_reason=request.GET.get("comment", "")[:500],
@@ -120,18 +153,35 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
     )
 
     def no(digest: str, comment: str) -> Done:
-        reject_plan(claim_id=claim.id, digest=digest, by=request.identity, comment=comment, via="browser")
+        reject_plan(
+            claim_id=claim.id, digest=digest, by=request.identity, comment=comment, via="browser"
+        )
         return Done(f"{claim.workspace or claim.id} is rejected.")
 
     if is_panel(request):
-        return from_panel(request, lambda: no(request.POST.get("digest", ""), request.POST.get("comment", "").strip()[:500]))
-    return ask(request, question, lambda given: no(given.values["digest"], given.reason), frame(request, "approvals"))
+        return from_panel(
+            request,
+            lambda: no(
+                request.POST.get("digest", ""), request.POST.get("comment", "").strip()[:500]
+            ),
+        )
+    return ask(
+        request,
+        question,
+        lambda given: no(given.values["digest"], given.reason),
+        frame(request, "approvals"),
+    )
 
 
 def counts_words(found: PlanView) -> str:
     parts = [
         f"{found.summary[name]} to {word}"
-        for name, word in (("destroy", "destroy"), ("replace", "replace"), ("change", "change"), ("add", "add"))
+        for name, word in (
+            ("destroy", "destroy"),
+            ("replace", "replace"),
+            ("change", "change"),
+            ("add", "add"),
+        )
         if found.summary.get(name)
     ]
     return formatting.sentence(parts).capitalize() if parts else "What it changes stands in its log"
@@ -148,11 +198,13 @@ def from_panel(request: Any, act: Callable[[], Done]) -> HttpResponse:
         raise
     except BerthError as error:
         status = 409 if isinstance(error, Conflict) else 422
-        return render(request, "parts/decide_said.html", {"problems": errors_of(error)}, status=status)
+        return render(
+            request, "parts/decide_said.html", {"problems": errors_of(error)}, status=status
+        )
     return finish(request, done)
 
 
-# -- what else --------------------------------------------------------------------------------------------------------------------------
+# -- what else -------------------------------------------------------------------------------------
 
 
 @signed_in
@@ -165,13 +217,19 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
         verb="Extend",
         href=request.path,
         intro="The plan waits longer for its decision"
-        + (", and its slot with it: nobody else gets it meanwhile." if claim.state == "reserved" else "."),
+        + (
+            ", and its slot with it: nobody else gets it meanwhile."
+            if claim.state == "reserved"
+            else "."
+        ),
         fields=[Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
         nothing=not_pending(claim),
     )
 
     def perform(given: ConfirmInput) -> Done:
-        extend_reservation(claim_id=claim.id, seconds=read_length(given.values["for"]), reason=given.reason)
+        extend_reservation(
+            claim_id=claim.id, seconds=read_length(given.values["for"]), reason=given.reason
+        )
         return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
 
     return ask(request, question, perform, frame(request, "approvals"))
@@ -180,7 +238,13 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
 def read_length(text: str) -> float:
     seconds = parse_duration(text)
     if seconds is None or seconds <= 0:
-        raise Invalid(fields=[FieldError("for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d.")])
+        raise Invalid(
+            fields=[
+                FieldError(
+                    "for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d."
+                )
+            ]
+        )
     return seconds
 
 
@@ -193,7 +257,10 @@ def again(request: Any, claim_id: int) -> HttpResponse:
         title=f"Plan {claim.workspace or claim.id} again",
         verb="Plan again",
         href=request.path,
-        intro="The present plan is set aside and approvals of it are void. It stands in line and plans anew.",
+        intro=(
+            "The present plan is set aside and approvals of it are void. It stands in line "
+            "and plans anew."
+        ),
         affected=[affected(claim, ("waiting", "plans again"), loses)],
         nothing=not_pending(claim),
     )
@@ -212,20 +279,28 @@ def move(request: Any, claim_id: int) -> HttpResponse:
         title=f"Move {claim.workspace or claim.id}",
         verb="Move",
         href=request.path,
-        intro="Its slot is let go and another one is kept for it, on a member that takes claims. The saved plan stays, approvals too; "
-        "where the other member differs in binary or platform, it plans again.",
-        affected=[affected(claim, ("apply_pending", "in another slot"), places(claim) if claim.holds else "")],
+        intro="Its slot is let go and another one is kept for it, on a member that takes claims. "
+        "The saved plan stays, approvals too; where the other member differs in binary or "
+        "platform, it plans again.",
+        affected=[
+            affected(
+                claim, ("apply_pending", "in another slot"), places(claim) if claim.holds else ""
+            )
+        ],
         nothing=not_pending(claim),
     )
 
     def perform(given: ConfirmInput) -> Done:
         move_reserved(claim_id=claim.id, reason=given.reason)
-        return Done(f"{claim.workspace or claim.id} leaves {places(claim) or 'its place'} and gets another slot.")
+        return Done(
+            f"{claim.workspace or claim.id} leaves {places(claim) or 'its place'} and "
+            "gets another slot."
+        )
 
     return ask(request, question, perform, frame(request, "claims"))
 
 
-# -- many plans ---------------------------------------------------------------------------------------------------------------------------
+# -- many plans ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +310,12 @@ class Chosen:
 
 
 def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
-    """What can be decided of what was picked, each with the plan that was seen; and what can't, with the reason."""
-    told = request.POST.getlist("plan") if request.method == "POST" else request.GET.getlist("claim")
+    """What can be decided of what was picked, each with the plan that was seen; and what can't,
+    with the reason.
+    """
+    told = (
+        request.POST.getlist("plan") if request.method == "POST" else request.GET.getlist("claim")
+    )
     seen = dict(text.partition(":")[::2] for text in told[:MOST])
     ids = [int(number) for number in seen if number.isdecimal() and len(number) < 19]
     fit, unfit = [], []
@@ -244,7 +323,9 @@ def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
         if not request.identity.may("read", claim.pool_id):
             continue
         found = view_plan(claim.id)
-        why = not_pending(claim) or ("" if request.identity.may("decide", claim.pool_id) else "This needs the role approver.")
+        why = not_pending(claim) or (
+            "" if request.identity.may("decide", claim.pool_id) else "This needs the role approver."
+        )
         if found is None or why:
             unfit.append((claim, why or "It has no plan."))
         else:
@@ -266,22 +347,32 @@ def many(
         href=request.path,
         affected=rows[:SHOWN],
         affected_more=max(0, len(rows) - SHOWN),
-        fields=[Field("plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit))],
-        facts=[(claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]],
+        fields=[
+            Field(
+                "plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit)
+            )
+        ],
+        facts=[
+            (claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]
+        ],
         nothing="" if fit else "None of them can be decided here.",
         note="Each stands on its own, for the plan you see.",
         **texts,
     )
 
     def perform(given: ConfirmInput) -> Done:
-        done, more = act_on_each(fit, lambda one: act(one, digests.get(str(one.claim.id), ""), given))
+        done, more = act_on_each(
+            fit, lambda one: act(one, digests.get(str(one.claim.id), ""), given)
+        )
         return Done(f"{formatting.plural(done, 'plan is', 'plans are')} {past}.{more}")
 
     return ask(request, question, perform, frame(request, "approvals"))
 
 
 def act_on_each(fit: Sequence[Chosen], act: Callable[[Chosen], Any]) -> tuple[int, str]:
-    """How many it was done to, and words for the others. Each stands on its own; where none can be done, why."""
+    """How many it was done to, and words for the others. Each stands on its own; where none can
+    be done, why.
+    """
     failed = []
     for one in fit:
         try:
@@ -307,26 +398,47 @@ def approve_many(request: Any) -> HttpResponse:
             plain.append(one)
 
     def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
-        verdict = ApprovalVote(one.claim.id, digest, True, request.identity, given.reason, "browser")
+        verdict = ApprovalVote(
+            one.claim.id, digest, True, request.identity, given.reason, "browser"
+        )
         answer = decide_many([verdict])[0]  # which refuses those that destroy
         if isinstance(answer, BerthError):
             raise answer
 
     return many(
-        request, plain, left, act, title=f"Approve {formatting.plural(len(plain), 'plan')}", verb=f"Approve {formatting.plural(len(plain), 'plan')}",
-        intro=f"None of them destroys anything. Those with enough approvals apply at once.{frozen_words(plain)}{draining_words(plain)}",
-        then=("applying", "approved"), past="approved", last="Plan",
-        reason="optional", reason_hint="A comment: seen by the owners and kept in the log",
-    )  # fmt: skip
+        request,
+        plain,
+        left,
+        act,
+        title=f"Approve {formatting.plural(len(plain), 'plan')}",
+        verb=f"Approve {formatting.plural(len(plain), 'plan')}",
+        intro=(
+            "None of them destroys anything. Those with enough approvals apply at "
+            f"once.{frozen_words(plain)}{draining_words(plain)}"
+        ),
+        then=("applying", "approved"),
+        past="approved",
+        last="Plan",
+        reason="optional",
+        reason_hint="A comment: seen by the owners and kept in the log",
+    )
 
 
 def frozen_words(chosen: list[Chosen]) -> str:
     """R9 of a pool, of many."""
-    frozen = Pool.objects.filter(pk__in={one.claim.pool_id for one in chosen if one.claim.pool_id}, frozen_until__isnull=False).order_by(
-        "name"
-    )
+    frozen = Pool.objects.filter(
+        pk__in={one.claim.pool_id for one in chosen if one.claim.pool_id},
+        frozen_until__isnull=False,
+    ).order_by("name")
     ends = [f"{pool.name} is frozen until {pool.frozen_until:%d %b %H:%M} UTC" for pool in frozen]
-    return f" {formatting.sentence(ends)}: what waits there goes first in line, and its apply starts then." if ends else ""
+    return (
+        (
+            f" {formatting.sentence(ends)}: what waits there goes first in line, and its "
+            "apply starts then."
+        )
+        if ends
+        else ""
+    )
 
 
 def draining_words(chosen: list[Chosen]) -> str:
@@ -335,8 +447,13 @@ def draining_words(chosen: list[Chosen]) -> str:
     if not drains:
         return ""
     first = min(row.drain_until for row in drains.values())
-    which = formatting.plural(len(drains), "stands on a member that drains", "stand on members that drain")
-    return f" {which}: an apply that still runs at its deadline, the first at {first:%d %b %H:%M} UTC, is lost."
+    which = formatting.plural(
+        len(drains), "stands on a member that drains", "stand on members that drain"
+    )
+    return (
+        f" {which}: an apply that still runs at its deadline, the first at "
+        f"{first:%d %b %H:%M} UTC, is lost."
+    )
 
 
 @signed_in
@@ -344,20 +461,38 @@ def reject_many(request: Any) -> HttpResponse:
     fit, left = chosen(request)
 
     def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
-        reject_plan(claim_id=one.claim.id, digest=digest, by=request.identity, comment=given.reason, via="browser")
+        reject_plan(
+            claim_id=one.claim.id,
+            digest=digest,
+            by=request.identity,
+            comment=given.reason,
+            via="browser",
+        )
 
     return many(
-        request, fit, left, act, title=f"Reject {formatting.plural(len(fit), 'plan')}", verb=f"Reject {formatting.plural(len(fit), 'plan')}",
+        request,
+        fit,
+        left,
+        act,
+        title=f"Reject {formatting.plural(len(fit), 'plan')}",
+        verb=f"Reject {formatting.plural(len(fit), 'plan')}",
         intro="Nothing of them is applied. The claims end, and their slots are free.",
-        then=("rejected", "rejected"), past="rejected", last="Plan",
-        reason="needed", reason_hint="Seen by the owners and kept in the log", is_dangerous=True,
-    )  # fmt: skip
+        then=("rejected", "rejected"),
+        past="rejected",
+        last="Plan",
+        reason="needed",
+        reason_hint="Seen by the owners and kept in the log",
+        is_dangerous=True,
+    )
 
 
 @signed_in
 def extend_many(request: Any) -> HttpResponse:
     fit, left = chosen(request)
-    rows = [affected(one.claim, ("apply_pending", "waits longer"), counts_words(one.plan)) for one in fit]
+    rows = [
+        affected(one.claim, ("apply_pending", "waits longer"), counts_words(one.plan))
+        for one in fit
+    ]
     question = Question(
         title=f"Extend {formatting.plural(len(fit), 'plan')}",
         verb=f"Extend {formatting.plural(len(fit), 'plan')}",
@@ -368,21 +503,33 @@ def extend_many(request: Any) -> HttpResponse:
         last="Plan",
         fields=[
             Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True),
-            Field("plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit)),
+            Field(
+                "plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit)
+            ),
         ],
-        facts=[(claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]],
+        facts=[
+            (claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]
+        ],
         nothing="" if fit else "None of them can be extended here.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         seconds = read_length(given.values["for"])
-        done, more = act_on_each(fit, lambda one: extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason))
-        return Done(f"{formatting.plural(done, 'plan waits', 'plans wait')} {given.values['for']} longer.{more}")
+        done, more = act_on_each(
+            fit,
+            lambda one: extend_reservation(
+                claim_id=one.claim.id, seconds=seconds, reason=given.reason
+            ),
+        )
+        return Done(
+            f"{formatting.plural(done, 'plan waits', 'plans wait')} "
+            f"{given.values['for']} longer.{more}"
+        )
 
     return ask(request, question, perform, frame(request, "approvals"))
 
 
-# -- an apply that was lost -------------------------------------------------------------------------------------------------------------
+# -- an apply that was lost ------------------------------------------------------------------------
 
 
 @signed_in
@@ -395,22 +542,38 @@ def settle(request: Any, name: str) -> HttpResponse:
     question = Question(
         title=f"What happened to {name}?",
         verb="Record it and unlock",
-        href=f"{request.path}?claim={lost[0].id}" if lost else request.path,  # an old dialog is no answer for another apply
-        intro=f"The apply of claim {lost[0].id} was lost while it ran. Look at what is really there before you answer: "
-        "the workspace is unlocked by this, and the next run starts."
+        # An old dialog is no answer for another apply.
+        href=f"{request.path}?claim={lost[0].id}" if lost else request.path,
+        intro=f"The apply of claim {lost[0].id} was lost while it ran. Look at what is "
+        "really there before you answer: the workspace is unlocked by this, and the "
+        "next run starts."
         if lost
         else "",
         affected=[affected(claim, ("waiting", "in line"), "") for claim in blocked],
-        fields=[Field("what", "What happened", "select", "", options=[("", "Choose…"), *ANSWERS], is_needed=True)],
+        fields=[
+            Field(
+                "what",
+                "What happened",
+                "select",
+                "",
+                options=[("", "Choose…"), *ANSWERS],
+                is_needed=True,
+            )
+        ],
         reason_hint="How you know: kept in the event log",
         nothing="" if lost else "No apply of it was lost.",
-        facts=[("Waiting behind it", formatting.plural(len(blocked), "claim")), *rescued_facts(view.id)],
+        facts=[
+            ("Waiting behind it", formatting.plural(len(blocked), "claim")),
+            *rescued_facts(view.id),
+        ],
     )
 
     def perform(given: ConfirmInput) -> Done:
         asked = request.GET.get("claim", "")
         meant = int(asked) if asked.isdecimal() and len(asked) < 19 else lost[0].id
-        settle_lost_apply(workspace_id=view.id, what=given.values["what"], reason=given.reason, claim=meant)
+        settle_lost_apply(
+            workspace_id=view.id, what=given.values["what"], reason=given.reason, claim=meant
+        )
         return Done(f"{name} is unlocked; what happened is recorded.")
 
     return ask(request, question, perform, frame(request, "claims"))

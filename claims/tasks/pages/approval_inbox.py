@@ -1,4 +1,6 @@
-"""Approvals: every plan that waits for a person, the soonest to expire first; what it holds up; one of them beside the list."""
+"""Approvals: every plan that waits for a person, the soonest to expire first; what it holds up;
+one of them beside the list.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,12 +31,19 @@ from project.kernel.live.regions import Opened, region
 
 PEEKED = 8  # resources beside the list
 MOST = 300  # plans on the page: those that expire first
-SECTIONS = (("Expires within 3 h", timedelta(hours=3)), ("Expires within 12 h", timedelta(hours=12)), ("Later", timedelta.max))
+SECTIONS = (
+    ("Expires within 3 h", timedelta(hours=3)),
+    ("Expires within 12 h", timedelta(hours=12)),
+    ("Later", timedelta.max),
+)
 
 LATELY = """
-SELECT count(*)::int AS n, extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY at - made_at))::float8 AS median FROM (
-  SELECT max(a.at) AS at, p.made_at FROM claims_approval a JOIN claims_plan p ON p.id = a.plan_id JOIN claims_claim c ON c.id = p.claim_id
-  WHERE a.at > now() - interval '7 days' AND c.state NOT IN ('reserved', 'parked') AND {tests} GROUP BY p.id) decided"""
+SELECT count(*)::int AS n, extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY at -
+  made_at))::float8 AS median FROM (
+  SELECT max(a.at) AS at, p.made_at FROM claims_approval a JOIN claims_plan p ON p.id = a.plan_id
+    JOIN claims_claim c ON c.id = p.claim_id
+  WHERE a.at > now() - interval '7 days' AND c.state NOT IN ('reserved', 'parked') AND {tests}
+    GROUP BY p.id) decided"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,12 @@ class ApprovalRow:
     def brief(self) -> str:
         """What it would do, in signs: only what is not nothing."""
         signs = (("add", "+"), ("change", "~"), ("destroy", "-"), ("replace", "-/+"))
-        return " ".join(f"{sign}{self.counts[name]:,}" for name, sign in signs if self.counts.get(name)) or "nothing"
+        return (
+            " ".join(
+                f"{sign}{self.counts[name]:,}" for name, sign in signs if self.counts.get(name)
+            )
+            or "nothing"
+        )
 
     @property
     def place(self) -> str:
@@ -74,7 +88,9 @@ class ApprovalRow:
     @property
     def can(self) -> str:
         found = [] if self.why or self.pending.destroys else ["approve"]
-        return " ".join([*found, *(["reject", "extend"] if self.why != "This needs the role approver." else [])])
+        return " ".join(
+            [*found, *(["reject", "extend"] if self.why != "This needs the role approver." else [])]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +128,35 @@ def list_rows(identity: Identity) -> list[ApprovalRow]:
             continue
         waiting = queues[claim.pool].count if claim.pool in queues else 0
         since = None if pending.held_for is None else now - timedelta(seconds=pending.held_for)
-        rows.append(ApprovalRow(pending, claim, why_not_approve(identity, claim, pending.plan), percent_left(pending, now), waiting, since))
+        rows.append(
+            ApprovalRow(
+                pending,
+                claim,
+                why_not_approve(identity, claim, pending.plan),
+                percent_left(pending, now),
+                waiting,
+                since,
+            )
+        )
     return rows
 
 
 def percent_left(pending: PendingPlan, now: datetime) -> int:
     since = pending.reserved_since or pending.plan.made_at
     whole = (pending.expires_at - since).total_seconds()
-    return max(0, min(100, round(100 * (pending.expires_at - now).total_seconds() / whole))) if whole > 0 else 0
+    return (
+        max(0, min(100, round(100 * (pending.expires_at - now).total_seconds() / whole)))
+        if whole > 0
+        else 0
+    )
 
 
 def sections_of(rows: Sequence[ApprovalRow], now: datetime) -> list[tuple[str, list[ApprovalRow]]]:
     found: list[tuple[str, list[ApprovalRow]]] = [(word, []) for word, _ in SECTIONS]
     for row in rows:
-        place = next(n for n, (_, within) in enumerate(SECTIONS) if row.pending.expires_at - now < within)
+        place = next(
+            n for n, (_, within) in enumerate(SECTIONS) if row.pending.expires_at - now < within
+        )
         found[place][1].append(row)
     return [(word, listed) for word, listed in found if listed]
 
@@ -135,8 +166,12 @@ def show_approvals(request: Any) -> HttpResponse:
     wanted = read_wanted(request.META.get("QUERY_STRING", ""))
     rows = [row for row in list_rows(request.identity) if wanted.fits(row)]
     told = request.GET.get("claim", "")
-    chosen = next((row.claim for row in rows if str(row.claim.id) == told), rows[0].claim if rows else None)
-    return page(request, "pages/approvals.html", "approvals", argument=wanted.with_(), chosen=chosen)
+    chosen = next(
+        (row.claim for row in rows if str(row.claim.id) == told), rows[0].claim if rows else None
+    )
+    return page(
+        request, "pages/approvals.html", "approvals", argument=wanted.with_(), chosen=chosen
+    )
 
 
 @signed_in
@@ -164,7 +199,12 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
         now = timezone.now()
         rows = [row for row in list_rows(identity) if wanted.fits(row)]
         total = count_pending(identity.visible_pools())
-        context = {"sections": sections_of(rows, now), "now": now, "is_all": not wanted.with_(), "more": max(0, total - MOST)}
+        context = {
+            "sections": sections_of(rows, now),
+            "now": now,
+            "is_all": not wanted.with_(),
+            "more": max(0, total - MOST),
+        }
         return render_to_string("regions/approvals.html", context)
 
     return opened("approvals", identity, argument, render, 0.5)
@@ -180,19 +220,31 @@ def open_head(identity: Identity, argument: str) -> Opened | None:
         with reporting():
             lately = run(LATELY.format(tests=tests), values, prepare=False)[0]
         pools = sorted({row.claim.pool for row in rows if row.claim.pool})
-        mine, destroying = sum(not row.why for row in rows), sum(row.pending.destroys for row in rows)
+        mine, destroying = (
+            sum(not row.why for row in rows),
+            sum(row.pending.destroys for row in rows),
+        )
         return render_to_string(
             "regions/approvals_head.html",
             {
-                "count": max(len(rows), count_pending(identity.visible_pools())) if len(rows) >= MOST else len(rows),
+                "count": max(len(rows), count_pending(identity.visible_pools()))
+                if len(rows) >= MOST
+                else len(rows),
                 "mine": mine,
                 "holding": sum(len(row.claim.slots) for row in rows),
-                "waiting": sum({row.claim.pool: row.waiting for row in rows if row.claim.slots}.values()),
+                "waiting": sum(
+                    {row.claim.pool: row.waiting for row in rows if row.claim.slots}.values()
+                ),
                 "lately": lately,
                 "chips": [
                     ("All", len(rows), wanted.with_(show=""), wanted.show == "all"),
                     ("I can decide", mine, wanted.with_(show="mine"), wanted.show == "mine"),
-                    ("Destroys", destroying, wanted.with_(show="destroys"), wanted.show == "destroys"),
+                    (
+                        "Destroys",
+                        destroying,
+                        wanted.with_(show="destroys"),
+                        wanted.show == "destroys",
+                    ),
                 ],
                 "pools": [
                     (
@@ -233,12 +285,22 @@ def open_peek(identity: Identity, argument: str) -> Opened | None:
     def render() -> str:
         fresh = view_claims([claim_id])[0]
         plan = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-pk").first()
-        context = {"claim": fresh, "plan": plan, "now": timezone.now(), "is_pending": fresh.state in ("reserved", "parked")}
+        context = {
+            "claim": fresh,
+            "plan": plan,
+            "now": timezone.now(),
+            "is_pending": fresh.state in ("reserved", "parked"),
+        }
         if plan is not None:
             context |= peeked(plan)
         return render_to_string("regions/approval.html", context)
 
-    return Opened(f"approval:{claim_id}", f"approval:{claim_id}|{scope}", frozenset({("claim", claim_id)}), render)
+    return Opened(
+        f"approval:{claim_id}",
+        f"approval:{claim_id}|{scope}",
+        frozenset({("claim", claim_id)}),
+        render,
+    )
 
 
 def peeked(plan: Plan) -> dict[str, Any]:
@@ -253,5 +315,7 @@ def peeked(plan: Plan) -> dict[str, Any]:
         changes = tree_of(plan).changes
     except (NotAPlan, NotFound, Unavailable):
         return found
-    entries: list[Entry] = entries_of(plan, changes[:PEEKED], embedded=PEEKED, opened=1 if changes and changes[0].is_risky else 0)
+    entries: list[Entry] = entries_of(
+        plan, changes[:PEEKED], embedded=PEEKED, opened=1 if changes and changes[0].is_risky else 0
+    )
     return found | {"entries": entries, "rest": len(changes) - len(entries)}

@@ -1,4 +1,6 @@
-"""Run a plan from the browser: a form whose fields are those of the call, with what is wrong said at each of them, all at once."""
+"""Run a plan from the browser: a form whose fields are those of the call, with what is wrong
+said at each of them, all at once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,10 @@ from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, No
 from project.kernel.ui.confirm import Field
 
 KINDS = {
-    "plan_and_apply": ("plan and apply", "Plans, waits for a decision, then applies in the same slot"),
+    "plan_and_apply": (
+        "plan and apply",
+        "Plans, waits for a decision, then applies in the same slot",
+    ),
     "plan": ("plan", "Plans and shows what would change; nothing is applied"),
     "drift_check": ("drift check", "Looks for what changed outside since the last apply"),
 }
@@ -30,7 +35,10 @@ EXECUTORS = {
     "command": ("Commands", "A plan command and an apply command, run by the shell"),
     "terraform": ("Terraform or OpenTofu", "init, plan, show and apply of the saved plan"),
 }
-STATES = [("", "kept by the backend of the module"), ("discard", "discarded: the next run makes everything again")]
+STATES = [
+    ("", "kept by the backend of the module"),
+    ("discard", "discarded: the next run makes everything again"),
+]
 SOURCES = {
     "none": ("Nothing", "The commands bring what they need"),
     "files": ("Files written here", "A few small ones"),
@@ -38,16 +46,22 @@ SOURCES = {
     "git": ("A git repository", "https or ssh; its commit is recorded"),
 }
 MOST_FILES = 20
-VARIABLES_HELP = 'name=value on each line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} have their type'
+VARIABLES_HELP = (
+    'name=value on each line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} '
+    "have their type"
+)
 LONGEST = 200_000  # characters of a field
 # Where a fault of the call belongs in the form; the longest beginning wins.
 PLACES = {
-    "pool": "pool", "pools": "pool", "kind": "kind", "task": "kind", "workspace": "workspace", "owner": "owner", "priority": "priority",
-    "run": "executor", "run.executor": "executor", "run.binary": "binary", "run.state": "state", "run.timeout": "timeout",
-    "run.commands": "plan_command", "run.commands.plan": "plan_command", "run.commands.apply": "apply_command",
-    "run.source": "source", "run.source.files": "files", "run.source.archive": "archive", "run.source.path": "archive_path",
-    "run.source.git": "git_url", "run.source.git.url": "git_url", "run.source.git.ref": "git_ref", "run.source.git.path": "git_path",
-    "run.variables": "variables", "run.env": "env", "run.secrets": "secrets",
+    "pool": "pool", "pools": "pool", "kind": "kind", "task": "kind", "workspace": "workspace",
+    "owner": "owner", "priority": "priority", "run": "executor", "run.executor": "executor",
+    "run.binary": "binary", "run.state": "state", "run.timeout": "timeout",
+    "run.commands": "plan_command", "run.commands.plan": "plan_command",
+    "run.commands.apply": "apply_command", "run.source": "source", "run.source.files": "files",
+    "run.source.archive": "archive", "run.source.path": "archive_path", "run.source.git": "git_url",
+    "run.source.git.url": "git_url", "run.source.git.ref": "git_ref",
+    "run.source.git.path": "git_path", "run.variables": "variables", "run.env": "env",
+    "run.secrets": "secrets",
 }  # fmt: skip
 
 
@@ -69,7 +83,9 @@ def run(request: Any) -> HttpResponse:
     require_anywhere(identity, "claim")
     pools = pools_with_agents(identity)
     if request.method != "POST":
-        told = {name: request.GET.get(name, "")[:120] for name in ("pool", "workspace", "kind", "owner")}
+        told = {
+            name: request.GET.get(name, "")[:120] for name in ("pool", "workspace", "kind", "owner")
+        }
         return show(request, pools, Typed(told))
     typed = read_form(request)
     if request.POST.get("more") == "file":
@@ -80,21 +96,39 @@ def run(request: Any) -> HttpResponse:
         require_to_create(identity, wanted)
         claim = create_claim(wanted)
     except (Forbidden, NotFound) as error:
-        return show(request, pools, typed, [FieldError("pool", error.detail, error.way_out)], status=422)
+        return show(
+            request, pools, typed, [FieldError("pool", error.detail, error.way_out)], status=422
+        )
     except BerthError as error:
-        return show(request, pools, typed, list(error.fields) or [FieldError("", error.detail, error.way_out)], status=422)
+        return show(
+            request,
+            pools,
+            typed,
+            list(error.fields) or [FieldError("", error.detail, error.way_out)],
+            status=422,
+        )
     return HttpResponseRedirect(reverse("claim", args=[claim.id]))
 
 
 def pools_with_agents(identity: Identity) -> list[Pool]:
     found = list_pools(identity.visible_pools())
-    return [pool for pool in found if pool.state != "deleting" and has_agents(pool.provider) and identity.may("claim", pool.pk)]
+    return [
+        pool
+        for pool in found
+        if pool.state != "deleting" and has_agents(pool.provider) and identity.may("claim", pool.pk)
+    ]
 
 
 def read_form(request: Any) -> Typed:
     paths, texts = request.POST.getlist("file_path"), request.POST.getlist("file_text")
-    files = [(path.strip(), text.replace("\r\n", "\n")) for path, text in zip(paths, texts, strict=False)][:MOST_FILES]
-    values = {name: str(value)[:LONGEST] for name, value in request.POST.items() if name not in ("file_path", "file_text", "secrets")}
+    files = [
+        (path.strip(), text.replace("\r\n", "\n")) for path, text in zip(paths, texts, strict=False)
+    ][:MOST_FILES]
+    values = {
+        name: str(value)[:LONGEST]
+        for name, value in request.POST.items()
+        if name not in ("file_path", "file_text", "secrets")
+    }
     return Typed(values, files or [("", "")], request.POST.getlist("secrets"))
 
 
@@ -103,7 +137,11 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
     faults: list[FieldError] = []
     wanted: dict[str, Any] = {"executor": typed.get("executor", "command")}
     if wanted["executor"] == "command":
-        commands = {step: text for step in ("plan", "apply") if (text := typed.get(f"{step}_command").strip())}
+        commands = {
+            step: text
+            for step in ("plan", "apply")
+            if (text := typed.get(f"{step}_command").strip())
+        }
         if typed.get("kind") != "plan_and_apply":
             commands.pop("apply", None)
         wanted["commands"] = commands
@@ -113,7 +151,10 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
         if typed.get("kind") == "plan_and_apply" and (state := typed.get("state").strip()):
             wanted["state"] = state
     variables, wrong = read_variables(typed.get("variables").replace("\r\n", "\n"))
-    faults += [FieldError("run.variables", f"Line {fault.line}: {fault.message}", fault.way_out) for fault in wrong]
+    faults += [
+        FieldError("run.variables", f"Line {fault.line}: {fault.message}", fault.way_out)
+        for fault in wrong
+    ]
     if variables:
         wanted["variables"] = variables
     if pairs := read_pairs(typed.get("env"), "run.env", faults):
@@ -125,17 +166,27 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
     source = source_of(request, typed, faults)
     if source:
         wanted["source"] = source
-    body: dict[str, Any] = {"pool": typed.get("pool"), "task": typed.get("kind", "plan"), "run": wanted}
+    body: dict[str, Any] = {
+        "pool": typed.get("pool"),
+        "task": typed.get("kind", "plan"),
+        "run": wanted,
+    }
     for name in ("workspace", "owner"):
         if text := typed.get(name).strip():
             body[name] = text
     if priority := typed.get("priority").strip():
-        body["priority"] = int(priority) if priority.lstrip("-").isdecimal() and len(priority) < 5 else priority
+        body["priority"] = (
+            int(priority) if priority.lstrip("-").isdecimal() and len(priority) < 5 else priority
+        )
     if faults:
         try:  # what else is wrong is said with it
             parse_claim(body, requested_by=request.identity.requester)
         except BerthError as error:
-            faults += [fault for fault in error.fields if fault.field not in {known.field for known in faults}]
+            faults += [
+                fault
+                for fault in error.fields
+                if fault.field not in {known.field for known in faults}
+            ]
         raise Invalid(fields=faults)
     return body
 
@@ -145,9 +196,19 @@ def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str,
     if kind == "files":
         files = {path: text for path, text in typed.files if path or text}
         if not files:
-            faults.append(FieldError("run.source.files", "There is no file.", "Name one and write it, or take another source."))
+            faults.append(
+                FieldError(
+                    "run.source.files",
+                    "There is no file.",
+                    "Name one and write it, or take another source.",
+                )
+            )
         if len(files) < sum(bool(path or text) for path, text in typed.files):
-            faults.append(FieldError("run.source.files", "Two files have one name.", "Give each its own path."))
+            faults.append(
+                FieldError(
+                    "run.source.files", "Two files have one name.", "Give each its own path."
+                )
+            )
         return {"files": files}
     if kind == "archive":
         upload = request.FILES.get("archive")
@@ -155,18 +216,30 @@ def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str,
         if upload is None:
             if known := typed.get("kept_archive"):
                 return {"archive": known} | folder
-            faults.append(FieldError("run.source.archive", "No archive is chosen.", "Choose a tar.gz or zip, or take another source."))
+            faults.append(
+                FieldError(
+                    "run.source.archive",
+                    "No archive is chosen.",
+                    "Choose a tar.gz or zip, or take another source.",
+                )
+            )
             return None
         if upload.size > SOURCE_BYTES:
             said = f"{upload.size:,} bytes are too many."
-            faults.append(FieldError("run.source.archive", said, f"Up to {SOURCE_BYTES // 1_000_000} MB: leave out what it does not need."))
+            faults.append(
+                FieldError(
+                    "run.source.archive",
+                    said,
+                    f"Up to {SOURCE_BYTES // 1_000_000} MB: leave out what it does not need.",
+                )
+            )
             return None
         try:
             kept = keep_source(upload.read(), made_by=request.identity.requester)
         except BerthError as error:
-            faults += [FieldError("run.source.archive", e.message, e.way_out) for e in error.fields] or [
-                FieldError("run.source.archive", error.detail, error.way_out)
-            ]
+            faults += [
+                FieldError("run.source.archive", e.message, e.way_out) for e in error.fields
+            ] or [FieldError("run.source.archive", error.detail, error.way_out)]
             return None
         typed.values["kept_archive"] = kept.digest
         return {"archive": kept.digest} | folder
@@ -184,23 +257,39 @@ def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str
             continue
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
-            faults.append(FieldError(where, f"Line {number} is no name=value.", "Write one on each line, like region=eu-1."))
+            faults.append(
+                FieldError(
+                    where,
+                    f"Line {number} is no name=value.",
+                    "Write one on each line, like region=eu-1.",
+                )
+            )
         elif name.strip() in found:
-            faults.append(FieldError(where, f"{name.strip()[:40]} is there twice.", "Give each name once."))
+            faults.append(
+                FieldError(where, f"{name.strip()[:40]} is there twice.", "Give each name once.")
+            )
         else:
             found[name.strip()] = value.strip()
     return found
 
 
-# -- how it is shown ----------------------------------------------------------------------------------------------------------------------
+# -- how it is shown -------------------------------------------------------------------------------
 
 
 def place_of(name: str) -> str:
-    fits = [start for start in PLACES if name == start or name.startswith((f"{start}.", f"{start}["))]
+    fits = [
+        start for start in PLACES if name == start or name.startswith((f"{start}.", f"{start}["))
+    ]
     return PLACES[max(fits, key=len)] if fits else ""
 
 
-def show(request: Any, pools: Sequence[Pool], typed: Typed, faults: Sequence[FieldError] = (), status: int = 200) -> HttpResponse:
+def show(
+    request: Any,
+    pools: Sequence[Pool],
+    typed: Typed,
+    faults: Sequence[FieldError] = (),
+    status: int = 200,
+) -> HttpResponse:
     at: dict[str, list[FieldError]] = {}
     for fault in faults:
         at.setdefault(place_of(fault.field), []).append(fault)
@@ -208,9 +297,13 @@ def show(request: Any, pools: Sequence[Pool], typed: Typed, faults: Sequence[Fie
 
     def field(name: str, label: str, kind: str = "text", help: str = "", **more: Any) -> Field:
         said = tuple(FieldError(name, e.message, e.way_out) for e in at.get(name, ()))
-        return Field(name, label, kind, typed.get(name, more.pop("value", "")), help, errors=said, **more)
+        return Field(
+            name, label, kind, typed.get(name, more.pop("value", "")), help, errors=said, **more
+        )
 
-    secrets = sorted({secret.name for pool in pools if pool.name == first for secret in list_secrets(pool.pk)})
+    secrets = sorted(
+        {secret.name for pool in pools if pool.name == first for secret in list_secrets(pool.pk)}
+    )
     context = {
         "pools": pools,
         "files": typed.files,
@@ -228,21 +321,50 @@ def show(request: Any, pools: Sequence[Pool], typed: Typed, faults: Sequence[Fie
         "chosen_secrets": typed.secrets,
         "most": SOURCE_BYTES // 1_000_000,
         "f": {
-            "pool": field("pool", "Pool", "select", value=first, options=[(pool.name, pool.name) for pool in pools], is_needed=True),
+            "pool": field(
+                "pool",
+                "Pool",
+                "select",
+                value=first,
+                options=[(pool.name, pool.name) for pool in pools],
+                is_needed=True,
+            ),
             "workspace": field("workspace", "Workspace", help="One apply at a time in each"),
             "owner": field("owner", "For whom or what", help="Optional: pipeline:42, user:ana"),
-            "plan_command": field("plan_command", "Plan command", help="It may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON"),
-            "apply_command": field("apply_command", "Apply command", help="Runs in the same directory once the plan is approved"),
-            "binary": field("binary", "Binary", help="Empty: what the pool says. tofu, terraform, or a path"),
-            "state": field("state", "State", "select", "Without a backend it is refused, unless discarded", options=STATES),
+            "plan_command": field(
+                "plan_command",
+                "Plan command",
+                help="It may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON",
+            ),
+            "apply_command": field(
+                "apply_command",
+                "Apply command",
+                help="Runs in the same directory once the plan is approved",
+            ),
+            "binary": field(
+                "binary", "Binary", help="Empty: what the pool says. tofu, terraform, or a path"
+            ),
+            "state": field(
+                "state",
+                "State",
+                "select",
+                "Without a backend it is refused, unless discarded",
+                options=STATES,
+            ),
             "archive_path": field("archive_path", "Folder in it", help="Empty: its top"),
-            "git_url": field("git_url", "URL", help="https://… or ssh://…, of a host that the pool allows"),
+            "git_url": field(
+                "git_url", "URL", help="https://… or ssh://…, of a host that the pool allows"
+            ),
             "git_ref": field("git_ref", "Branch, tag or commit"),
             "git_path": field("git_path", "Folder in it"),
             "variables": field("variables", "Variables", "textarea", VARIABLES_HELP),
-            "env": field("env", "Environment", "textarea", "NAME=value on each line; secrets belong below"),
+            "env": field(
+                "env", "Environment", "textarea", "NAME=value on each line; secrets belong below"
+            ),
             "timeout": field("timeout", "Time limit", help="Like 45m. Empty: what the pool says"),
-            "priority": field("priority", "Priority", "number", "Higher goes first; up to the pool’s limit"),
+            "priority": field(
+                "priority", "Priority", "number", "Higher goes first; up to the pool’s limit"
+            ),
         },
-    }  # fmt: skip
+    }
     return page(request, "pages/run.html", "claims", status=status, **context)

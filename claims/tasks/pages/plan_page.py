@@ -1,4 +1,6 @@
-"""A plan on its claim's page: what it would do, the riskiest first; attributes are read when somebody opens them, long lists by pages."""
+"""A plan on its claim's page: what it would do, the riskiest first; attributes are read when
+somebody opens them, long lists by pages.
+"""
 
 import json
 import threading
@@ -67,7 +69,11 @@ class _Plans:
                 found = error.detail
         with self._lock:
             self._read[key] = found
-            while len(self._read) > 1 and sum(tree.memory for tree in self._read.values() if isinstance(tree, PlanTree)) > KEPT:
+            while (
+                len(self._read) > 1
+                and sum(tree.memory for tree in self._read.values() if isinstance(tree, PlanTree))
+                > KEPT
+            ):
                 self._read.popitem(last=False)
         if isinstance(found, str):
             raise NotAPlan(found)
@@ -121,12 +127,18 @@ def plan_context(plan: Plan) -> dict[str, Any]:
         "is_long": len(tree.changes) > EMBEDDED,
         "search": reverse("claim-plan-changes", args=[plan.claim_id, plan.pk]),
         "risky": page_of(plan, risky, {"show": "risky"}, opened=OPENED),
-        "outputs": entries_of(plan, tree.outputs[:PAGE], embedded=EMBEDDED if len(tree.outputs) <= EMBEDDED else 0),
+        "outputs": entries_of(
+            plan, tree.outputs[:PAGE], embedded=EMBEDDED if len(tree.outputs) <= EMBEDDED else 0
+        ),
         "drift": page_of(plan, tree.drift, {"show": "drift"}),
         "warning": warning_of(risky),
     }
     if len(others) <= FLAT:
-        return context | {"others": page_of(plan, others, {"show": "others"}, embedded=EMBEDDED if is_small else 0)}
+        return context | {
+            "others": page_of(
+                plan, others, {"show": "others"}, embedded=EMBEDDED if is_small else 0
+            )
+        }
     return context | {"groups": groups_page(plan, groups_of(others))}
 
 
@@ -141,11 +153,26 @@ def warning_of(risky: list[ResourceChange]) -> tuple[str, list[str], int, str] |
     return said, [change.address for change in risky[:3]], max(0, len(risky) - 3), then
 
 
-def page_of(plan: Plan, changes: Any, query: dict[str, str], *, offset: int = 0, opened: int = 0, embedded: int = OPENED) -> dict[str, Any]:
+def page_of(
+    plan: Plan,
+    changes: Any,
+    query: dict[str, str],
+    *,
+    offset: int = 0,
+    opened: int = 0,
+    embedded: int = OPENED,
+) -> dict[str, Any]:
     """A piece of a list, and where the rest is."""
     shown = changes[offset : offset + PAGE]
     left = max(0, len(changes) - offset - len(shown))
-    more = f"{reverse('claim-plan-changes', args=[plan.claim_id, plan.pk])}?{urlencode(query | {'from': offset + PAGE})}" if left else ""
+    more = (
+        (
+            f"{reverse('claim-plan-changes', args=[plan.claim_id, plan.pk])}"
+            f"?{urlencode(query | {'from': offset + PAGE})}"
+        )
+        if left
+        else ""
+    )
     found = entries_of(plan, shown, embedded=max(opened, embedded), opened=opened)
     return {"entries": found, "more": more, "left": left}
 
@@ -155,14 +182,18 @@ def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dic
     shown = groups[offset : offset + PAGE]
     left = max(0, len(groups) - offset - len(shown))
     return {
-        "groups": [GroupEntry(group, f"{address}?{urlencode({'group': group.key})}") for group in shown],
+        "groups": [
+            GroupEntry(group, f"{address}?{urlencode({'group': group.key})}") for group in shown
+        ],
         "more": f"{address}?{urlencode({'show': 'groups', 'from': offset + PAGE})}" if left else "",
         "left": left,
     }
 
 
 def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> list[Entry]:
-    """The first `embedded` of them with their attributes, as long as these are not too many for one answer; the others load them."""
+    """The first `embedded` of them with their attributes, as long as these are not too many for
+    one answer; the others load them.
+    """
     found = []
     left = MOST_EMBEDDED
     for place, change in enumerate(changes):
@@ -174,7 +205,7 @@ def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> l
     return found
 
 
-# -- what is asked for later --------------------------------------------------------------------------------------------------------------
+# -- what is asked for later -----------------------------------------------------------------------
 
 
 def plan_for(identity: Identity, claim_id: int, plan_id: int) -> Plan:
@@ -201,9 +232,15 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
     tree = read_tree(plan)
     told = request.GET.get("from", "")
     offset = int(told) if told.isdecimal() and len(told) < 9 else 0
-    show, group, text = request.GET.get("show", ""), request.GET.get("group", ""), request.GET.get("q", "").strip()[:200]
+    show, group, text = (
+        request.GET.get("show", ""),
+        request.GET.get("group", ""),
+        request.GET.get("q", "").strip()[:200],
+    )
     if show == "groups":
-        return render(request, "parts/plan_groups.html", groups_page(plan, groups_of(tree.others), offset))
+        return render(
+            request, "parts/plan_groups.html", groups_page(plan, groups_of(tree.others), offset)
+        )
     if group:
         found, query = in_group(tree.others, group), {"group": group}
     elif text:
@@ -211,7 +248,11 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
     else:
         lists = {"risky": tree.risky, "others": tree.others, "drift": list(tree.drift)}
         found, query = lists.get(show, list(tree.changes)), {"show": show}
-    return render(request, "parts/plan_changes.html", page_of(plan, found, query, offset=offset, embedded=0) | {"searched": text})
+    return render(
+        request,
+        "parts/plan_changes.html",
+        page_of(plan, found, query, offset=offset, embedded=0) | {"searched": text},
+    )
 
 
 @signed_in

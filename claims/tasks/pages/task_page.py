@@ -1,4 +1,6 @@
-"""The page of a claim that does a task: what has become of it, its plan, its log, who decides, what it holds."""
+"""The page of a claim that does a task: what has become of it, its plan, its log, who decides,
+what it holds.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,9 +35,25 @@ from slots.models import Slot
 
 LINES = 12
 CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
-SETTLED = {"applied": "it was applied", "not_applied": "nothing of it was applied", "unknown": "part of it may be there"}
+SETTLED = {
+    "applied": "it was applied",
+    "not_applied": "nothing of it was applied",
+    "unknown": "part of it may be there",
+}
 NAMED = 4  # people who could say yes
-ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+ORDINALS = (
+    "",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,11 @@ class RunRow:
 
     @property
     def took(self) -> str:
-        return formatting.duration((self.ended_at - self.started_at).total_seconds()) if self.ended_at else "ended"
+        return (
+            formatting.duration((self.ended_at - self.started_at).total_seconds())
+            if self.ended_at
+            else "ended"
+        )
 
 
 def list_run_rows(claim_id: int) -> list[RunRow]:
@@ -86,15 +108,31 @@ def list_run_rows(claim_id: int) -> list[RunRow]:
         word = f"{run.step} {seen[run.step]}" if many.get(run.step, 0) > 1 else run.step
         place = f"{run.member} · {run.place.replace('-', ' ')}" if run.place else run.member
         rows.append(
-            RunRow(run.generation, word, run.step, place, run.started_at, run.ended_at, run.outcome, run.code, run.reason, run.exit_code)
+            RunRow(
+                run.generation,
+                word,
+                run.step,
+                place,
+                run.started_at,
+                run.ended_at,
+                run.outcome,
+                run.code,
+                run.reason,
+                run.exit_code,
+            )
         )
     return rows
 
 
-# -- regions ------------------------------------------------------------------------------------------------------------------------------
+# -- regions ---------------------------------------------------------------------------------------
 
 
-def of_task(name: str, template: str, context: Callable[[Identity, ClaimView], dict[str, Any]], every: float = 0.5) -> None:
+def of_task(
+    name: str,
+    template: str,
+    context: Callable[[Identity, ClaimView], dict[str, Any]],
+    every: float = 0.5,
+) -> None:
     """A region of one claim, for who may see it."""
 
     def opener(identity: Identity, argument: str) -> Opened | None:
@@ -110,10 +148,18 @@ def of_task(name: str, template: str, context: Callable[[Identity, ClaimView], d
         def render() -> str:
             fresh = view_claim(claim_id, explain=True)
             return render_to_string(
-                template, {"claim": fresh, "now": timezone.now(), "identity": identity, **context(identity, fresh)}
+                template,
+                {
+                    "claim": fresh,
+                    "now": timezone.now(),
+                    "identity": identity,
+                    **context(identity, fresh),
+                },
             ).strip()
 
-        return Opened(f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every)
+        return Opened(
+            f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every
+        )
 
     region(name)(opener)
 
@@ -123,7 +169,11 @@ def behind(identity: Identity, claim: ClaimView) -> list[int]:
     if not claim.workspace:
         return []
     visible = identity.visible_pools()
-    found = Claim.objects.filter(workspace=claim.workspace_id, state="blocked", **({} if visible is None else {"pool_id__in": visible}))
+    found = Claim.objects.filter(
+        workspace=claim.workspace_id,
+        state="blocked",
+        **({} if visible is None else {"pool_id__in": visible}),
+    )
     return list(found.exclude(pk=claim.id).order_by("rank", "id").values_list("pk", flat=True)[:5])
 
 
@@ -139,7 +189,12 @@ def decided(claim: ClaimView) -> list[ApprovalSummary]:
         given = yes.get(plan.pk, [])
         is_approved = plan.pk == approved
         found.append(
-            ApprovalSummary(plan.made_at, not plan.is_stale, tuple(given), len(given) if is_approved and given else len(given) + 1)
+            ApprovalSummary(
+                plan.made_at,
+                not plan.is_stale,
+                tuple(given),
+                len(given) if is_approved and given else len(given) + 1,
+            )
         )
     return found
 
@@ -154,7 +209,8 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "what": wanted_words(claim) or claim.kind,
         "has_work": True,
-        "says_owner": bool(claim.owner) and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
+        "says_owner": bool(claim.owner)
+        and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
         "commit": str(plan.facts.get("commit") or "") if plan else "",
         "steps": steps_of_task(claim, runs, decided(claim), now, behind(identity, claim)),
         "actions": task_actions(identity, claim),
@@ -165,11 +221,23 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     """What has to be said before the plan: why it waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
     apply = last if last is not None and last.step == "apply" else None
-    lost = apply is not None and claim.outcome in CUT_SHORT and apply.outcome not in ("applied", "failed")
-    cut_off = apply is not None and claim.outcome == "failed" and is_cut_off(apply.outcome, apply.code, apply.exit_code)
+    lost = (
+        apply is not None
+        and claim.outcome in CUT_SHORT
+        and apply.outcome not in ("applied", "failed")
+    )
+    cut_off = (
+        apply is not None
+        and claim.outcome == "failed"
+        and is_cut_off(apply.outcome, apply.code, apply.exit_code)
+    )
     facts = last.facts if last and isinstance(last.facts, dict) else {}
     told, report = facts.get("settled"), facts.get("report")
-    settled = {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")} if isinstance(told, dict) else None
+    settled = (
+        {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")}
+        if isinstance(told, dict)
+        else None
+    )
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
     return {
         "probably": probably(claim),
@@ -186,14 +254,23 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 
 
 def interrupt_of(run: Run | None, told: Any) -> dict[str, Any] | None:
-    """While an interrupted program may still finish what it began: its run goes on, or its slot drains."""
+    """While an interrupted program may still finish what it began: its run goes on, or its
+    slot drains.
+    """
     if run is None or not isinstance(told, dict):
         return None
-    slots = Slot.objects.filter(member_id=run.member_id, generation=run.generation, state="draining")
+    slots = Slot.objects.filter(
+        member_id=run.member_id, generation=run.generation, state="draining"
+    )
     if run.ended_at is not None and not slots.exists():
         return None
     until = parse_datetime(str(told.get("until") or ""))
-    return {"why": told.get("why"), "until": until, "waits_for": told.get("waits_for") or [], "more": told.get("more")}
+    return {
+        "why": told.get("why"),
+        "until": until,
+        "waits_for": told.get("waits_for") or [],
+        "more": told.get("more"),
+    }
 
 
 def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
@@ -207,12 +284,16 @@ def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 def runs(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     rows = list_run_rows(claim.id)
     bad = [row for row in rows if row.is_bad][-1:]
-    return {"runs": rows, "bad": [] if claim.state == "ended" and bad == rows[-1:] else bad}  # why it ended stands above
+    # Why it ended stands above.
+    return {"runs": rows, "bad": [] if claim.state == "ended" and bad == rows[-1:] else bad}
 
 
 def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     now = timezone.now()
-    lines, more = list_lines(Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester), limit=4 * LINES)
+    lines, more = list_lines(
+        Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester),
+        limit=4 * LINES,
+    )
     task = Task.objects.filter(claim_id=claim.id).select_related("source").first()
     member = Member.objects.filter(pk=claim.slots[0].member_id).first() if claim.slots else None
     return {
@@ -222,7 +303,9 @@ def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         else "cordoned"
         if member and member.is_cordoned
         else "",
-        "held": formatting.duration((now - claim.bound_at).total_seconds()) if claim.bound_at and claim.holds else "",
+        "held": formatting.duration((now - claim.bound_at).total_seconds())
+        if claim.bound_at and claim.holds
+        else "",
         "lines": lines[:LINES],
         "more": more is not None or len(lines) > LINES,
         "behind": [] if claim.state == "ended" else behind(identity, claim),
@@ -243,15 +326,24 @@ def waiting_behind(claim: ClaimView) -> int:
 def source_words(task: Task) -> str:
     source = task.body.get("source") if isinstance(task.body, dict) else None
     source = source if isinstance(source, dict) else {}
-    git = source.get("git") if isinstance(source.get("git"), dict) else source if source.get("url") else None
+    git = (
+        source.get("git")
+        if isinstance(source.get("git"), dict)
+        else source
+        if source.get("url")
+        else None
+    )
     if git:
-        return f"{git.get('url', '')} at {git.get('ref') or 'HEAD'}{', ' + git['path'] if git.get('path') else ''}"
+        return (
+            f"{git.get('url', '')} at "
+            f"{git.get('ref') or 'HEAD'}{', ' + git['path'] if git.get('path') else ''}"
+        )
     if task.source is not None:
         return f"{formatting.plural(task.source.files, 'file')}, {task.source.size:,} bytes"
     return ""
 
 
-# -- who decides --------------------------------------------------------------------------------------------------------------------------
+# -- who decides -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +363,11 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     now = timezone.now()
     if is_pending and claim.expires_at:
         whole = (claim.expires_at - found.made_at).total_seconds()
-        left = max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole))) if whole > 0 else 0
+        left = (
+            max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole)))
+            if whole > 0
+            else 0
+        )
     return {
         "plan": found,
         "is_pending": is_pending,
@@ -284,9 +380,13 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "missing": max(0, found.needed - found.given),
         "whom": approvers(claim, found, identity),
         "approve_why": why_not_approve(identity, claim, found),
-        "reject_why": "" if identity.may("decide", claim.pool_id) else "This needs the role approver.",
+        "reject_why": ""
+        if identity.may("decide", claim.pool_id)
+        else "This needs the role approver.",
         "what": what_happens(claim, found),
-        "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "",
+        "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
+        if claim.slots
+        else "",
     }
 
 
@@ -296,14 +396,19 @@ def number(told: Any) -> int:
 
 def must_read(found: PlanView) -> str:
     """What a person ticks before a yes to something that can't be taken back."""
-    counts = [(number(found.summary.get(name)), word) for name, word in (("replace", "replacement"), ("destroy", "destruction"))]
+    counts = [
+        (number(found.summary.get(name)), word)
+        for name, word in (("replace", "replacement"), ("destroy", "destruction"))
+    ]
     return " and ".join(word if n == 1 else f"{n:,} {word}s" for n, word in counts if n)
 
 
 def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
     if not identity.may("decide", claim.pool_id):
         return "This needs the role approver."
-    if found.given < found.needed and any(a.counts and a.user_id == identity.user_id for a in found.approvals):
+    if found.given < found.needed and any(
+        a.counts and a.user_id == identity.user_id for a in found.approvals
+    ):
         return "You have approved it already."
     if found.mismatch:
         return "Its counts contradict its list of changes: plan it again."
@@ -319,18 +424,30 @@ def what_happens(claim: ClaimView, found: PlanView) -> str:
     nth = found.given + 1
     if nth < found.needed:
         left = found.needed - nth
-        return f"Yours would be approval {nth} of {found.needed}: {formatting.plural(left, 'more is', 'more are')} needed after it."
+        return (
+            f"Yours would be approval {nth} of {found.needed}: "
+            f"{formatting.plural(left, 'more is', 'more are')} needed after it."
+        )
     which = f"Yours would be the {ORDINALS[nth]} approval: " if 1 < nth < len(ORDINALS) else ""
     pool = Pool.objects.filter(pk=claim.pool_id or 0, frozen_until__isnull=False).first()
     if pool is not None:
-        text = f"the pool is frozen; it goes first in line, and the apply starts when the freeze ends, {pool.frozen_until:%d %b %H:%M} UTC"
+        text = (
+            "the pool is frozen; it goes first in line, and the apply starts when the freeze "
+            f"ends, {pool.frozen_until:%d %b %H:%M} UTC"
+        )
     elif claim.state == "parked":
         text = "it goes first in line, and the apply starts in the next slot that is free"
     else:
-        place = f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}" if claim.slots else "its slot"
+        place = (
+            f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
+            if claim.slots
+            else "its slot"
+        )
         text = f"the apply starts at once on {place}"
     drains = drain_words(claim)
-    return f"{which}{text if which else text[:1].upper() + text[1:]}.{' ' if drains else ''}{drains}"
+    return (
+        f"{which}{text if which else text[:1].upper() + text[1:]}.{' ' if drains else ''}{drains}"
+    )
 
 
 def drain_words(claim: ClaimView) -> str:
@@ -347,9 +464,15 @@ def drain_words(claim: ClaimView) -> str:
 
 def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
     """Who else could say yes, by name: the reader first."""
-    here = Grant.objects.filter(Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER)
+    here = Grant.objects.filter(
+        Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER
+    )
     names = set(here.filter(user__is_active=True).values_list("user__username", flat=True)[:50])
-    names |= set(here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[:50])
+    names |= set(
+        here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[
+            :50
+        ]
+    )
     names -= {a.by_user for a in found.approvals if a.counts}
     if not found.may_own:
         names.discard(claim.requested_by)
@@ -357,22 +480,36 @@ def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
     if not listed:
         return ""
     more = len(listed) - NAMED
-    return formatting.sentence(listed[:NAMED], "or") if more <= 0 else f"{', '.join(listed[:NAMED])} or {more} more"
+    return (
+        formatting.sentence(listed[:NAMED], "or")
+        if more <= 0
+        else f"{', '.join(listed[:NAMED])} or {more} more"
+    )
 
 
-# -- what can be done ---------------------------------------------------------------------------------------------------------------------
+# -- what can be done ------------------------------------------------------------------------------
 
 
 def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     """All of them stand there; what does not fit says why."""
     ended = f"It has ended: {claim.outcome}." if claim.state == "ended" else ""
     role = "" if identity.may("claim_any", claim.pool_id) else "This needs the role operator."
-    own = "" if may_touch(identity, claim) else "This needs the role operator: it is somebody else’s."
-    deciding = "" if identity.may("decide", claim.pool_id) or identity.may("claim_any", claim.pool_id) else "This needs the role approver."
+    own = (
+        "" if may_touch(identity, claim) else "This needs the role operator: it is somebody else’s."
+    )
+    deciding = (
+        ""
+        if identity.may("decide", claim.pool_id) or identity.may("claim_any", claim.pool_id)
+        else "This needs the role approver."
+    )
     pending = claim.state in PENDING
     runs_now = claim.state == "bound"
     not_pending = (
-        "" if pending else "A task runs: it moves once its plan waits for a decision." if runs_now else "No plan waits for a decision."
+        ""
+        if pending
+        else "A task runs: it moves once its plan waits for a decision."
+        if runs_now
+        else "No plan waits for a decision."
     )
     no_plan = "" if pending else "No plan waits for a decision."
     is_apply = runs_now and claim.step == "apply"
@@ -382,16 +519,35 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
         ("Move…", "move", ended or not_pending or role, False),
         ("Cancel…", "cancel", ended or own, True),
         ("Release…", "release", ended or release_why(claim, is_apply) or own, False),
-        ("Force release…", "force-release", ended or ("It holds nothing." if not claim.holds else "") or role, True),
+        (
+            "Force release…",
+            "force-release",
+            ended or ("It holds nothing." if not claim.holds else "") or role,
+            True,
+        ),
     ]
     if claim.is_waiting:
         made.insert(0, ("Prioritise…", "prioritise", own, False))
     if ended:
-        query = urlencode({"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task})
-        anew = {"word": "Run anew", "href": f"/claims/run/?{query}", "why": own, "is_dangerous": False, "is_page": True}
+        query = urlencode(
+            {"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task}
+        )
+        anew = {
+            "word": "Run anew",
+            "href": f"/claims/run/?{query}",
+            "why": own,
+            "is_dangerous": False,
+            "is_page": True,
+        }
         return [anew]
     return [
-        {"word": word, "href": f"/claims/{claim.id}/{action}/", "why": why, "is_dangerous": danger, "is_page": False}
+        {
+            "word": word,
+            "href": f"/claims/{claim.id}/{action}/",
+            "why": why,
+            "is_dangerous": danger,
+            "is_page": False,
+        }
         for word, action, why, danger in made
     ]
 
@@ -401,7 +557,9 @@ def release_why(claim: ClaimView, is_apply: bool) -> str:
         return "It holds no slot: cancel it."
     if claim.state == "reserved":
         return "The slot is kept for the apply: reject the plan, or let its time pass."
-    return "An apply runs: cancelling stops it." if is_apply else "A plan runs: cancelling stops it."
+    return (
+        "An apply runs: cancelling stops it." if is_apply else "A plan runs: cancelling stops it."
+    )
 
 
 of_task("task.head", "regions/task_head.html", head)

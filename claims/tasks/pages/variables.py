@@ -1,13 +1,18 @@
-"""Variables as people type them in the form of a run: `name = value`, with values as JSON or HCL writes them. Pure.
+"""Variables as people type them in the form of a run: `name = value`, with values as JSON or HCL
+writes them. Pure.
 
-Bare words are text, so that `region=eu-1` needs no quotes; numbers, true, false, null, lists and objects have their type.
+Bare words are text, so that `region=eu-1` needs no quotes; numbers, true, false, null, lists and
+objects have their type.
 """
 
 import json
 import re
 from typing import Any
 
-TOKEN = re.compile(r'(?P<gap>[ \t\r]+|(?:#|//)[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<sign>[\[\]{},:=\n])|(?P<word>[^\s\[\]{},:="#]+)')
+TOKEN = re.compile(
+    r'(?P<gap>[ \t\r]+|(?:#|//)[^\n]*)|(?P<string>"(?:[^"\\\n'
+    r']|\\.)*")|(?P<sign>[\[\]{},:=\n])|(?P<word>[^\s\[\]{},:="#]+)'
+)
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 NUMERIC = re.compile(r"[+-]?[0-9.]*[0-9](?:[eE][+-]?\d+)?")
 CONSTANTS = {"true": True, "false": False, "null": None}
@@ -37,7 +42,11 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
         if line.strip() and not line.lstrip().startswith("#"):
             try:
                 if not sign or not name:
-                    raise NotAValue(number, "This is no name=value.", "Write one on each line, like region=eu-1.")
+                    raise NotAValue(
+                        number,
+                        "This is no name=value.",
+                        "Write one on each line, like region=eu-1.",
+                    )
                 start = at + line.index("=") + 1 + len(rest) - len(rest.lstrip())
                 if rest.strip()[:1] in ('"', "[", "{"):
                     value, following = _ValueReader(text, start).read_line()
@@ -61,7 +70,11 @@ def read_bare(text: str, line: int, *, is_inside: bool = False) -> Any:
         if str(value) == text:
             return value
     if NUMERIC.fullmatch(text) and (is_inside or NUMBER.fullmatch(text)):
-        raise NotAValue(line, f"{text[:40]} would lose digits as a number.", f'Put it in quotes if it is text: "{text[:40]}".')
+        raise NotAValue(
+            line,
+            f"{text[:40]} would lose digits as a number.",
+            f'Put it in quotes if it is text: "{text[:40]}".',
+        )
     if is_inside:
         raise NotAValue(line, f"{text[:40]} is neither a number nor true, false or null.", QUOTE)
     return text
@@ -82,7 +95,11 @@ class _ValueReader:
         value = self.read_value()
         _, said = self.take(keeps_newlines=True)
         if said not in ("", "\n"):
-            raise NotAValue(self.line, f"There is more behind the value: {said[:40]}.", "Write each variable on a line of its own.")
+            raise NotAValue(
+                self.line,
+                f"There is more behind the value: {said[:40]}.",
+                "Write each variable on a line of its own.",
+            )
         return value, self.at
 
     def take(self, *, keeps_newlines: bool = False) -> tuple[str, str]:
@@ -110,7 +127,9 @@ class _ValueReader:
         if kind == "word":
             return read_bare(said, self.line, is_inside=True)
         if said not in ("[", "{"):
-            raise NotAValue(self.line, "A value is missing.", "Write a value, or take the comma away.")
+            raise NotAValue(
+                self.line, "A value is missing.", "Write a value, or take the comma away."
+            )
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotAValue(line, "It is nested too deep.", "Use a file in the source.")
@@ -122,7 +141,11 @@ class _ValueReader:
         try:
             return str(json.loads(said))
         except ValueError:
-            raise NotAValue(self.line, "A text has an escape that is not known.", "Escape as JSON does: \\n, \\t, \\u00e9.") from None
+            raise NotAValue(
+                self.line,
+                "A text has an escape that is not known.",
+                "Escape as JSON does: \\n, \\t, \\u00e9.",
+            ) from None
 
     def read_list(self, line: int) -> list[Any]:
         found: list[Any] = []
@@ -143,12 +166,18 @@ class _ValueReader:
             self.refuse_end("{", line)
             kind, said = self.take()
             if kind not in ("string", "word"):
-                raise NotAValue(self.line, "A name is missing in an object.", "Write it like {size = 3}.")
+                raise NotAValue(
+                    self.line, "A name is missing in an object.", "Write it like {size = 3}."
+                )
             name = self.read_string(said) if kind == "string" else said
             if self.take()[1] not in ("=", ":"):
-                raise NotAValue(self.line, f"{name[:40]} has no value.", "Write it like {size = 3}.")
+                raise NotAValue(
+                    self.line, f"{name[:40]} has no value.", "Write it like {size = 3}."
+                )
             if name in found:
-                raise NotAValue(self.line, f"{name[:40]} is there twice in an object.", "Give each name once.")
+                raise NotAValue(
+                    self.line, f"{name[:40]} is there twice in an object.", "Give each name once."
+                )
             found[name] = self.read_value()
             if self.peek() == ",":
                 self.take()

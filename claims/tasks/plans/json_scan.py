@@ -1,6 +1,8 @@
-"""Walks over a large JSON text without building all of it: members of an object and items of a list, each as a place in the text.
+"""Walks over a large JSON text without building all of it: members of an object and items of a
+list, each as a place in the text.
 
-The text is the JSON decoded as Latin-1, so a place in it is a place in its bytes. The usual decoder checks every value.
+The text is the JSON decoded as Latin-1, so a place in it is a place in its bytes. The usual decoder
+checks every value.
 """
 
 import json
@@ -23,7 +25,8 @@ class Scan:
 
     def __init__(self, data: bytes) -> None:
         self.text = data.decode("latin-1")
-        self._ends: dict[int, int] = {}  # of values that were walked or measured, until the walk goes on behind them
+        # Of values that were walked or measured, until the walk goes on behind them.
+        self._ends: dict[int, int] = {}
 
     def begin(self) -> int:
         return self._skip_blank(0)

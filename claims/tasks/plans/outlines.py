@@ -1,4 +1,6 @@
-"""Outlines of plans, made in a child process: when a plan comes in, or when one of an earlier release is read for the first time."""
+"""Outlines of plans, made in a child process: when a plan comes in, or when one of an earlier
+release is read for the first time.
+"""
 
 import threading
 from dataclasses import dataclass
@@ -11,7 +13,8 @@ from project.kernel.errors import Invalid, NotFound, TooLarge, Unavailable
 from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
 
 FUNCTION = "claims.tasks.plans.plan_outline:answer_outline"
-# Enough for 64 MB of JSON, which is the most that is taken (`claims.tasks.runs.work_order.MOST_JSON`); deploy/ gives a web process room for one.
+# Enough for 64 MB of JSON, which is the most that is taken
+# (`claims.tasks.runs.work_order.MOST_JSON`); deploy/ gives a web process room for one.
 LIMITS = SandboxLimits(memory=320_000_000, cpu=60, wall=90.0, output=50_000_000)
 PATIENCE = 10.0  # seconds
 BUSY = "Other plans are being read just now."
@@ -36,7 +39,9 @@ def outline_plan(data: bytes) -> Outlined:
             raise Unavailable(f"{BUSY} {error}", way_out="Try it again in a moment.") from error
         if error.limit:
             raise TooLarge(
-                f"The plan's JSON cannot be read. {error}", code="plan_too_large", way_out="Plan fewer resources at once."
+                f"The plan's JSON cannot be read. {error}",
+                code="plan_too_large",
+                way_out="Plan fewer resources at once.",
             ) from error
         raise NotAPlan(f"The plan's JSON cannot be read. {error}") from error
     except Invalid as error:
@@ -48,7 +53,9 @@ def outline_plan(data: bytes) -> Outlined:
 
 
 def read_outline_of(plan: Plan) -> bytes:
-    """Made now if there is none. Raises NotAPlan where there cannot be one, and NotFound where the plan's JSON is gone."""
+    """Made now if there is none. Raises NotAPlan where there cannot be one, and NotFound where
+    the plan's JSON is gone.
+    """
     if plan.outline_file:
         try:
             return read_file(plan.outline_file)
@@ -58,8 +65,12 @@ def read_outline_of(plan: Plan) -> bytes:
 
 
 def make_outline_of(plan: Plan) -> bytes:
-    """Also checks the counts of its agent: a plan whose list cannot be read, or contradicts them, cannot be approved."""
-    present = Plan.objects.filter(pk=plan.pk, json_file=str(plan.json_file), outline_file=str(plan.outline_file))
+    """Also checks the counts of its agent: a plan whose list cannot be read, or contradicts
+    them, cannot be approved.
+    """
+    present = Plan.objects.filter(
+        pk=plan.pk, json_file=str(plan.json_file), outline_file=str(plan.outline_file)
+    )
     try:
         made = outline_plan(read_file(plan.json_file))
     except (NotAPlan, TooLarge) as error:

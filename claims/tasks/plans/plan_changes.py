@@ -1,6 +1,7 @@
 """A plan as people read it, from its outline: changes, groups and lines.
 
-Values that the plan calls sensitive are never shown and never compared, whatever stands in their place.
+Values that the plan calls sensitive are never shown and never compared, whatever stands in
+their place.
 """
 
 import json
@@ -11,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from claims.tasks.plans.plan_outline import ACTION_NAMES, LEFT_OUT, PARTS, NotAPlan, answer_outline, is_path, natural, read_parts
+from claims.tasks.plans.plan_outline import (
+    ACTION_NAMES,
+    LEFT_OUT,
+    PARTS,
+    NotAPlan,
+    answer_outline,
+    is_path,
+    natural,
+    read_parts,
+)
 from claims.tasks.plans.value_diff import DiffLine, diff_values
 
 __all__ = ["NotAPlan"]  # its readers raise it
@@ -31,7 +41,9 @@ ROW_BYTES = 700  # of memory that a change takes
 
 
 class Bodies:
-    """The attributes of a plan's changes, in deflated blocks. The block that was read last is kept."""
+    """The attributes of a plan's changes, in deflated blocks. The block that was read
+    last is kept.
+    """
 
     def __init__(self, data: bytes, sizes: Sequence[int]) -> None:
         self._data, self._sizes = data, sizes
@@ -67,7 +79,9 @@ class ResourceChange:
     @property
     def body(self) -> bytes | None:
         """None: it is too large to be shown."""
-        return None if self.block == LEFT_OUT else self.bodies.read(self.block, self.start, self.end)
+        return (
+            None if self.block == LEFT_OUT else self.bodies.read(self.block, self.start, self.end)
+        )
 
     @property
     def size(self) -> int:
@@ -88,7 +102,11 @@ class ResourceChange:
     @property
     def local(self) -> str:
         """Its address inside its module."""
-        return self.address[len(self.module) + 1 :] if self.module and self.address.startswith(f"{self.module}.") else self.address
+        return (
+            self.address[len(self.module) + 1 :]
+            if self.module and self.address.startswith(f"{self.module}.")
+            else self.address
+        )
 
     @property
     def said(self) -> str:
@@ -158,7 +176,9 @@ class PlanTree:
         return [change for change in self.changes if not change.is_risky]
 
     def find(self, number: int) -> ResourceChange | None:
-        return next((c for c in (*self.changes, *self.drift, *self.outputs) if c.number == number), None)
+        return next(
+            (c for c in (*self.changes, *self.drift, *self.outputs) if c.number == number), None
+        )
 
 
 def read_plan(data: bytes) -> PlanTree:
@@ -170,15 +190,42 @@ def read_outline(outline: bytes) -> PlanTree:
     first, packed, blocks = read_parts(outline)
     head, index = json.loads(first), json.loads(zlib.decompress(packed))
     shared, bodies = index["shared"], Bodies(blocks, index["blocks"])
-    changes, drift, outputs = (tuple(_change_of(row, shared, bodies) for row in index["rows"][part]) for part in PARTS)
+    changes, drift, outputs = (
+        tuple(_change_of(row, shared, bodies) for row in index["rows"][part]) for part in PARTS
+    )
     memory = len(outline) + ROW_BYTES * (len(changes) + len(drift) + len(outputs))
     return PlanTree(changes, drift, outputs, head["version"], head["size"], memory)
 
 
 def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> ResourceChange:
-    number, address, module, kind, action, why, previous, is_imported, counted, block, start, end = row
+    (
+        number,
+        address,
+        module,
+        kind,
+        action,
+        why,
+        previous,
+        is_imported,
+        counted,
+        block,
+        start,
+        end,
+    ) = row
     return ResourceChange(
-        number, address, shared[module], shared[kind], action, shared[why], previous, bool(is_imported), counted, block, start, end, bodies
+        number,
+        address,
+        shared[module],
+        shared[kind],
+        action,
+        shared[why],
+        previous,
+        bool(is_imported),
+        counted,
+        block,
+        start,
+        end,
+        bodies,
     )
 
 
@@ -193,7 +240,10 @@ def groups_of(changes: Sequence[ResourceChange]) -> list[ResourceGroup]:
     for change in changes:
         found.setdefault((change.module, change.type), []).append(change)
     keys = sorted(found, key=lambda key: (natural(key[0]), key[1]))
-    return [ResourceGroup(module, kind, count_changes(found[module, kind]), len(found[module, kind])) for module, kind in keys]
+    return [
+        ResourceGroup(module, kind, count_changes(found[module, kind]), len(found[module, kind]))
+        for module, kind in keys
+    ]
 
 
 def in_group(changes: Sequence[ResourceChange], key: str) -> list[ResourceChange]:
@@ -203,14 +253,24 @@ def in_group(changes: Sequence[ResourceChange], key: str) -> list[ResourceChange
 def matching(changes: Sequence[ResourceChange], text: str) -> list[ResourceChange]:
     """Each word stands somewhere in the address or the action."""
     words = text.lower().split()
-    return [change for change in changes if all(word in f"{change.address.lower()} {change.action} {change.sign}" for word in words)]
+    return [
+        change
+        for change in changes
+        if all(word in f"{change.address.lower()} {change.action} {change.sign}" for word in words)
+    ]
 
 
 def lines_of(change: ResourceChange) -> list[DiffLine]:
     """Its attributes: what is there, what changes, what forces a replacement."""
     body = change.body
     if body is None:
-        return [DiffLine(" ", 0, f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan")]
+        return [
+            DiffLine(
+                " ",
+                0,
+                f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan",
+            )
+        ]
     try:
         told = json.loads(body)
         paths = told.get("replace_paths")
@@ -220,7 +280,9 @@ def lines_of(change: ResourceChange) -> list[DiffLine]:
             unknown=told.get("after_unknown"),
             hidden_before=told.get("before_sensitive"),
             hidden_after=told.get("after_sensitive"),
-            forces=[tuple(path) for path in paths if is_path(path)] if isinstance(paths, list) else (),
+            forces=[tuple(path) for path in paths if is_path(path)]
+            if isinstance(paths, list)
+            else (),
         )
     except RecursionError:
         return [DiffLine(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]

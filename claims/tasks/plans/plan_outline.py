@@ -1,10 +1,13 @@
-"""The outline of a plan: what its pages need of its JSON, a fraction of its size. Made once, when the plan comes in.
+"""The outline of a plan: what its pages need of its JSON, a fraction of its size. Made once, when
+the plan comes in.
 
-`answer_outline` runs in a child process with limits, because JSON takes many times its size to be built. It never holds more of it
-than one resource. What an agent sends is not believed: every level is looked at before it is used, and what does not fit is left out.
+`answer_outline` runs in a child process with limits, because JSON takes many times its size to be
+built. It never holds more of it than one resource. What an agent sends is not believed: every level
+is looked at before it is used, and what does not fit is left out.
 
-An outline is MAGIC, its head (version, size, counts), its index (a row for each change, sorted), and blocks of the changes' bodies:
-each of head and index with its length before it, index and blocks deflated.
+An outline is MAGIC, its head (version, size, counts), its index (a row for each change, sorted),
+and blocks of the changes' bodies: each of head and index with its length before it, index and
+blocks deflated.
 """
 
 import json
@@ -42,11 +45,13 @@ REASONS = {
 NUMBERS = re.compile(r"(\d+)")
 MOST_RESOURCES = 200_000  # that a plan names
 MOST_LISTED = 50_000  # that its pages list
-LARGE = 1_000_000  # bytes of a resource or output that is not built as a whole, and whose attributes are not shown
+# Bytes of a resource or output that is not built as a whole, and whose attributes are not shown.
+LARGE = 1_000_000
 SHORT = 64_000  # bytes of what is read of a large one
 BLOCK = 256_000  # bytes of bodies that are deflated together
 MOST_BODIES = 16_000_000  # bytes of all blocks
-LEFT_OUT = -1  # in the place of a block: the body is not kept, its size stands in the place of its end
+# In the place of a block: the body is not kept, its size stands in the place of its end.
+LEFT_OUT = -1
 PARTS = ("resource_changes", "resource_drift", "output_changes")
 OUTPUT_PARTS = ("before", "after", "after_unknown", "before_sensitive", "after_sensitive")
 
@@ -57,7 +62,9 @@ class NotAPlan(Invalid):
     code = "not_json"
 
     def __init__(self, detail: str = "", *, code: str = "", way_out: str = "") -> None:
-        super().__init__(detail, code=code, way_out=way_out or "Send what `terraform show -json` writes.")
+        super().__init__(
+            detail, code=code, way_out=way_out or "Send what `terraform show -json` writes."
+        )
 
 
 def answer_outline(data: bytes) -> bytes:
@@ -116,7 +123,9 @@ class Outliner:
                     raise NotAPlan(f"This plan names more than {MOST_RESOURCES:,} resources.")
             self.add_row(part, place, describe_resource)
 
-    def add_row(self, part: str, at: int, describe: Callable[[Mapping[str, Any]], list[Any] | None]) -> None:
+    def add_row(
+        self, part: str, at: int, describe: Callable[[Mapping[str, Any]], list[Any] | None]
+    ) -> None:
         entry = self.scan.read(at) if self.scan.size(at) <= LARGE else self.read_large(at)
         self.number += 1
         if not isinstance(entry, dict):
@@ -129,7 +138,9 @@ class Outliner:
         if row is None:
             return
         if sum(map(len, self.rows.values())) >= MOST_LISTED:
-            raise NotAPlan(f"This plan changes more than {MOST_LISTED:,} resources.", code="plan_too_large")
+            raise NotAPlan(
+                f"This plan changes more than {MOST_LISTED:,} resources.", code="plan_too_large"
+            )
         body = row.pop()
         where = (
             (LEFT_OUT, 0, self.scan.size(at))
@@ -139,13 +150,19 @@ class Outliner:
         self.rows[part].append([self.number - 1, *row, *where])
 
     def read_large(self, start: int) -> Any:
-        """What is short in it, and in its `change`. Measured first: a walk goes on behind what was measured."""
+        """What is short in it, and in its `change`. Measured first: a walk goes on behind what
+        was measured.
+        """
         if not self.scan.is_object(start):
             return None
         entry: dict[str, Any] = {}
         for key, at in self.scan.members(start):
             if key == "change" and self.scan.is_object(at):
-                entry[key] = {name: self.scan.read(place) for name, place in self.scan.members(at) if self.scan.size(place) <= SHORT}
+                entry[key] = {
+                    name: self.scan.read(place)
+                    for name, place in self.scan.members(at)
+                    if self.scan.size(place) <= SHORT
+                }
             elif self.scan.size(at) <= SHORT:
                 entry[key] = self.scan.read(at)
         return entry
@@ -169,18 +186,34 @@ class Outliner:
 
     def write(self) -> bytes:
         self.close_block()
-        head = {"version": self.version, "size": self.size, "resources": self.resources, "counts": self.counts}
-        rows = {part: [self.pack_row(row) for row in sorted(found, key=place_of)] for part, found in self.rows.items()}
+        head = {
+            "version": self.version,
+            "size": self.size,
+            "resources": self.resources,
+            "counts": self.counts,
+        }
+        rows = {
+            part: [self.pack_row(row) for row in sorted(found, key=place_of)]
+            for part, found in self.rows.items()
+        }
         index = {"rows": rows, "shared": list(self.shared), "blocks": list(map(len, self.blocks))}
         packed = [json.dumps(head).encode(), zlib.compress(json.dumps(index).encode(), 3)]
         return b"".join([MAGIC, *(LENGTH.pack(len(part)) + part for part in packed), *self.blocks])
 
     def pack_row(self, row: Sequence[Any]) -> list[Any]:
         number, address, module, kind, action, why, *rest = row
-        return [number, address, self.share(module), self.share(kind), action, self.share(why), *rest]
+        return [
+            number,
+            address,
+            self.share(module),
+            self.share(kind),
+            action,
+            self.share(why),
+            *rest,
+        ]
 
 
-# -- one entry ----------------------------------------------------------------------------------------------------------------------------
+# -- one entry -------------------------------------------------------------------------------------
 
 
 def count_entry(entry: Mapping[str, Any]) -> str:
@@ -190,7 +223,9 @@ def count_entry(entry: Mapping[str, Any]) -> str:
 
 
 def describe_resource(entry: Mapping[str, Any]) -> list[Any] | None:
-    """Address, module, type, action, why, address before, whether it is imported, as what it counts, body. None: nothing happens to it."""
+    """Address, module, type, action, why, address before, whether it is imported, as what it
+    counts, body. None: nothing happens to it.
+    """
     change = entry.get("change")
     if not isinstance(change, dict):
         return None
@@ -229,15 +264,24 @@ def name_action(told: Any) -> str | None:
     actions = [a for a in told if isinstance(a, str)] if isinstance(told, list) else []
     if "create" in actions and ("delete" in actions or "forget" in actions):
         return "replace"
-    return next((name for name in ("delete", "create", "update", "forget", "read") if name in actions), None)
+    return next(
+        (name for name in ("delete", "create", "update", "forget", "read") if name in actions), None
+    )
 
 
 def tell_why(entry: Mapping[str, Any], change: Mapping[str, Any], action: str) -> str:
     if action == "replace":
         paths = change.get("replace_paths")
-        names = [write_path(path) for path in paths if path and is_path(path)] if isinstance(paths, list) else []
+        names = (
+            [write_path(path) for path in paths if path and is_path(path)]
+            if isinstance(paths, list)
+            else []
+        )
         if names:
-            return f"forced by {', '.join(dict.fromkeys(names[:3]))}{' and more' if len(names) > 3 else ''}"
+            return (
+                f"forced by {', '.join(dict.fromkeys(names[:3]))}"
+                f"{' and more' if len(names) > 3 else ''}"
+            )
     return REASONS.get(cut(entry.get("action_reason")), "")
 
 
@@ -246,7 +290,9 @@ def is_path(told: Any) -> bool:
 
 
 def write_path(path: Sequence[Any]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")[:80]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(
+        "."
+    )[:80]
 
 
 def cut(told: Any) -> str:
@@ -259,10 +305,13 @@ def place_of(row: Sequence[Any]) -> tuple[int, list[Any]]:
 
 def natural(text: str) -> list[Any]:
     """tf-2 before tf-10."""
-    return [(1, int(part), "") if part.isdecimal() and len(part) < 19 else (0, 0, part) for part in NUMBERS.split(text)]
+    return [
+        (1, int(part), "") if part.isdecimal() and len(part) < 19 else (0, 0, part)
+        for part in NUMBERS.split(text)
+    ]
 
 
-# -- reading one --------------------------------------------------------------------------------------------------------------------------
+# -- reading one -----------------------------------------------------------------------------------
 
 
 def read_head(outline: bytes) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Reads about plans and what people have said of them: for the page of a claim, for the inbox of approvals, for the API."""
+"""Reads about plans and what people have said of them: for the page of a claim, for the inbox of
+approvals, for the API.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -66,10 +68,12 @@ class PlanView:
     given: int  # how many approvals count at this moment
     may_own: bool  # the yes of whoever asked for the claim counts
     approvals: list[ApprovalView] = field(default_factory=list)
-    discards_state: bool = False  # nothing of the state is kept: the next run makes everything again
+    # Nothing of the state is kept: the next run makes everything again.
+    discards_state: bool = False
     file: str = ""
     json_file: str = ""
-    mismatch: str = ""  # how its list of changes contradicts what its agent counts; it cannot be approved then
+    # How its list of changes contradicts what its agent counts; it cannot be approved then.
+    mismatch: str = ""
 
     @property
     def destroys(self) -> bool:
@@ -158,22 +162,53 @@ def list_plans(claim_id: int) -> list[PlanView]:
 def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
     plans = list(rows)
     said: dict[int, list[Approval]] = defaultdict(list)
-    for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by("at", "id"):
+    for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by(
+        "at", "id"
+    ):
         said[row.plan_id].append(row)
-    members = dict(Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list("id", "name"))
-    claims = {claim.pk: claim for claim in Claim.objects.select_related("pool").filter(pk__in={plan.claim_id for plan in plans})}
-    discarding = set(Task.objects.filter(claim_id__in=claims, body__state=DISCARD).values_list("claim_id", flat=True))
-    views = [_view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id]) for plan in plans]
-    return [replace(view, discards_state=True) if view.claim_id in discarding else view for view in views]
+    members = dict(
+        Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list(
+            "id", "name"
+        )
+    )
+    claims = {
+        claim.pk: claim
+        for claim in Claim.objects.select_related("pool").filter(
+            pk__in={plan.claim_id for plan in plans}
+        )
+    }
+    discarding = set(
+        Task.objects.filter(claim_id__in=claims, body__state=DISCARD).values_list(
+            "claim_id", flat=True
+        )
+    )
+    views = [
+        _view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id])
+        for plan in plans
+    ]
+    return [
+        replace(view, discards_state=True) if view.claim_id in discarding else view
+        for view in views
+    ]
 
 
 def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:
     rule = DEFAULT if claim.pool is None else spec_of(claim.pool).approval
     faults = [""] * len(rows)  # once the apply has started, it has been decided
     if rows and claim.state in UNDECIDED:
-        faults = find_faults(rows, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
+        faults = find_faults(
+            rows, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule
+        )
     said = [
-        ApprovalView(row.user_id, row.by_user, row.is_yes, row.comment, row.via, row.at, fault if row.is_yes else "")
+        ApprovalView(
+            row.user_id,
+            row.by_user,
+            row.is_yes,
+            row.comment,
+            row.via,
+            row.at,
+            fault if row.is_yes else "",
+        )
         for row, fault in zip(rows, faults, strict=True)
     ]
     return PlanView(
@@ -207,15 +242,24 @@ def list_pending(
     limit: int = MOST_LISTED,
 ) -> list[PendingPlan]:
     """The soonest to expire first. `visible`: ids of pools; None: all."""
-    found = Claim.objects.select_related("pool", "workspace", "shape").filter(_is_pending(visible, pool_id, workspace))
+    found = Claim.objects.select_related("pool", "workspace", "shape").filter(
+        _is_pending(visible, pool_id, workspace)
+    )
     if after is not None:
-        found = found.filter(Q(expires_at__gt=after.expires_at) | Q(expires_at=after.expires_at, pk__gt=after.claim_id))
+        found = found.filter(
+            Q(expires_at__gt=after.expires_at)
+            | Q(expires_at=after.expires_at, pk__gt=after.claim_id)
+        )
     with reporting():
         claims = list(found.order_by("expires_at", "pk")[: min(limit, MOST_LISTED)])
         current = Plan.objects.filter(claim_id__in=[claim.pk for claim in claims], is_stale=False)
         plans = {plan.claim_id: plan for plan in view_plans(current)}
         members = _members_of([claim.pk for claim in claims])
-    return [_pending(claim, plans[claim.pk], members.get(claim.pk)) for claim in claims if claim.pk in plans]
+    return [
+        _pending(claim, plans[claim.pk], members.get(claim.pk))
+        for claim in claims
+        if claim.pk in plans
+    ]
 
 
 def count_pending(visible: Collection[int] | None) -> int:
@@ -243,7 +287,8 @@ def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace:
 # A slot changes for other reasons, too: its member comes and goes.
 HELD_ON = """
 SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(c.reserved_at, (
-  SELECT max(e.at) FROM kernel_event e WHERE e.claim_id = c.id AND e.verb = 'reserve_again')))::float8
+  SELECT max(e.at) FROM kernel_event e WHERE e.claim_id = c.id
+    AND e.verb = 'reserve_again')))::float8
 FROM unnest(%s::bigint[]) AS t(id) JOIN slots_slot s ON s.claim_id = t.id AND s.ordinal = 0
 JOIN pools_member m ON m.id = s.member_id JOIN claims_claim c ON c.id = t.id"""
 

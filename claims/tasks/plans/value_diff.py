@@ -11,10 +11,12 @@ SENSITIVE = "(sensitive)"
 UNKNOWN = "(known after apply)"
 LONGEST = 300  # characters of one value
 LONGEST_LINE = 4 * LONGEST  # its name and two values, each maybe written with escapes
-# What one resource may take in all: values that are long, many or alike cost time that grows faster than their size.
+# What one resource may take in all: values that are long, many or alike cost time that grows faster
+# than their size.
 MOST_LINES = 400
 MOST_CHARACTERS = 60_000  # of its lines
-MOST_STEPS = 3_000_000  # of comparing lists and texts; what is over is told by position, or as a whole
+# Of comparing lists and texts; what is over is told by position, or as a whole.
+MOST_STEPS = 3_000_000
 DEEPEST = 40
 MOST_COMPARED = 200  # items of a list; of longer ones position tells
 ALWAYS_SHOWN = ("id", "name", "tags")  # also where they stay as they are
@@ -62,7 +64,11 @@ class _Side:
 
     def keys(self) -> list[Any]:
         if isinstance(self.value, list):
-            return list(range(max(len(self.value), len(self.unknown) if isinstance(self.unknown, list) else 0)))
+            return list(
+                range(
+                    max(len(self.value), len(self.unknown) if isinstance(self.unknown, list) else 0)
+                )
+            )
         found = dict.fromkeys(self.value if isinstance(self.value, dict) else ())
         if isinstance(self.unknown, dict):
             found |= dict.fromkeys(key for key, told in self.unknown.items() if told)
@@ -78,7 +84,13 @@ class _Side:
 
 
 def diff_values(
-    before: Any, after: Any, *, unknown: Any = None, hidden_before: Any = None, hidden_after: Any = None, forces: Sequence[Path] = ()
+    before: Any,
+    after: Any,
+    *,
+    unknown: Any = None,
+    hidden_before: Any = None,
+    hidden_after: Any = None,
+    forces: Sequence[Path] = (),
 ) -> list[DiffLine]:
     """The attributes of a resource: those that change, and those that tell which one it is."""
     writer = _Writer({tuple(path) for path in forces})
@@ -114,7 +126,7 @@ class _Writer:
     def is_full(self) -> bool:
         return len(self.lines) >= MOST_LINES or self.characters <= 0
 
-    # -- a mapping, or the attributes of a resource ------------------------------------------------------------------------------
+    # -- a mapping, or the attributes of a resource ------------------------------------------------
     def members(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
         keys = sorted({*map(str, old.keys()), *map(str, new.keys())})
         shown, same = [], 0
@@ -126,29 +138,52 @@ class _Writer:
             sign = sign_of(a, b)
             if sign is None:
                 continue
-            if sign == " " and not (depth == 0 and key in ALWAYS_SHOWN and a.is_leaf) and not (a.is_hidden or b.is_hidden):
+            if (
+                sign == " "
+                and not (depth == 0 and key in ALWAYS_SHOWN and a.is_leaf)
+                and not (a.is_hidden or b.is_hidden)
+            ):
                 same += 1
             else:
                 shown.append((key, sign, a, b))
-        width = max((len(key) for key, _, a, b in shown if (a if a.is_there else b).is_leaf or b.is_leaf), default=0)
+        width = max(
+            (len(key) for key, _, a, b in shown if (a if a.is_there else b).is_leaf or b.is_leaf),
+            default=0,
+        )
         for key, sign, a, b in shown:
             self.member(key, min(width, 40), sign, a, b, depth, (*path, key))
         if same:
             self.add(" ", depth, f"# {same} unchanged attribute{'s' if same > 1 else ''}")
 
-    def member(self, key: str, width: int, sign: str, old: _Side, new: _Side, depth: int, path: Path) -> None:
+    def member(
+        self, key: str, width: int, sign: str, old: _Side, new: _Side, depth: int, path: Path
+    ) -> None:
         self.value(f"{key:<{width}} = ", f"{key} = ", sign, old, new, depth, path)
 
-    # -- one value, after the words that name it ---------------------------------------------------------------------------------
-    def value(self, lead: str, lead_open: str, sign: str, old: _Side, new: _Side, depth: int, path: Path) -> None:
+    # -- one value, after the words that name it ---------------------------------------------------
+    def value(
+        self, lead: str, lead_open: str, sign: str, old: _Side, new: _Side, depth: int, path: Path
+    ) -> None:
         note = "   # forces replacement" if path in self.forces else ""
         only = old if sign == "-" else new
         if sign in "+- " or not (old.is_there and new.is_there):
             if only.is_leaf:
-                maybe = "   # may change, it is not compared" if sign == " " and only.is_hidden and old.is_there and new.is_there else ""
+                maybe = (
+                    "   # may change, it is not compared"
+                    if sign == " " and only.is_hidden and old.is_there and new.is_there
+                    else ""
+                )
                 self.text_value(sign, depth, lead, only, note or maybe)
             else:
-                self.container(lead_open, sign, _Side() if sign == "+" else old, _Side() if sign == "-" else new, depth, path, note)
+                self.container(
+                    lead_open,
+                    sign,
+                    _Side() if sign == "+" else old,
+                    _Side() if sign == "-" else new,
+                    depth,
+                    path,
+                    note,
+                )
             return
         if old.is_leaf or new.is_leaf:
             self.changed(lead, old, new, depth, note, path)
@@ -157,7 +192,12 @@ class _Writer:
 
     def text_value(self, sign: str, depth: int, lead: str, side: _Side, note: str) -> None:
         value = side.value
-        if isinstance(value, str) and "\n" in value.strip("\n") and not side.is_hidden and side.unknown is not True:
+        if (
+            isinstance(value, str)
+            and "\n" in value.strip("\n")
+            and not side.is_hidden
+            and side.unknown is not True
+        ):
             self.add(sign, depth, f"{lead}<<EOT{note}")
             for line in value.rstrip("\n").split("\n"):
                 self.add(sign, depth + 1, shorten(line))
@@ -166,7 +206,11 @@ class _Writer:
         self.add(sign, depth, f"{lead}{side.text}{note}")
 
     def changed(self, lead: str, old: _Side, new: _Side, depth: int, note: str, path: Path) -> None:
-        if isinstance(old.value, str) and isinstance(new.value, str) and not (old.is_hidden or new.is_hidden or new.unknown is True):
+        if (
+            isinstance(old.value, str)
+            and isinstance(new.value, str)
+            and not (old.is_hidden or new.is_hidden or new.unknown is True)
+        ):
             a, b = _as_json(old.value), _as_json(new.value)
             if a is not None and b is not None and type(a) is type(b):
                 self.container(f"{lead}jsonencode ", "~", _Side(a), _Side(b), depth, path, note)
@@ -185,7 +229,9 @@ class _Writer:
         a, b = old.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
         for tag, i, j, k, m in self.compare(a, b):
             if tag == "equal":
-                self._some(a[i:j], lambda line: self.add(" ", depth + 1, shorten(line)), depth + 1, "line")
+                self._some(
+                    a[i:j], lambda line: self.add(" ", depth + 1, shorten(line)), depth + 1, "line"
+                )
                 continue
             for line in a[i:j]:
                 self.add("-", depth + 1, shorten(line))
@@ -194,7 +240,9 @@ class _Writer:
         self.add(" ", depth, "EOT")
 
     def compare(self, a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-        """As SequenceMatcher tells it, within what is left of the steps: else all between what is equal at both ends is another."""
+        """As SequenceMatcher tells it, within what is left of the steps: else all between what
+        is equal at both ends is another.
+        """
         shorter = min(len(a), len(b))
         begin = next((n for n in range(shorter) if a[n] != b[n]), shorter)
         end = next((n for n in range(shorter - begin) if a[-1 - n] != b[-1 - n]), shorter - begin)
@@ -210,10 +258,14 @@ class _Writer:
         after = [("equal", len(a) - end, len(a), len(b) - end, len(b))] if end else []
         return [*before, *codes, *after]
 
-    def container(self, lead: str, sign: str, old: _Side, new: _Side, depth: int, path: Path, note: str) -> None:
+    def container(
+        self, lead: str, sign: str, old: _Side, new: _Side, depth: int, path: Path, note: str
+    ) -> None:
         shape = old.value if old.value is not None else new.value
         if depth >= DEEPEST:
-            self.add(sign, depth, f"{lead}# nested too deeply to be shown; it stands in the raw plan")
+            self.add(
+                sign, depth, f"{lead}# nested too deeply to be shown; it stands in the raw plan"
+            )
         elif isinstance(shape, list):
             self.add(sign, depth, f"{lead}[{note}")
             self.items(old, new, depth + 1, path)
@@ -223,7 +275,7 @@ class _Writer:
             self.members(old, new, depth + 1, path)
             self.add(" " if sign == "~" else sign, depth, "}")
 
-    # -- a list ------------------------------------------------------------------------------------------------------------------
+    # -- a list ------------------------------------------------------------------------------------
     def items(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
         same = 0
         for a, b, index in self.pairs(old, new):
@@ -241,11 +293,18 @@ class _Writer:
     def pairs(self, old: _Side, new: _Side) -> Iterable[tuple[_Side, _Side, int]]:
         a, b = old.keys(), new.keys()
         is_small = a and b and len(a) + len(b) <= MOST_COMPARED
-        if not is_small or isinstance(old.hidden, list) or isinstance(new.hidden, list) or self.steps <= 0:
+        if (
+            not is_small
+            or isinstance(old.hidden, list)
+            or isinstance(new.hidden, list)
+            or self.steps <= 0
+        ):
             for index in range(max(len(a), len(b))):
                 yield old.child(index), new.child(index), index
             return
-        left, right = ([_print(side.child(i)) for i in range(n)] for side, n in ((old, len(a)), (new, len(b))))
+        left, right = (
+            [_print(side.child(i)) for i in range(n)] for side, n in ((old, len(a)), (new, len(b)))
+        )
         self.steps -= sum(map(len, (*left, *right)))
         for tag, i, j, k, m in self.compare(left, right):
             if tag in ("equal", "replace"):
@@ -257,7 +316,9 @@ class _Writer:
                 yield from ((old.child(n), _Side(), n) for n in range(i, j))
                 yield from ((_Side(), new.child(n), n) for n in range(k, m))
 
-    def _some(self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str) -> None:
+    def _some(
+        self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str
+    ) -> None:
         """What stays the same: a little of it around what changes."""
         if len(lines) <= 5:
             for line in lines:
@@ -271,7 +332,9 @@ class _Writer:
 
 
 def sign_of(old: _Side, new: _Side) -> str | None:
-    """None: it is on neither side. Sensitive values are not compared: they may differ where they look alike, so they are never hidden."""
+    """None: it is on neither side. Sensitive values are not compared: they may differ where they
+    look alike, so they are never hidden.
+    """
     if not old.is_there:
         return "+" if new.is_there or _has_unknown(new.unknown) else None
     if not new.is_there and not _has_unknown(new.unknown):
@@ -325,4 +388,8 @@ def quote(value: Any) -> str:
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more characters)"
+    return (
+        text
+        if len(text) <= longest
+        else f"{text[:longest]}… ({len(text) - longest:,} more characters)"
+    )

@@ -1,4 +1,6 @@
-"""An agent has interrupted the program of a task, and the program may finish what it began: kept with its run, for its page."""
+"""An agent has interrupted the program of a task, and the program may finish what it began: kept
+with its run, for its page.
+"""
 
 import json
 from collections.abc import Sequence
@@ -16,9 +18,18 @@ from project.kernel.events.log import record
 
 
 def note_interrupt(
-    *, claim_id: int, generation: int, member: Member, why: str, wait_s: float, waits_for: Sequence[str] = (), more: int = 0
+    *,
+    claim_id: int,
+    generation: int,
+    member: Member,
+    why: str,
+    wait_s: float,
+    waits_for: Sequence[str] = (),
+    more: int = 0,
 ) -> None:
-    """Also of a claim that has ended: its slot drains until the program has finished. The event is written once."""
+    """Also of a claim that has ended: its slot drains until the program has finished. The event
+    is written once.
+    """
     until = timezone.now() + timedelta(seconds=wait_s)
     told = {"why": why, "until": until.isoformat(), "waits_for": list(waits_for), "more": more}
     repeat(partial(_note, claim_id, generation, member, told))
@@ -27,13 +38,17 @@ def note_interrupt(
 def _note(claim_id: int, generation: int, member: Member, told: dict[str, object]) -> None:
     with transaction.atomic():
         row = AGENTS.one(
-            "note_interrupt", claim=claim_id, generation=generation, member=member.pk, interrupt=json.dumps({"interrupt": told})
+            "note_interrupt",
+            claim=claim_id,
+            generation=generation,
+            member=member.pk,
+            interrupt=json.dumps({"interrupt": told}),
         )
         if row is None:
             text = f"Generation {generation} of claim {claim_id} was never begun on {member.name}."
             raise Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
         if not row.is_known:
             record(
-                "interrupt", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation,
-                reason=str(told["why"]),
+                "interrupt", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
+                generation=generation, reason=str(told["why"]),
             )  # fmt: skip

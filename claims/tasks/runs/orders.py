@@ -1,7 +1,9 @@
-"""What an agent is to do: read from the slots of its member, and watched for all agents of the process that wait.
+"""What an agent is to do: read from the slots of its member, and watched for all agents of the
+process that wait.
 
-An agent asks with what it has been told; it is answered at once where that is old, else when it changes. Waiting costs a socket: one
-connection and one query serve all who wait, woken by hints, and one statement a second notes who was heard.
+An agent asks with what it has been told; it is answered at once where that is old, else when it
+changes. Waiting costs a socket: one connection and one query serve all who wait, woken by hints,
+and one statement a second notes who was heard.
 """
 
 import threading
@@ -45,8 +47,8 @@ def read_orders(member_id: int) -> OrderList:
         if row.state == "held" and row.step:
             orders.append(
                 {
-                    "claim": row.claim, "generation": row.generation, "step": row.step, "slot": row.slot, "place": place_of(row),
-                    "task": row.task or "plan",
+                    "claim": row.claim, "generation": row.generation, "step": row.step,
+                    "slot": row.slot, "place": place_of(row), "task": row.task or "plan",
                 }
             )  # fmt: skip
         elif row.state == "draining":
@@ -65,11 +67,15 @@ def version_of(mark: int) -> str:
     return f"{mark & (1 << 64) - 1:016x}"
 
 
-# Who waits -----------------------------------------------------------------------------------------------------------------------------
+# Who waits ----------------------------------------------------------------------------------------
 
 
-async def look(connection: Connection, waiting: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Members with the mark of what they were told, for whom it is something else by now. Who was heard is written on the way."""
+async def look(
+    connection: Connection, waiting: Iterable[tuple[int, int]]
+) -> Iterable[tuple[int, int]]:
+    """Members with the mark of what they were told, for whom it is something else by now. Who
+    was heard is written on the way.
+    """
     known = list(waiting)
     cursor = await connection.execute(
         AGENTS.texts["changed"],  # type: ignore[arg-type]
@@ -91,7 +97,9 @@ watches = Watches("agents", look)
 
 
 async def wait_for_orders(member_id: int, version: str, seconds: float) -> None:
-    """Until its orders are others than in that version, or the time is over: the caller looks what they are."""
+    """Until its orders are others than in that version, or the time is over: the caller looks
+    what they are.
+    """
     await watches.here().wait_for((member_id, mark_of(version)), seconds)
 
 
@@ -100,12 +108,13 @@ def mark_of(version: str) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-# Who was heard -------------------------------------------------------------------------------------------------------------------------
+# Who was heard ------------------------------------------------------------------------------------
 
 
 class HeartbeatBuffer:
-    """Members that were heard since the last statement about it. Whoever finds that a second old writes for all of them; so does the
-    watch. What a process has not written when it is killed is a second of silence, of the two minutes that count.
+    """Members that were heard since the last statement about it. Whoever finds that a second old
+    writes for all of them; so does the watch. What a process has not written when it is killed is a
+    second of silence, of the two minutes that count.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,8 @@
-"""What an agent says of its tasks: begun, ended, lost, stopped. It names the generation it was told, and is heard only on its own member.
+"""What an agent says of its tasks: begun, ended, lost, stopped. It names the generation it was
+told, and is heard only on its own member.
 
-A generation is begun once: the row of its run is written before anything is executed. What comes too late changes nothing and is kept.
+A generation is begun once: the row of its run is written before anything is executed. What comes
+too late changes nothing and is kept.
 """
 
 import json
@@ -13,7 +15,16 @@ from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.end_hold import DECISIONS, NEVER_RAN, LockedHold, approval_of, end_run, lock_after_lost_apply, look_at_hold, lose_hold
+from claims.lifecycle.end_hold import (
+    DECISIONS,
+    NEVER_RAN,
+    LockedHold,
+    approval_of,
+    end_run,
+    lock_after_lost_apply,
+    look_at_hold,
+    lose_hold,
+)
 from claims.lifecycle.release import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
@@ -27,8 +38,20 @@ from project.kernel.events.notify import hint
 from slots.members.services import clean_slot
 
 SERIAL = "plan_and_apply"
-VERBS = {"applied": "applied", "planned": "finish", "no_changes": "finish", "failed": "failed", "cancelled": "cancel"}
-ENDS_AS = {"applied": "applied", "planned": "planned", "no_changes": "planned", "failed": "failed", "cancelled": "cancelled"}
+VERBS = {
+    "applied": "applied",
+    "planned": "finish",
+    "no_changes": "finish",
+    "failed": "failed",
+    "cancelled": "cancel",
+}
+ENDS_AS = {
+    "applied": "applied",
+    "planned": "planned",
+    "no_changes": "planned",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +63,12 @@ class Settled:
     keep: bool
 
 
-def start_run(*, claim_id: int, generation: int, member: Member, boot: str, place: str = "") -> None:
-    """Before anything is executed. Said again by the same start of the agent it is so; by another one it is refused."""
+def start_run(
+    *, claim_id: int, generation: int, member: Member, boot: str, place: str = ""
+) -> None:
+    """Before anything is executed. Said again by the same start of the agent it is so; by
+    another one it is refused.
+    """
     if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
         hint("events")
         return
@@ -50,17 +77,27 @@ def start_run(*, claim_id: int, generation: int, member: Member, boot: str, plac
     if run is None or holder is None or holder.member_id != member.pk or run.ended_at is not None:
         raise _refuse_late(claim_id, generation, member, "started")
     if run.boot != boot[:LONGEST_BOOT]:
-        text = f"Generation {generation} of claim {claim_id} was begun by another start of this agent."
+        text = (
+            f"Generation {generation} of claim {claim_id} was begun by another start of this agent."
+        )
         raise Conflict(text, code="already_started", way_out="Do not run it: report it as lost.")
 
 
 def take_result(*, claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled:
-    """Repeating it is answered the same. One for a generation that is over changes nothing and is kept."""
+    """Repeating it is answered the same. One for a generation that is over changes nothing
+    and is kept.
+    """
     try:
         settled = repeat(partial(_take_result, claim_id, generation, member, result))
     except Conflict as error:
         said = f"{result.outcome}: {error.detail}"[:500]
-        record("refused_agent", member_id=member.pk, claim_id=claim_id, generation=generation, reason=said)
+        record(
+            "refused_agent",
+            member_id=member.pk,
+            claim_id=claim_id,
+            generation=generation,
+            reason=said,
+        )
         raise
     if settled is not None:
         return settled
@@ -69,25 +106,42 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
         raise _refuse_late(claim_id, generation, member, result.outcome)
     if result.rescued_bytes is not None:  # it is over, but its agent has the only copy all the same
         with transaction.atomic():
-            note_rescued(claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes)
+            note_rescued(
+                claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes
+            )
     facts = json.loads(run.facts)
     if "answer" in facts and run.outcome == result.outcome:
         return Settled(**facts["answer"])
     if "report" not in facts:
-        report = {"outcome": result.outcome, "exit_code": result.exit_code, "code": result.code, "reason": result.reason}
-        DECISIONS.rows("note_run", claim=claim_id, generation=generation, facts=json.dumps({"report": report}))
+        report = {
+            "outcome": result.outcome,
+            "exit_code": result.exit_code,
+            "code": result.code,
+            "reason": result.reason,
+        }
+        DECISIONS.rows(
+            "note_run", claim=claim_id, generation=generation, facts=json.dumps({"report": report})
+        )
         claim = view_claim(claim_id)
         record(
-            "stale_report", pool_id=claim.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation,
-            before=claim.state, after=claim.state, data=report,
-            reason=f"its agent says of the {run.step}: {result.outcome} {result.words}".strip()[:500],
-        )  # fmt: skip
+            "stale_report",
+            pool_id=claim.pool_id,
+            member_id=member.pk,
+            claim_id=claim_id,
+            generation=generation,
+            before=claim.state,
+            after=claim.state,
+            data=report,
+            reason=f"its agent says of the {run.step}: {result.outcome} {result.words}".strip()[
+                :500
+            ],
+        )
     raise _over(view_claim(claim_id), generation)
 
 
 def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> int:
-    """An agent has come back and says what it knows of its runs. What an earlier start of it had begun and it does not know any more is
-    lost, too. Answers how many were lost."""
+    """An agent has come back and says what it knows of its runs. What an earlier start of it had
+    begun and it does not know any more is lost, too. Answers how many were lost."""
     told = {(int(run["claim"]), int(run["generation"])): str(run["status"]) for run in runs}
     for row in DECISIONS.rows("open_runs", member=member.pk):
         if row.boot != boot:
@@ -98,8 +152,17 @@ def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> i
 
 def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
     """Nothing runs there any more under that generation. Slots of other members are left alone."""
-    mine = {row.id for row in DECISIONS.rows("slots_on_member", slots=[slot for slot, _ in slots], member=member.pk)}
-    return sum(clean_slot(slot_id=slot, generation=generation) for slot, generation in slots if slot in mine)
+    mine = {
+        row.id
+        for row in DECISIONS.rows(
+            "slots_on_member", slots=[slot for slot, _ in slots], member=member.pk
+        )
+    }
+    return sum(
+        clean_slot(slot_id=slot, generation=generation)
+        for slot, generation in slots
+        if slot in mine
+    )
 
 
 def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
@@ -109,8 +172,14 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
         held = look_at_hold(claim_id)
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
         run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
-        if holder is None or holder.member_id != member.pk or run is None or run.ended_at is not None:
-            return False  # it is over, or it was never begun: then the order stands, and it is given again
+        if (
+            holder is None
+            or holder.member_id != member.pk
+            or run is None
+            or run.ended_at is not None
+        ):
+            # It is over, or it was never begun: then the order stands, and it is given again.
+            return False
         if status == NEVER_RAN:
             end_run(held.claim, NEVER_RAN, NEVER_RAN, "its agent did not come to run it")
             lose_hold(held._replace(is_started=False), what="its agent ended before it ran")
@@ -119,16 +188,22 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
     return True
 
 
-def _take_result(claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled | None:
+def _take_result(
+    claim_id: int, generation: int, member: Member, result: TaskResult
+) -> Settled | None:
     """None: it is not the holder any more."""
     with transaction.atomic():
-        # Before the claim, which may have to go back into its line. What may have to lock it asks for more than a look.
-        workspace = CLAIMS.one("lock_workspace_of" if result.is_cut_off else "share_workspace_of", claim=claim_id)
+        # Before the claim, which may have to go back into its line. What may have to lock it asks
+        # for more than a look.
+        workspace = CLAIMS.one(
+            "lock_workspace_of" if result.is_cut_off else "share_workspace_of", claim=claim_id
+        )
         claim = lock_claim(claim_id)
         holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
             return None
-        # A plan that is sent once more takes the place of the one before, which goes: either before this, or not at all.
+        # A plan that is sent once more takes the place of the one before, which goes: either before
+        # this, or not at all.
         run = DECISIONS.one("lock_run", claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
@@ -136,10 +211,17 @@ def _take_result(claim_id: int, generation: int, member: Member, result: TaskRes
         _check_result(claim, run, result)
         result = _believe(result, files)
         if result.rescued_bytes is not None:
-            note_rescued(claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes)
-        settled = _settle(claim, workspace is not None and workspace.is_locked, member, result, files)
+            note_rescued(
+                claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes
+            )
+        settled = _settle(
+            claim, workspace is not None and workspace.is_locked, member, result, files
+        )
         if result.is_cut_off and claim.step == "apply" and run is not None:
-            lock_after_lost_apply(LockedHold(claim, workspace, is_started=True), f"was cut off while it applied: {result.words}"[:500])
+            lock_after_lost_apply(
+                LockedHold(claim, workspace, is_started=True),
+                f"was cut off while it applied: {result.words}"[:500],
+            )
         _end_run_as_told(claim, holder, run, member, result, settled)
         hint("events")
         return settled
@@ -154,7 +236,9 @@ def _check_result(claim: Any, run: Any, result: TaskResult) -> None:
         raise Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
 
 
-def _settle(claim: Any, is_locked: bool, member: Member, result: TaskResult, files: Mapping[str, Any]) -> Settled:
+def _settle(
+    claim: Any, is_locked: bool, member: Member, result: TaskResult, files: Mapping[str, Any]
+) -> Settled:
     if result.outcome == "plan_again":
         return _plan_again(claim, is_locked, result)
     if claim.step == "plan" and result.outcome in ("planned", "no_changes"):
@@ -162,29 +246,51 @@ def _settle(claim: Any, is_locked: bool, member: Member, result: TaskResult, fil
         if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
             return _wait_for_decision(claim, result)
     outcome, is_clean = ENDS_AS[result.outcome], not result.left_running
-    give_back(claim.id, claim.generation, Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=is_clean))
+    give_back(
+        claim.id,
+        claim.generation,
+        Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=is_clean),
+    )
     return Settled("ended", outcome, keep=False)
 
 
 def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
-    """The plan can't be applied there: everybody's yes was for another one. Back into its line, with its own priority."""
+    """The plan can't be applied there: everybody's yes was for another one. Back into its line,
+    with its own priority.
+    """
     DECISIONS.rows("stale_plans", claim=claim.id)
     to = "blocked" if is_locked else "waiting"
     give_back(
         claim.id,
         claim.generation,
-        Ending(to=to, outcome="", verb="plan_again", reason=result.words, is_clean=not result.left_running, step="plan"),
+        Ending(
+            to=to,
+            outcome="",
+            verb="plan_again",
+            reason=result.words,
+            is_clean=not result.left_running,
+            step="plan",
+        ),
     )
     hint("claims")
     return Settled(to, "", keep=False)
 
 
 def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
-    """A plan whose file is another one than the result says is no plan. To refuse the report would leave the slot held for ever."""
+    """A plan whose file is another one than the result says is no plan. To refuse the report
+    would leave the slot held for ever.
+    """
     known = files.get("plan_digest")
-    if result.outcome not in ("planned", "no_changes") or not known or (result.digest is not None and known == result.digest.hex()):
+    if (
+        result.outcome not in ("planned", "no_changes")
+        or not known
+        or (result.digest is not None and known == result.digest.hex())
+    ):
         return result
-    text = "The plan that was sent has another digest than the result says: its file has changed after it was planned."
+    text = (
+        "The plan that was sent has another digest than the result says: its file has changed "
+        "after it was planned."
+    )
     return replace(result, outcome="failed", code="plan_differs", reason=text)
 
 
@@ -194,13 +300,27 @@ def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[st
     summary = dict(result.summary or listed or {})
     plan = DECISIONS.value(
         "add_plan",
-        claim=claim.id, generation=claim.generation, digest=result.digest or b"", summary=json.dumps(summary),
-        facts=json.dumps(dict(result.facts)), member=member.pk, file=files.get("plan") or "", json_file=files.get("json") or "",
+        claim=claim.id,
+        generation=claim.generation,
+        digest=result.digest or b"",
+        summary=json.dumps(summary),
+        facts=json.dumps(dict(result.facts)),
+        member=member.pk,
+        file=files.get("plan") or "",
+        json_file=files.get("json") or "",
         outline_file=files.get("outline") or "",
-        size=files.get("plan_size") or 0, mismatch=describe_mismatch(summary, listed),
-    )  # fmt: skip
+        size=files.get("plan_size") or 0,
+        mismatch=describe_mismatch(summary, listed),
+    )
     about = summary | {"plan": plan, "digest": (result.digest or b"").hex()}
-    record("plan", pool_id=claim.pool_id, member_id=member.pk, claim_id=claim.id, generation=claim.generation, data=about)
+    record(
+        "plan",
+        pool_id=claim.pool_id,
+        member_id=member.pk,
+        claim_id=claim.id,
+        generation=claim.generation,
+        data=about,
+    )
 
 
 def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
@@ -208,26 +328,45 @@ def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
     approval = approval_of(claim.pool_id)
     if approval.hold == 0:
         why = "its pool keeps no slot for plans that wait"
-        give_back(claim.id, claim.generation, Ending("parked", "", "park", why, wait=approval.expires, is_clean=True))
+        give_back(
+            claim.id,
+            claim.generation,
+            Ending("parked", "", "park", why, wait=approval.expires, is_clean=True),
+        )
         return Settled("parked", "", keep=True)
     ttl = f"{approval.expires} s"
-    CLAIMS.rows("reserve", claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor())
+    CLAIMS.rows(
+        "reserve", claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor()
+    )
     return Settled("reserved", "", keep=True)
 
 
-def _end_run_as_told(claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: Settled) -> None:
-    facts: dict[str, Any] = dict(result.facts) | {"log": asdict(result.log), "answer": asdict(settled)}
+def _end_run_as_told(
+    claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: Settled
+) -> None:
+    facts: dict[str, Any] = dict(result.facts) | {
+        "log": asdict(result.log),
+        "answer": asdict(settled),
+    }
     if result.left_running:
         facts["left_running"] = result.left_running
     values: dict[str, Any] = {
-        "claim": claim.id, "generation": claim.generation, "outcome": result.outcome, "code": result.code, "reason": result.reason,
-        "exit_code": result.exit_code, "facts": json.dumps(facts),
+        "claim": claim.id, "generation": claim.generation, "outcome": result.outcome,
+        "code": result.code, "reason": result.reason, "exit_code": result.exit_code,
+        "facts": json.dumps(facts),
     }  # fmt: skip
     if run is not None:
         DECISIONS.rows("end_run", **values)
     else:
         place = f"{holder.lane}-{holder.number}"
-        DECISIONS.rows("add_ended_run", step=claim.step, member=member.pk, name=member.name, place=place, **values)
+        DECISIONS.rows(
+            "add_ended_run",
+            step=claim.step,
+            member=member.pk,
+            name=member.name,
+            place=place,
+            **values,
+        )
 
 
 def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> BerthError:
@@ -236,16 +375,37 @@ def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> B
     is_holder = any(slot.member_id == member.pk for slot in claim.slots)
     verb = "stale_report" if is_holder or generation != claim.generation else "refused_agent"
     record(
-        verb, pool_id=claim.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation, before=claim.state, after=claim.state,
-        reason=f"agent of {member.name} says {said} of generation {generation}, it is {claim.generation} now",
-    )  # fmt: skip
+        verb,
+        pool_id=claim.pool_id,
+        member_id=member.pk,
+        claim_id=claim_id,
+        generation=generation,
+        before=claim.state,
+        after=claim.state,
+        reason=(
+            f"agent of {member.name} says {said} of generation {generation}, it is "
+            f"{claim.generation} now"
+        ),
+    )
     if claim.holds and not is_holder:
-        return Conflict(f"Claim {claim_id} is not on this member.", code="not_yours", way_out="Stop, and ask for orders again.")
+        return Conflict(
+            f"Claim {claim_id} is not on this member.",
+            code="not_yours",
+            way_out="Stop, and ask for orders again.",
+        )
     return _over(claim, generation)
 
 
 def _over(claim: ClaimView, generation: int) -> StaleGeneration:
-    """For an agent it is one thing, whether the claim has ended or has been handed to another: stop."""
-    what = f"has ended: {claim.outcome}" if claim.state == "ended" else f"is {claim.state}, at generation {claim.generation}"
+    """For an agent it is one thing, whether the claim has ended or has been handed to
+    another: stop.
+    """
+    what = (
+        f"has ended: {claim.outcome}"
+        if claim.state == "ended"
+        else f"is {claim.state}, at generation {claim.generation}"
+    )
     text = f"Generation {generation} of claim {claim.id} is over: it {what}."
-    return StaleGeneration(text, way_out="Stop what runs of it.", generation=claim.generation, state=claim.state)
+    return StaleGeneration(
+        text, way_out="Stop what runs of it.", generation=claim.generation, state=claim.state
+    )

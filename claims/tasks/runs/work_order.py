@@ -1,4 +1,6 @@
-"""What an agent needs to know to do a task: read when it is about to begin, for the claim that it holds at this moment."""
+"""What an agent needs to know to do a task: read when it is about to begin, for the claim that
+it holds at this moment.
+"""
 
 import json
 from collections import OrderedDict
@@ -29,7 +31,9 @@ _specs: OrderedDict[tuple[int, int], PoolSpec] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A claim that is bound on a slot of the member that asks, under the generation that it names."""
+    """A claim that is bound on a slot of the member that asks, under the generation
+    that it names.
+    """
 
     row: Any
     body: Mapping[str, Any]
@@ -73,7 +77,9 @@ def most_json(spec: PoolSpec) -> int:
 
 
 def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:
-    """Raises for a claim that this member does not hold: as late, if it ever did, else as none of its business."""
+    """Raises for a claim that this member does not hold: as late, if it ever did, else as none
+    of its business.
+    """
     row = AGENTS.one("hold", claim=claim_id, generation=generation, member=agent.member_id)
     if row is None:
         raise refuse(agent, claim_id, generation)
@@ -87,21 +93,32 @@ def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
         return StaleGeneration(text, way_out="Stop what runs under it, and ask for orders again.")
     if not AGENTS.value("is_there", claim=claim_id):
         return NotFound(f"There is no claim {claim_id}.", way_out="Ask for orders again.")
-    note_refused("names a claim that is not on its member", pool_id=agent.pool_id, member_id=agent.member_id, claim_id=claim_id)
+    note_refused(
+        "names a claim that is not on its member",
+        pool_id=agent.pool_id,
+        member_id=agent.member_id,
+        claim_id=claim_id,
+    )
     text = f"Claim {claim_id} was never handed to this member under generation {generation}."
     return Conflict(text, code="not_yours", way_out="Stop, and ask for orders again.")
 
 
 def was_here(agent: AgentIdentity, claim_id: int, generation: int) -> bool:
     """Whether this generation was ever handed to the member."""
-    return bool(AGENTS.value("was_here", claim=claim_id, generation=generation, member=agent.member_id))
+    return bool(
+        AGENTS.value("was_here", claim=claim_id, generation=generation, member=agent.member_id)
+    )
 
 
 def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
     """WORK of the protocol. The only place where secrets are told."""
     row, body, spec = hold.row, hold.body, spec_of(agent)
     asked = body.get("timeout")
-    limits: dict[str, Any] = {k: v for k, v in limits_of(spec).items() if k in ("log_head_bytes", "log_tail_bytes", "plan_bytes")}
+    limits: dict[str, Any] = {
+        k: v
+        for k, v in limits_of(spec).items()
+        if k in ("log_head_bytes", "log_tail_bytes", "plan_bytes")
+    }
     if spec.task.cpu is not None:
         limits["cpu_s"] = max(1, round(spec.task.cpu))
     if spec.task.memory is not None:
@@ -158,5 +175,7 @@ def plan_of(hold: Hold) -> dict[str, Any] | None:
 def saved_plan(hold: Hold) -> Any:
     plan = AGENTS.one("plan_for", claim=hold.row.id, plan=hold.row.approved_plan_id)
     if plan is None:
-        raise NotFound(f"Claim {hold.row.id} has no plan.", code="no_plan", way_out="Ask for orders again.")
+        raise NotFound(
+            f"Claim {hold.row.id} has no plan.", code="no_plan", way_out="Ask for orders again."
+        )
     return plan

@@ -1,4 +1,6 @@
-"""Rescued Terraform states: downloaded by approvers, given up by people who may settle the workspace."""
+"""Rescued Terraform states: downloaded by approvers, given up by people who may settle
+the workspace.
+"""
 
 from django.http import HttpResponse
 
@@ -20,10 +22,16 @@ RAW = "application/octet-stream"
 
 
 class RunState(LeanEndpoint):
-    @describe("Download a rescued state", {(200, RAW): {"type": "string", "format": "binary"}}, name="get_rescued_state", tag=TAG)
+    @describe(
+        "Download a rescued state",
+        {(200, RAW): {"type": "string", "format": "binary"}},
+        name="get_rescued_state",
+        tag=TAG,
+    )
     def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
-        """The Terraform state that the backend of this apply did not take. It holds secrets: it takes the role approver, and who downloads
-        it is recorded. Kept until the workspace is settled, or a person discards it."""
+        """The Terraform state that the backend of this apply did not take. It holds secrets: it
+        takes the role approver, and who downloads it is recorded. Kept until the workspace is
+        settled, or a person discards it."""
         view = get_state(claim_id, generation)
         require(call.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
         return state_file(view)
@@ -38,10 +46,14 @@ class RunStateDiscard(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
-        """It is deleted, here and on its agent. Settling the workspace does the same. It takes the role operator or approver."""
+        """It is deleted, here and on its agent. Settling the workspace does the same. It takes
+        the role operator or approver.
+        """
         view = get_state(claim_id, generation)
         if not call.identity.may("decide", view.pool_id):
-            require(call.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation))
+            require(
+                call.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation)
+            )
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason", LONGEST_REASON)
         body.check()
@@ -68,8 +80,12 @@ def no_such_state(claim_id: int, generation: int) -> NotFound:
 
 def state_file(view: RescuedView) -> HttpResponse:
     """Never shown by a browser, never kept by a cache."""
-    response = HttpResponse(read_state(claim_id=view.claim_id, generation=view.generation), content_type=RAW)
-    response["Content-Disposition"] = f'attachment; filename="claim-{view.claim_id}-{view.generation}.tfstate"'
+    response = HttpResponse(
+        read_state(claim_id=view.claim_id, generation=view.generation), content_type=RAW
+    )
+    response["Content-Disposition"] = (
+        f'attachment; filename="claim-{view.claim_id}-{view.generation}.tfstate"'
+    )
     response["Cache-Control"] = "no-store"
     response["X-Content-Type-Options"] = "nosniff"
     return response

@@ -1,4 +1,6 @@
-"""Reads about rescued Terraform states: for the pages of a claim and of a workspace, and for the API."""
+"""Reads about rescued Terraform states: for the pages of a claim and of a workspace, and
+for the API.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +24,9 @@ class RescuedView:
     member: str
     size: int
     digest: str
-    status: str  # kept: by the server | on_agent: only there | lost: with its agent | settled: given up, deleted
+    # Kept: by the server | on_agent: only there | lost: with its agent | settled: given
+    # up, deleted.
+    status: str
     noted_at: datetime
     kept_at: datetime | None
 
@@ -73,6 +77,6 @@ def _view(row: Any) -> RescuedView:
         status = ON_AGENT if row.is_on_agent else LOST
     digest = "" if row.digest is None else bytes(row.digest).hex()
     return RescuedView(
-        row.claim_id, row.generation, row.pool_id, row.workspace or "", row.member_id, row.member, row.size, digest, status, row.noted_at,
-        row.kept_at,
+        row.claim_id, row.generation, row.pool_id, row.workspace or "", row.member_id, row.member,
+        row.size, digest, status, row.noted_at, row.kept_at,
     )  # fmt: skip

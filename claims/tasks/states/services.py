@@ -1,5 +1,6 @@
-"""Terraform states that a backend did not take. An agent rescues the state and uploads it; until the server has it the agent has the only
-copy, and its member counts as occupied (slots_unsavedstate). The server keeps it sealed until a person has settled the workspace.
+"""Terraform states that a backend did not take. An agent rescues the state and uploads it; until
+the server has it the agent has the only copy, and its member counts as occupied
+(slots_unsavedstate). The server keeps it sealed until a person has settled the workspace.
 """
 
 import hashlib
@@ -27,22 +28,26 @@ KIND = "state"
 
 
 def note_rescued(*, claim_id: int, generation: int, member: Member, size: int) -> bool:
-    """Only the agent of this member has the state. In the transaction that frees the slot of the apply, so that the member is never
-    empty in between. False: the apply did not run there, or the state is known already."""
+    """Only the agent of this member has the state. In the transaction that frees the slot of the
+    apply, so that the member is never empty in between. False: the apply did not run there, or the
+    state is known already."""
     values: dict[str, Any] = {"claim": claim_id, "generation": generation, "member": member.pk}
     if not RESCUED.rows("note_rescued", size=size, **values):
         return False
     SLOTS.rows("note_unsaved", **values)
     record(
-        "state_rescued", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation,
-        reason="the backend did not take the state; only the agent has it", data={"size": size},
+        "state_rescued", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
+        generation=generation, reason="the backend did not take the state; only the agent has it",
+        data={"size": size},
     )  # fmt: skip
     hint("pools")
     return True
 
 
 def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]) -> None:
-    """An agent that starts says which states it keeps. What an earlier start of it had and this one does not find is lost."""
+    """An agent that starts says which states it keeps. What an earlier start of it had and this
+    one does not find is lost.
+    """
     named = {(state["claim"], state["generation"]): state["size"] for state in told}
     values: dict[str, Any] = {"member": member.pk, "boot": boot}
     if not named and not RESCUED.rows("told_before", **values):
@@ -57,7 +62,8 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
                 if (row.claim_id, row.generation) not in named:
                     SLOTS.rows("end_unsaved", claim=row.claim_id, generation=row.generation)
                     record(
-                        "state_lost", pool_id=member.pool_id, member_id=member.pk, claim_id=row.claim_id, generation=row.generation,
+                        "state_lost", pool_id=member.pool_id, member_id=member.pk,
+                        claim_id=row.claim_id, generation=row.generation,
                         reason="the agent started again and does not find it",
                     )  # fmt: skip
 
@@ -65,7 +71,9 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
 
 
 def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -> bool:
-    """The agent uploads a state. Sent again it takes the place of the one before. False: a person has given it up, it is not kept."""
+    """The agent uploads a state. Sent again it takes the place of the one before. False: a
+    person has given it up, it is not kept.
+    """
 
     def note() -> Any:
         with transaction.atomic():
@@ -74,7 +82,11 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
 
     before = repeat(note)
     if before is None:
-        raise Conflict(f"No apply of claim {claim_id} ran here under generation {generation}.", code="not_yours", way_out="Keep the file.")
+        raise Conflict(
+            f"No apply of claim {claim_id} ran here under generation {generation}.",
+            code="not_yours",
+            way_out="Keep the file.",
+        )
     if before.settled_at is not None:
         return False
     file = save_file(KIND, f"{claim_id}-{generation}", data)
@@ -89,12 +101,20 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
 def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes) -> bool:
     digest = hashlib.sha256(data).digest()
     with transaction.atomic():
-        if not RESCUED.rows("keep_rescued", claim=claim_id, generation=generation, file=file, size=len(data), digest=digest):
+        if not RESCUED.rows(
+            "keep_rescued",
+            claim=claim_id,
+            generation=generation,
+            file=file,
+            size=len(data),
+            digest=digest,
+        ):
             return False
         SLOTS.rows("end_unsaved", claim=claim_id, generation=generation)
         record(
-            "state_kept", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id, generation=generation,
-            reason="the server has the rescued state, sealed", data={"size": len(data), "digest": digest.hex()},
+            "state_kept", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
+            generation=generation, reason="the server has the rescued state, sealed",
+            data={"size": len(data), "digest": digest.hex()},
         )  # fmt: skip
         hint("pools", "slots", "events")
     return True
@@ -106,28 +126,40 @@ def read_state(*, claim_id: int, generation: int) -> bytes:
         row = RESCUED.one("find_rescued", claim=claim_id, generation=generation)
         if row is None or not row.file or row.settled_at is not None:
             raise NotFound(
-                f"There is no rescued state of claim {claim_id}, generation {generation}, to download.",
+                f"There is no rescued state of claim {claim_id}, generation "
+                f"{generation}, to download.",
                 code="no_state",
                 way_out="Once its workspace is settled, a rescued state is deleted.",
             )
         data = read_file(row.file)
         record(
-            "state_download", pool_id=row.pool_id, member_id=row.member_id, claim_id=claim_id, generation=generation,
-            data={"size": len(data)},
+            "state_download", pool_id=row.pool_id, member_id=row.member_id, claim_id=claim_id,
+            generation=generation, data={"size": len(data)},
         )  # fmt: skip
         hint("events")
     return data
 
 
 def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
-    """A person gives up one rescued state, wherever it is. The file is deleted, also on the agent once it is heard."""
+    """A person gives up one rescued state, wherever it is. The file is deleted, also on the
+    agent once it is heard.
+    """
     note = require_reason(reason)
 
     def discard() -> list[str]:
         with transaction.atomic():
-            rows = RESCUED.rows("discard_rescued", claim=claim_id, generation=generation, by=current_actor(), reason=note)
+            rows = RESCUED.rows(
+                "discard_rescued",
+                claim=claim_id,
+                generation=generation,
+                by=current_actor(),
+                reason=note,
+            )
             if not rows:
-                raise NotFound(f"There is no rescued state of claim {claim_id}, generation {generation}.", code="no_state")
+                raise NotFound(
+                    f"There is no rescued state of claim {claim_id}, generation {generation}.",
+                    code="no_state",
+                )
             return end_states(rows, note)
 
     for file in repeat(discard):
@@ -135,15 +167,25 @@ def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
 
 
 def settle_states(workspace: int, reason: str) -> list[str]:
-    """In the transaction that settles the workspace. Answers the files that are to be deleted after the commit."""
-    return end_states(RESCUED.rows("settle_rescued", workspace=workspace, by=current_actor(), reason=reason), reason)
+    """In the transaction that settles the workspace. Answers the files that are to be deleted
+    after the commit.
+    """
+    return end_states(
+        RESCUED.rows("settle_rescued", workspace=workspace, by=current_actor(), reason=reason),
+        reason,
+    )
 
 
 def end_states(rows: Sequence[Any], reason: str) -> list[str]:
     for row in rows:
         SLOTS.rows("end_unsaved", claim=row.claim_id, generation=row.generation)
         record(
-            "state_discard", pool_id=row.pool_id, member_id=row.member_id, claim_id=row.claim_id, generation=row.generation, reason=reason
+            "state_discard",
+            pool_id=row.pool_id,
+            member_id=row.member_id,
+            claim_id=row.claim_id,
+            generation=row.generation,
+            reason=reason,
         )
     if rows:
         hint("pools", "slots", "events")

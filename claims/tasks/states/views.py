@@ -1,11 +1,21 @@
-"""Rescued Terraform states on pages: what is there, the download, and the question before one is given up."""
+"""Rescued Terraform states on pages: what is there, the download, and the question before one
+is given up.
+"""
 
 from typing import Any
 
 from django.http import HttpResponse
 
 from claims.tasks.states.api import get_state, no_such_state, pool_of, state_file
-from claims.tasks.states.selectors import KEPT, LOST, ON_AGENT, SETTLED, RescuedView, list_rescued, list_rescued_in
+from claims.tasks.states.selectors import (
+    KEPT,
+    LOST,
+    ON_AGENT,
+    SETTLED,
+    RescuedView,
+    list_rescued,
+    list_rescued_in,
+)
 from claims.tasks.states.services import discard_state
 from pools.access.permissions import Identity, require
 from pools.pages.base import frame, signed_in
@@ -24,8 +34,12 @@ def rescued_rows(identity: Identity, views: list[RescuedView]) -> list[dict[str,
     return [
         {
             "state": view,
-            "download_why": "" if identity.may("decide", view.pool_id) else "This needs the role approver.",
-            "discard_why": "" if may_discard(identity, view) else "This needs the role operator or approver.",
+            "download_why": ""
+            if identity.may("decide", view.pool_id)
+            else "This needs the role approver.",
+            "discard_why": ""
+            if may_discard(identity, view)
+            else "This needs the role operator or approver.",
         }
         for view in views
         if view.status != SETTLED and identity.may("read", view.pool_id)
@@ -42,8 +56,13 @@ def rescued_of_workspace(identity: Identity, workspace: int) -> list[dict[str, A
 
 def rescued_facts(workspace: int) -> list[tuple[str, str]]:
     """What settling the workspace deletes."""
-    open_ones = [view for view in list_rescued_in([workspace])[workspace] if view.status in (KEPT, ON_AGENT)]
-    return [(f"State of claim {view.claim_id}", f"{WHERE[view.status]}; it is deleted by this") for view in open_ones]
+    open_ones = [
+        view for view in list_rescued_in([workspace])[workspace] if view.status in (KEPT, ON_AGENT)
+    ]
+    return [
+        (f"State of claim {view.claim_id}", f"{WHERE[view.status]}; it is deleted by this")
+        for view in open_ones
+    ]
 
 
 def may_discard(identity: Identity, view: RescuedView) -> bool:
@@ -61,13 +80,22 @@ def download(request: Any, claim_id: int, generation: int) -> HttpResponse:
 def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
     view = get_state(claim_id, generation)
     if not may_discard(request.identity, view):
-        require(request.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation))
+        require(
+            request.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation)
+        )
     question = Question(
         title=f"Discard the state of claim {claim_id}",
         verb="Discard",
         href=request.path,
-        intro="What the apply changed stands in this state and nowhere else, unless somebody has brought it to the backend.",
-        facts=[("Where it is", WHERE[view.status]), ("Size", f"{view.size:,} bytes"), ("Member", view.member)],
+        intro=(
+            "What the apply changed stands in this state and nowhere else, unless somebody has "
+            "brought it to the backend."
+        ),
+        facts=[
+            ("Where it is", WHERE[view.status]),
+            ("Size", f"{view.size:,} bytes"),
+            ("Member", view.member),
+        ],
         is_dangerous=True,
         note="Can’t be undone.",
         nothing="It is discarded already." if view.status == SETTLED else "",

@@ -1,6 +1,8 @@
-"""Workspaces: what runs in them, their locks, and which pools use them. A workspace belongs to a pool, and roles there decide.
+"""Workspaces: what runs in them, their locks, and which pools use them. A workspace belongs to a
+pool, and roles there decide.
 
-An address names the pool, then the workspace: `workspaces/tf/net/prod/`. One without the pool works while it means one workspace.
+An address names the pool, then the workspace: `workspaces/tf/net/prod/`. One without the pool works
+while it means one workspace.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,15 @@ from claims.workspaces.web.permissions import (
     workspace_to_change,
 )
 from pools.access.permissions import Identity, require
-from pools.http.endpoint import NEEDED_REASON, PAGES, describe, in_query, page_of, read_page, read_text
+from pools.http.endpoint import (
+    NEEDED_REASON,
+    PAGES,
+    describe,
+    in_query,
+    page_of,
+    read_page,
+    read_text,
+)
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.validation import LONGEST_REASON
 
@@ -46,16 +56,26 @@ class WorkspaceList(LeanEndpoint):
     def get(self, call: FastRequest) -> HttpResponse:
         """By name, up to 500: of the pools that you see, and those that these pools use."""
         found = list_workspaces(
-            text=read_text(call, "q"), pool=call.query_params.get("pool"), visible=call.identity.visible_pools(), limit=MOST
+            text=read_text(call, "q"),
+            pool=call.query_params.get("pool"),
+            visible=call.identity.visible_pools(),
+            limit=MOST,
         )
         states = list_rescued_in([view.id for view in found])
-        return answer({"results": [show_workspace(call.identity, view, states[view.id]) for view in found], "next": None})
+        return answer(
+            {
+                "results": [show_workspace(call.identity, view, states[view.id]) for view in found],
+                "next": None,
+            }
+        )
 
 
 class WorkspaceDetail(LeanEndpoint):
     @describe("A workspace", {200: schemas.WorkspaceAnswer}, name="get_workspace", tag=TAG)
     def get(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """An address without the pool is answered while it means one workspace; else 409 lists the choices."""
+        """An address without the pool is answered while it means one workspace; else 409 lists
+        the choices.
+        """
         return answer(show_workspace(call.identity, workspace_at(call.identity, workspace)))
 
 
@@ -69,7 +89,9 @@ class WorkspaceLock(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have had a claim yet."""
+        """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have
+        had a claim yet.
+        """
         view = workspace_to_change(call.identity, workspace)
         pool = pool_in(call.identity, workspace)
         if view is None and pool is not None:
@@ -118,8 +140,8 @@ class WorkspaceSettle(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """A person says what became of an apply that was lost. That opens the workspace. It takes the role operator or approver
-        in the workspace's pool."""
+        """A person says what became of an apply that was lost. That opens the workspace. It takes
+        the role operator or approver in the workspace's pool."""
         view = existing(call, workspace)
         require_settle(call.identity, view)
         body = Body(call, "what", "reason", "claim", required=("what", "reason"))
@@ -131,13 +153,25 @@ class WorkspaceSettle(LeanEndpoint):
 
 
 class WorkspaceRuns(LeanEndpoint):
-    @describe("What ran in it", {200: decided.WorkspaceHistory}, query=PAGES, name="list_workspace_runs", tag=TAG)
+    @describe(
+        "What ran in it",
+        {200: decided.WorkspaceHistory},
+        query=PAGES,
+        name="list_workspace_runs",
+        tag=TAG,
+    )
     def get(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Runs of its claims as far as you see their pools, the newest claim first; `limit` counts claims."""
+        """Runs of its claims as far as you see their pools, the newest claim first; `limit`
+        counts claims.
+        """
         view = workspace_at(call.identity, workspace)
         limit, before = read_page(call)
         runs, last = list_runs_in(view.id, before=before, limit=limit)
-        return answer(page_of(call, [run for run in runs if call.identity.may("read", run.pop("pool_id"))], last))
+        return answer(
+            page_of(
+                call, [run for run in runs if call.identity.may("read", run.pop("pool_id"))], last
+            )
+        )
 
 
 class WorkspaceShares(LeanEndpoint):
@@ -150,7 +184,9 @@ class WorkspaceShares(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Claims of that pool that name this workspace use this one. It takes the role operator in both pools."""
+        """Claims of that pool that name this workspace use this one. It takes the role operator
+        in both pools.
+        """
         view = existing(call, workspace)
         require_on_workspace(call.identity, "share_workspace", view)
         body = Body(call, "pool", "reason", required=("pool", "reason"))
@@ -162,9 +198,17 @@ class WorkspaceShares(LeanEndpoint):
 
 
 class WorkspaceShareEndpoint(LeanEndpoint):
-    @describe("End another pool's use", {200: schemas.WorkspaceAnswer}, query=[NEEDED_REASON], name="unshare_workspace", tag=TAG)
+    @describe(
+        "End another pool's use",
+        {200: schemas.WorkspaceAnswer},
+        query=[NEEDED_REASON],
+        name="unshare_workspace",
+        tag=TAG,
+    )
     def delete(self, call: FastRequest, workspace: str, pool_name: str) -> HttpResponse:
-        """Its claims there go on to their end; new ones get a workspace of their own pool. It takes the role operator in either pool."""
+        """Its claims there go on to their end; new ones get a workspace of their own pool. It
+        takes the role operator in either pool.
+        """
         view = existing(call, workspace)
         pool_id = pool_to_unshare(call.identity, view, pool_name)
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=read_text(call, "reason"))
@@ -178,7 +222,9 @@ def existing(call: FastRequest, path: str) -> WorkspaceView:
     return view
 
 
-def show_workspace(identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None) -> dict[str, Any]:
+def show_workspace(
+    identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None
+) -> dict[str, Any]:
     states = list_rescued_in([view.id])[view.id] if states is None else states
     return {
         "name": view.name,
@@ -202,5 +248,7 @@ def show_workspace(identity: Identity, view: WorkspaceView, states: Sequence[Res
         "live": view.live,
         "blocked": view.blocked,
         "lost_claim": view.lost_claim,
-        "rescued_states": [state.as_dict() for state in states if identity.may("read", state.pool_id)],
+        "rescued_states": [
+            state.as_dict() for state in states if identity.may("read", state.pool_id)
+        ],
     }

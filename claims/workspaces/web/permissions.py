@@ -1,4 +1,6 @@
-"""Who may do what with a workspace: roles in the pool that it belongs to. Viewers of a pool that uses it see it, too."""
+"""Who may do what with a workspace: roles in the pool that it belongs to. Viewers of a pool that
+uses it see it, too.
+"""
 
 from claims.allocation.selectors import WorkspaceView, find_workspaces
 from pools.access.permissions import ACTIONS, OPERATOR, Identity, refusal, require
@@ -8,11 +10,15 @@ from project.kernel.errors import Conflict, NotFound
 
 
 def may_see_workspace(identity: Identity, view: WorkspaceView) -> bool:
-    return identity.may("read", view.pool_id) or any(identity.may("read", share.pool_id) for share in view.shares)
+    return identity.may("read", view.pool_id) or any(
+        identity.may("read", share.pool_id) for share in view.shares
+    )
 
 
 def find_visible(identity: Identity, path: str) -> list[WorkspaceView]:
-    """The one that `pool/name` names, else all that have the whole path as their name. Only what this identity may see."""
+    """The one that `pool/name` names, else all that have the whole path as their name. Only what
+    this identity may see.
+    """
     found = [view for view in find_workspaces(path) if may_see_workspace(identity, view)]
     exact = [view for view in found if view.path == path]
     return exact[:1] or found
@@ -26,12 +32,19 @@ def workspace_at(identity: Identity, path: str) -> WorkspaceView:
     if len(found) > 1:
         choices = [view.path for view in found]
         text = f"{len(found)} workspaces are named {path}: {', '.join(choices[:10])}."
-        raise Conflict(text, code="ambiguous_workspace", way_out="Name the pool: workspaces/<pool>/<name>/.", choices=choices)
+        raise Conflict(
+            text,
+            code="ambiguous_workspace",
+            way_out="Name the pool: workspaces/<pool>/<name>/.",
+            choices=choices,
+        )
     return found[0]
 
 
 def workspace_to_change(identity: Identity, path: str) -> WorkspaceView | None:
-    """As `workspace_at`, but an address that begins with a visible pool means a workspace of that pool only. None: it is not there yet."""
+    """As `workspace_at`, but an address that begins with a visible pool means a workspace of
+    that pool only. None: it is not there yet.
+    """
     pool = pool_in(identity, path)
     if pool is None:
         return workspace_at(identity, path)
@@ -74,8 +87,12 @@ def pool_to_share(identity: Identity, view: WorkspaceView, name: str) -> Pool:
 def pool_to_unshare(identity: Identity, view: WorkspaceView, name: str) -> int:
     """An operator of either pool withdraws it."""
     share = next((share for share in view.shares if share.pool == name), None)
-    if share is None or not (identity.may("read", share.pool_id) or identity.may("read", view.pool_id)):
-        raise NotFound(f"Pool {name[:63]} does not use this workspace.", way_out="Look at the workspace.")
+    if share is None or not (
+        identity.may("read", share.pool_id) or identity.may("read", view.pool_id)
+    ):
+        raise NotFound(
+            f"Pool {name[:63]} does not use this workspace.", way_out="Look at the workspace."
+        )
     if not identity.may("share_workspace", share.pool_id):
         require_on_workspace(identity, "share_workspace", view)
     return share.pool_id

@@ -1,4 +1,6 @@
-"""Workspaces: what runs in one, who waits for it, what it went through, its lock, and what became of an apply that was lost."""
+"""Workspaces: what runs in one, who waits for it, what it went through, its lock, and what
+became of an apply that was lost.
+"""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -9,7 +11,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import ClaimFilter, WorkspaceView, get_workspace, list_claims, list_workspaces, view_claims
+from claims.allocation.selectors import (
+    ClaimFilter,
+    WorkspaceView,
+    get_workspace,
+    list_claims,
+    list_workspaces,
+    view_claims,
+)
 from claims.display import claim_class, claim_word
 from claims.lifecycle.pages.claim_dialogs import affected
 from claims.lifecycle.pages.claim_page import scope_of
@@ -41,11 +50,20 @@ LISTED = 200
 
 
 def claims_of(
-    identity: Identity, workspace_id: int, *, states: tuple[str, ...] | None = None, before: int | None = None, limit: int = PAGE
+    identity: Identity,
+    workspace_id: int,
+    *,
+    states: tuple[str, ...] | None = None,
+    before: int | None = None,
+    limit: int = PAGE,
 ) -> list[ClaimView]:
     """Claims of it in pools that this identity sees."""
     visible = identity.visible_pools()
-    wanted = ClaimFilter(visible=None if visible is None else frozenset(visible), workspace_id=workspace_id, states=states)
+    wanted = ClaimFilter(
+        visible=None if visible is None else frozenset(visible),
+        workspace_id=workspace_id,
+        states=states,
+    )
     return list_claims(wanted, before=before, limit=limit, explain=states is not None)
 
 
@@ -71,7 +89,9 @@ def show_workspaces(request: Any) -> HttpResponse:
 
 @signed_in
 def show_workspace(request: Any, name: str) -> HttpResponse:
-    """An address without the pool leads on to the workspace, or to the choice between those of that name."""
+    """An address without the pool leads on to the workspace, or to the choice between those of
+    that name.
+    """
     found = find_visible(request.identity, name)
     if not found:
         raise no_such_workspace(name)
@@ -80,9 +100,17 @@ def show_workspace(request: Any, name: str) -> HttpResponse:
     view = found[0]
     query = request.META.get("QUERY_STRING", "")
     if view.path != name:
-        return HttpResponseRedirect(reverse("workspace", args=[view.path]) + (f"?{query}" if query else ""))
+        return HttpResponseRedirect(
+            reverse("workspace", args=[view.path]) + (f"?{query}" if query else "")
+        )
     before = request.GET.get("before", "")
-    return page(request, "pages/workspace.html", "claims", name=view.name, argument=f"{before if before.isdecimal() else ''}:{view.id}")
+    return page(
+        request,
+        "pages/workspace.html",
+        "claims",
+        name=view.name,
+        argument=f"{before if before.isdecimal() else ''}:{view.id}",
+    )
 
 
 @region("workspaces")
@@ -93,12 +121,31 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         found = list_workspaces(text=argument, visible=identity.visible_pools(), limit=LISTED)
-        running = {claim.id: claim for claim in view_claims([view.running for view in found if view.running])}
+        running = {
+            claim.id: claim
+            for claim in view_claims([view.running for view in found if view.running])
+        }
         rows = [(view, shown(identity, running.get(view.running or 0))) for view in found]
-        rows.sort(key=lambda row: (row[0].locked_at is None, row[0].live == 0, row[0].name, row[0].pool or ""))
-        return render_to_string("regions/workspaces.html", {"rows": rows, "query": argument, "now": timezone.now(), "most": LISTED})
+        rows.sort(
+            key=lambda row: (
+                row[0].locked_at is None,
+                row[0].live == 0,
+                row[0].name,
+                row[0].pool or "",
+            )
+        )
+        return render_to_string(
+            "regions/workspaces.html",
+            {"rows": rows, "query": argument, "now": timezone.now(), "most": LISTED},
+        )
 
-    return Opened(f"workspaces:{argument}" if argument else "workspaces", f"workspaces:{argument}|{scope}", frozenset({ANY}), render, 2.0)
+    return Opened(
+        f"workspaces:{argument}" if argument else "workspaces",
+        f"workspaces:{argument}|{scope}",
+        frozenset({ANY}),
+        render,
+        2.0,
+    )
 
 
 def shown(identity: Identity, claim: ClaimView | None) -> tuple[ClaimView, str, str] | None:
@@ -121,18 +168,35 @@ def open_workspace(identity: Identity, argument: str) -> Opened | None:
     _, scope = scope_of(identity)
 
     def render() -> str:
-        return render_to_string("regions/workspace.html", context(identity, workspace_id, int(before) if before.isdecimal() else None))
+        return render_to_string(
+            "regions/workspace.html",
+            context(identity, workspace_id, int(before) if before.isdecimal() else None),
+        )
 
-    return Opened(f"workspace:{argument}", f"workspace:{argument}|{scope}", frozenset({ANY}), render, 1.0)
+    return Opened(
+        f"workspace:{argument}", f"workspace:{argument}|{scope}", frozenset({ANY}), render, 1.0
+    )
 
 
 def context(identity: Identity, workspace_id: int, before: int | None) -> dict[str, Any]:
     view = get_workspace(workspace_id)
     lost = view_claims([view.lost_claim])[0:1] if view.lost_claim else []
-    live = claims_of(identity, view.id, states=("waiting", "blocked", "bound", "reserved", "parked"), limit=PAGE)
-    live.sort(key=lambda claim: (claim.state in ("waiting", "blocked"), claim.state == "blocked", claim.rank, claim.id))
+    live = claims_of(
+        identity, view.id, states=("waiting", "blocked", "bound", "reserved", "parked"), limit=PAGE
+    )
+    live.sort(
+        key=lambda claim: (
+            claim.state in ("waiting", "blocked"),
+            claim.state == "blocked",
+            claim.rank,
+            claim.id,
+        )
+    )
     past = claims_of(identity, view.id, states=("ended",), before=before, limit=PAGE + 1)
-    plans = {plan.claim_id: plan for plan in Plan.objects.filter(claim_id__in=[c.id for c in (*live, *past)]).order_by("pk")}
+    plans = {
+        plan.claim_id: plan
+        for plan in Plan.objects.filter(claim_id__in=[c.id for c in (*live, *past)]).order_by("pk")
+    }
     return {
         "name": view.name,
         "view": view,
@@ -154,14 +218,30 @@ def share_rows(identity: Identity, view: WorkspaceView) -> list[dict[str, Any]]:
     for share in view.shares:
         if not identity.may("read", share.pool_id):
             continue
-        either = identity.may("share_workspace", share.pool_id) or identity.may("share_workspace", view.pool_id)
-        both = identity.may("share_workspace", share.pool_id) and identity.may("share_workspace", view.pool_id)
+        either = identity.may("share_workspace", share.pool_id) or identity.may(
+            "share_workspace", view.pool_id
+        )
+        both = identity.may("share_workspace", share.pool_id) and identity.may(
+            "share_workspace", view.pool_id
+        )
         address, query = quote(view.path), f"?pool={share.pool}"
-        ends = {"word": "End…" if share.is_allowed else "Decline…", "href": f"/workspace/unshare/{address}/{query}"}
+        ends = {
+            "word": "End…" if share.is_allowed else "Decline…",
+            "href": f"/workspace/unshare/{address}/{query}",
+        }
         ends["why"] = "" if either else why_not(identity, "share_workspace", view.pool_id)
-        allow = {"word": "Allow…", "href": f"/workspace/share/{address}/{query}", "why": "" if both else IN_BOTH}
+        allow = {
+            "word": "Allow…",
+            "href": f"/workspace/share/{address}/{query}",
+            "why": "" if both else IN_BOTH,
+        }
         made = [ends] if share.is_allowed else [allow, ends]
-        rows.append({"share": share, "actions": [one | {"is_dangerous": False, "is_page": False} for one in made]})
+        rows.append(
+            {
+                "share": share,
+                "actions": [one | {"is_dangerous": False, "is_page": False} for one in made],
+            }
+        )
     return rows
 
 
@@ -178,7 +258,9 @@ def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, Any]:
     }
 
 
-def workspace_actions(identity: Identity, view: WorkspaceView, is_lost: bool) -> list[dict[str, Any]]:
+def workspace_actions(
+    identity: Identity, view: WorkspaceView, is_lost: bool
+) -> list[dict[str, Any]]:
     role = why_not(identity, "lock_workspace", view.pool_id)
     settle = "" if may_settle(identity, view) else "This needs the role operator or approver."
     locked = view.locked_at is not None
@@ -187,23 +269,42 @@ def workspace_actions(identity: Identity, view: WorkspaceView, is_lost: bool) ->
     if is_lost:
         found.append(("Say what happened…", "settle", settle, False))
     if locked:
-        found.append(("Unlock…", "unlock", role or ("Say first what happened to the lost apply." if is_lost else ""), False))
+        found.append(
+            (
+                "Unlock…",
+                "unlock",
+                role or ("Say first what happened to the lost apply." if is_lost else ""),
+                False,
+            )
+        )
     else:
         found.append(("Lock…", "lock", role, False))
     found.append(("Share…", "share", why_not(identity, "share_workspace", view.pool_id), False))
     made = [
-        {"word": word, "href": f"/workspace/{action}/{address}/", "why": why, "is_dangerous": danger, "is_page": False}
+        {
+            "word": word,
+            "href": f"/workspace/{action}/{address}/",
+            "why": why,
+            "is_dangerous": danger,
+            "is_page": False,
+        }
         for word, action, why, danger in found
     ]
     run = "" if identity.may_anywhere("claim") else "This needs the role claimant in some pool."
     query = urlencode({"pool": view.pool or "", "workspace": view.name})
     return [
         *made,
-        {"word": "Run a plan", "href": f"/claims/run/?{query}", "why": run, "is_dangerous": False, "is_page": True},
+        {
+            "word": "Run a plan",
+            "href": f"/claims/run/?{query}",
+            "why": run,
+            "is_dangerous": False,
+            "is_page": True,
+        },
     ]
 
 
-# -- questions ----------------------------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 @signed_in
@@ -215,8 +316,13 @@ def lock(request: Any, name: str) -> HttpResponse:
         title=f"Lock {view.name}",
         verb="Lock",
         href=request.path,
-        intro="Nothing of it starts until it is unlocked. What runs goes on; what waits leaves its line and comes back.",
-        affected=[affected(claim, ("waiting", "blocked"), "its place in line") for claim in waiting],
+        intro=(
+            "Nothing of it starts until it is unlocked. What runs goes on; what waits leaves its "
+            "line and comes back."
+        ),
+        affected=[
+            affected(claim, ("waiting", "blocked"), "its place in line") for claim in waiting
+        ],
         nothing=f"It is locked already, by {view.locked_by}." if view.locked_at is not None else "",
     )
 
@@ -236,7 +342,10 @@ def unlock(request: Any, name: str) -> HttpResponse:
         title=f"Unlock {view.name}",
         verb="Unlock",
         href=request.path,
-        intro=f"Locked by {view.locked_by}: “{view.lock_reason}”. What was blocked stands in line again, serial ones one after the other.",
+        intro=(
+            f"Locked by {view.locked_by}: “{view.lock_reason}”. What was blocked stands in line "
+            "again, serial ones one after the other."
+        ),
         affected=[affected(claim, ("waiting", "in line"), "") for claim in blocked],
         reason="optional",
         nothing="It is not locked."
@@ -270,11 +379,23 @@ def share(request: Any, name: str) -> HttpResponse:
         title=f"Share {view.name} with another pool",
         verb="Share",
         href=request.path,
-        intro=f"Claims of that pool that name {view.name} use this workspace: one apply at a time in both pools together. "
-        f"Its lock, and who says what became of a lost apply, stay with operators of {view.pool}.",
-        fields=[Field("pool", "Pool", "select", chosen if chosen in pools else "", options=[(n, n) for n in pools], is_needed=True)],
+        intro=f"Claims of that pool that name {view.name} use this workspace: one apply at a time "
+        "in both pools together. Its lock, and who says what became of a lost apply, stay "
+        f"with operators of {view.pool}.",
+        fields=[
+            Field(
+                "pool",
+                "Pool",
+                "select",
+                chosen if chosen in pools else "",
+                options=[(n, n) for n in pools],
+                is_needed=True,
+            )
+        ],
         reason_hint="Kept in the events of both pools",
-        nothing="" if pools else f"There is no other pool in which you are an operator, beside {view.pool}.",
+        nothing=""
+        if pools
+        else f"There is no other pool in which you are an operator, beside {view.pool}.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -291,14 +412,20 @@ def unshare(request: Any, name: str) -> HttpResponse:
     view = existing_workspace(request.identity, name)
     pool = request.GET.get("pool", "")
     pool_id = pool_to_unshare(request.identity, view, pool)
-    live = [claim for claim in claims_of(request.identity, view.id, states=LIVE) if claim.pool_id == pool_id]
+    live = [
+        claim
+        for claim in claims_of(request.identity, view.id, states=LIVE)
+        if claim.pool_id == pool_id
+    ]
     question = Question(
         title=f"End the use of {view.name} by {pool}",
         verb="End it",
         href=f"{request.path}?{urlencode({'pool': pool})}",
-        intro=f"For new claims of {pool} the name {view.name} means a workspace of its own, with a lock of its own: "
-        "make sure that both do not change the same things.",
-        affected=[affected(claim, (claim_class(claim.state), "goes on to its end"), "") for claim in live],
+        intro=f"For new claims of {pool} the name {view.name} means a workspace of its own, with a "
+        "lock of its own: make sure that both do not change the same things.",
+        affected=[
+            affected(claim, (claim_class(claim.state), "goes on to its end"), "") for claim in live
+        ],
         is_dangerous=True,
         reason_hint="Kept in the events of both pools",
     )

@@ -1,4 +1,6 @@
-"""manage.py token create USER NAME [--role ROLE ...] [--pool POOL ...] [--days N] | list [USER] | revoke ID"""
+"""manage.py token create USER NAME [--role ROLE ...] [--pool POOL ...] [--days N] | list [USER]
+| revoke ID
+"""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -24,9 +26,17 @@ class Command(BaseCommand):
         create.add_argument("user")
         create.add_argument("name", help="what uses it: ci")
         create.add_argument(
-            "--role", action="append", choices=list(ROLES), help="no more than this (may be repeated; default: as the user)"
+            "--role",
+            action="append",
+            choices=list(ROLES),
+            help="no more than this (may be repeated; default: as the user)",
         )
-        create.add_argument("--pool", action="append", metavar="POOL", help="in this pool only (may be repeated; default: in all)")
+        create.add_argument(
+            "--pool",
+            action="append",
+            metavar="POOL",
+            help="in this pool only (may be repeated; default: in all)",
+        )
         create.add_argument("--days", type=float, help="for so long (default: until it is revoked)")
         listing = verbs.add_parser("list", help="tokens, the newest first")
         listing.add_argument("user", nargs="?")
@@ -39,7 +49,10 @@ class Command(BaseCommand):
             try:
                 {"create": self.create, "list": self.list, "revoke": self.revoke}[verb](options)
             except BerthError as error:
-                lines = [f"{fault.field}: {fault.message} {fault.way_out}".strip() for fault in error.fields]
+                lines = [
+                    f"{fault.field}: {fault.message} {fault.way_out}".strip()
+                    for fault in error.fields
+                ]
                 raise CommandError("\n".join(lines) or f"{error.detail} {error.way_out}".strip())
 
     def create(self, options: dict[str, Any]) -> None:
@@ -50,9 +63,15 @@ class Command(BaseCommand):
                 raise CommandError(f"There is no pool {', '.join(missing)}.")
         ends = None if options["days"] is None else timezone.now() + timedelta(days=options["days"])
         token, secret = create_token(
-            user=self.find_user(options["user"]), name=options["name"], roles=options["role"], pools=pools, expires_at=ends
+            user=self.find_user(options["user"]),
+            name=options["name"],
+            roles=options["role"],
+            pools=pools,
+            expires_at=ends,
         )
-        self.stderr.write(f"Token {token.pk} of {options['user']}, {ends_at(token)}. It is shown this once:")
+        self.stderr.write(
+            f"Token {token.pk} of {options['user']}, {ends_at(token)}. It is shown this once:"
+        )
         self.stdout.write(secret)  # alone on stdout, for scripts
 
     def list(self, options: dict[str, Any]) -> None:
@@ -60,9 +79,17 @@ class Command(BaseCommand):
         names = dict(Pool.objects.values_list("id", "name"))
         for token in list_tokens(user.pk if user else None):
             roles = ",".join(token.scopes.get("roles") or ["as its user"])
-            pools = ",".join(names.get(pool, f"#{pool}") for pool in token.scopes.get("pools") or []) or "all pools"
-            used = f"used {token.last_used_at:%Y-%m-%d %H:%M}Z" if token.last_used_at else "never used"
-            self.stdout.write(f"{token.pk}\t{token.user}/{token.name}\t{token.prefix}...\t{roles}\t{pools}\t{ends_at(token)}\t{used}")
+            pools = (
+                ",".join(names.get(pool, f"#{pool}") for pool in token.scopes.get("pools") or [])
+                or "all pools"
+            )
+            used = (
+                f"used {token.last_used_at:%Y-%m-%d %H:%M}Z" if token.last_used_at else "never used"
+            )
+            self.stdout.write(
+                f"{token.pk}\t{token.user}/{token.name}\t{token.prefix}"
+                f"...\t{roles}\t{pools}\t{ends_at(token)}\t{used}"
+            )
 
     def revoke(self, options: dict[str, Any]) -> None:
         token = revoke_token(options["id"], reason=options["reason"])

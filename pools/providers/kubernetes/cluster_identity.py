@@ -1,7 +1,9 @@
-"""Where a pool's pods are: a context of a kubeconfig is only a name, and may lead to another cluster tomorrow, in which none of them is.
+"""Where a pool's pods are: a context of a kubeconfig is only a name, and may lead to another
+cluster tomorrow, in which none of them is.
 
-A place is known by the uid of its namespace, and by the address and authority of its server. All of that needs no right but that to read
-the namespace, and without it a new address counts as a new place."""
+A place is known by the uid of its namespace, and by the address and authority of its server. All
+of that needs no right but that to read the namespace, and without it a new address counts as a
+new place."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -21,22 +23,25 @@ class Located(Protocol):
 
 
 def check_place(api: Located, pool: PoolSnapshot) -> None:
-    """Raises where nothing that is not found may be called gone. A namespace that was made anew on the same server is the same place: what
-    was in the old one is gone."""
+    """Raises where nothing that is not found may be called gone. A namespace that was made anew on
+    the same server is the same place: what was in the old one is gone."""
     if not pool.place or _is_same(api, pool):
         return
     namespace, uid, _ = pool.place.split("/")
     if namespace == api.namespace and uid and api.check_namespace() == uid:
         return  # the server has got another address, or another authority
     raise Misconfigured(
-        f"{api.place[0].upper()}{api.place[1:]} leads to another place than the one where the pods of {pool.name} were made, and none of "
-        "them is there. Nobody is called gone, and nothing is made. Let it lead to where it led before; if that is gone for good, say so: "
-        f"manage.py confirm_place {pool.name} --reason …"
+        f"{api.place[0].upper()}{api.place[1:]} leads to another place than the one where the pods "
+        f"of {pool.name} were made, and none of them is there. Nobody is called gone, and nothing "
+        "is made. Let it lead to where it led before; if that is gone for good, say so: manage.py "
+        f"confirm_place {pool.name} --reason …"
     )
 
 
 def find_place(api: Located, pool: PoolSnapshot, pods: Iterable[Object]) -> str:
-    """Where it is now, as it is to be remembered. Raises where that is another one than where its pods are."""
+    """Where it is now, as it is to be remembered. Raises where that is another one than where
+    its pods are.
+    """
     made = [member for member in pool.members if recorded(member)[1]]
     if made and not _is_any_there(made, pods):
         check_place(api, pool)

@@ -1,6 +1,8 @@
-"""A pool's configuration, asked of its cluster before it is taken: which rights are missing, and what a dry run of its pod and Secret says.
+"""A pool's configuration, asked of its cluster before it is taken: which rights are missing, and
+what a dry run of its pod and Secret says.
 
-What says nothing about the configuration (nobody answers, a quota is used up just now) is no fault of it."""
+What says nothing about the configuration (nobody answers, a quota is used up just now) is no
+fault of it."""
 
 from typing import Any
 
@@ -48,7 +50,12 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
 
 
 def _find_missing(api: Api) -> list[str]:
-    return [f"{verb} {resource}" for resource, verbs in RIGHTS.items() for verb in verbs if api.may(verb, resource) is False]
+    return [
+        f"{verb} {resource}"
+        for resource, verbs in RIGHTS.items()
+        for verb in verbs
+        if api.may(verb, resource) is False
+    ]
 
 
 def _explain(error: Misconfigured, pool: PoolSnapshot) -> list[FieldError]:

@@ -26,9 +26,21 @@ WHERE = (
 # Of admission, which answers in a sentence.
 SAID = (
     (r"service ?account", "service_account", "Make it in the namespace, or name another one."),
-    (r"violates PodSecurity", "user", "Let the namespace allow it, or leave user and writable_root as they are by default."),
-    (r"must specify (limits|requests)", "resources", "The namespace has a quota: say requests and limits."),
-    (r"(maximum|minimum|limit to request ratio).*(usage|ratio)", "resources", "The namespace has a limit range: stay within it."),
+    (
+        r"violates PodSecurity",
+        "user",
+        "Let the namespace allow it, or leave user and writable_root as they are by default.",
+    ),
+    (
+        r"must specify (limits|requests)",
+        "resources",
+        "The namespace has a quota: say requests and limits.",
+    ),
+    (
+        r"(maximum|minimum|limit to request ratio).*(usage|ratio)",
+        "resources",
+        "The namespace has a limit range: stay within it.",
+    ),
     (r"image", "image", "Name an image that the cluster admits."),
 )
 
@@ -37,8 +49,17 @@ def fields_of(body: Mapping[str, Any], where: str) -> list[FieldError]:
     """Each cause at the field of the pool that it comes from."""
     found = []
     for cause in (body.get("details") or {}).get("causes") or ():
-        path, message = str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or "it is refused")
-        found.append(FieldError(_field(path, where), _sentence(message), f"The cluster calls it {path}." if path else ""))
+        path, message = (
+            str(cause.get("field") or ""),
+            str(cause.get("message") or cause.get("reason") or "it is refused"),
+        )
+        found.append(
+            FieldError(
+                _field(path, where),
+                _sentence(message),
+                f"The cluster calls it {path}." if path else "",
+            )
+        )
     return found or [_said_field(message_of(body), where)]
 
 
@@ -56,7 +77,11 @@ def _said_field(message: str, where: str) -> FieldError:
     for pattern, name, way_out in SAID:
         if re.search(pattern, message, re.IGNORECASE):
             return FieldError(f"{where}.{name}", f"The cluster refuses it: {message}", way_out)
-    return FieldError(where, f"The cluster refuses it: {message}", "Mend the template, or what the namespace allows.")
+    return FieldError(
+        where,
+        f"The cluster refuses it: {message}",
+        "Mend the template, or what the namespace allows.",
+    )
 
 
 def _sentence(message: str) -> str:

@@ -28,9 +28,17 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Observation:
     place = find_place(api, pool, listed)
     now = datetime.now(UTC)
     found = [
-        see(complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member), pool, member, now) for member in pool.members
+        see(
+            complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member),
+            pool,
+            member,
+            now,
+        )
+        for member in pool.members
     ]
-    return Observation(tuple(seen for seen in found if seen is not None), strays=strays, place=place)
+    return Observation(
+        tuple(seen for seen in found if seen is not None), strays=strays, place=place
+    )
 
 
 def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
@@ -42,7 +50,8 @@ def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -
         return Seen(member.id, is_ready=False, external_id=found.external_id, why=found.why)
     return Seen(
         member.id,
-        # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from its first word on.
+        # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from
+        # its first word on.
         is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
         external_id=found.external_id,
         why=found.why or mine.odd or wait_for_agent(found, member),

@@ -1,5 +1,6 @@
-"""The pod and the Secret of a member. Least rights: no token of the cluster unless a service account is named, nothing that can be
-written but two empty folders, no user root, no capability. Pure."""
+"""The pod and the Secret of a member. Least rights: no token of the cluster unless a service
+account is named, nothing that can be written but two empty folders, no user root, no
+capability. Pure."""
 
 import base64
 import hashlib
@@ -7,17 +8,26 @@ import json
 from typing import Any
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-from pools.providers.kubernetes.names import MEMBER_NAME, OURS, POOL_NAME, external_id_of, labels_of, pod_name
+from pools.providers.kubernetes.names import (
+    MEMBER_NAME,
+    OURS,
+    POOL_NAME,
+    external_id_of,
+    labels_of,
+    pod_name,
+)
 from pools.providers.kubernetes.options import DEFAULT_GRACE, DEFAULT_USER
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
 
 CONTAINER = "agent"
-STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108  (in the pod)
+# In the pod.
+STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108
 TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
 # What an agent of root needs to give each task a user of its own.
 ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
-# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits for a server that is away. As process 1
-# it has to say itself what ends it, else the kernel ignores TERM. The agent then splits into an init, which stays process 1, and itself.
+# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits
+# for a server that is away. As process 1 it has to say itself what ends it, else the kernel ignores
+# TERM. The agent then splits into an init, which stays process 1, and itself.
 FETCH = """\
 import os, runpy, shutil, signal, sys, time, urllib.request
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -39,10 +49,14 @@ runpy.run_path(file, run_name="__main__")
 """
 
 
-def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url: str) -> dict[str, Any]:
+def pod_manifest(
+    pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url: str
+) -> dict[str, Any]:
     template = pool.options["template"]
     spec: dict[str, Any] = {
-        "restartPolicy": "Never",  # what has ended is another incarnation's business: Berth starts it, with a token of its own
+        # What has ended is another incarnation's business: Berth starts it, with a token
+        # of its own.
+        "restartPolicy": "Never",
         "terminationGracePeriodSeconds": template.get("grace", DEFAULT_GRACE),
         "automountServiceAccountToken": bool(template.get("service_account")),
         "enableServiceLinks": False,
@@ -51,7 +65,10 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
         "volumes": [
             {"name": "state", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
-            {"name": "token", "secret": {"secretName": pod_name(pool, member), "defaultMode": 0o440}},
+            {
+                "name": "token",
+                "secret": {"secretName": pod_name(pool, member), "defaultMode": 0o440},
+            },
         ],
     }
     if _is_root(template):  # where its tasks' folders are: their users can't enter its state
@@ -65,7 +82,11 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
         spec["tolerations"] = [dict(each) for each in template["tolerations"]]
     if template.get("image_pull_secrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in template["image_pull_secrets"]]
-    about = {POOL_NAME: pool.name, MEMBER_NAME: member.name, f"{OURS}template": template_digest(pool)}
+    about = {
+        POOL_NAME: pool.name,
+        MEMBER_NAME: member.name,
+        f"{OURS}template": template_digest(pool),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -79,7 +100,9 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
     }
 
 
-def secret_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, owner: Object | None = None) -> dict[str, Any]:
+def secret_manifest(
+    pool: PoolSnapshot, member: MemberSnapshot, namespace: str, owner: Object | None = None
+) -> dict[str, Any]:
     """The token of the member's incarnation. It goes with its pod, once that is there."""
     metadata: dict[str, Any] = {
         "name": pod_name(pool, member),
@@ -89,7 +112,13 @@ def secret_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, 
     }
     if owner is not None:
         metadata["ownerReferences"] = [owner_reference(owner)]
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": token_data(member.token)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "Opaque",
+        "data": token_data(member.token),
+    }
 
 
 def token_data(token: str) -> dict[str, str]:
@@ -125,7 +154,10 @@ def _is_root(template: Any) -> bool:
 
 
 def _container(template: Any, url: str) -> dict[str, Any]:
-    capabilities: dict[str, Any] = {"drop": ["ALL"], **({"add": ROOT_NEEDS} if _is_root(template) else {})}
+    capabilities: dict[str, Any] = {
+        "drop": ["ALL"],
+        **({"add": ROOT_NEEDS} if _is_root(template) else {}),
+    }
     env = {"HOME": STATE, **template.get("env", {})}
     # Ours come last: nothing of the template stands in for them.
     env |= {
@@ -146,7 +178,8 @@ def _container(template: Any, url: str) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "state", "mountPath": STATE},
             {"name": "tmp", "mountPath": TEMPORARY},
-            {"name": "token", "mountPath": TOKENS, "readOnly": True},  # the folder, not the file: only so a new token reaches it
+            # The folder, not the file: only so a new token reaches it.
+            {"name": "token", "mountPath": TOKENS, "readOnly": True},
         ],
     }
     if not template.get("command") and not template.get("args"):
@@ -155,5 +188,7 @@ def _container(template: Any, url: str) -> dict[str, Any]:
         if template.get(name):
             container[name] = list(template[name])
     if template.get("resources"):
-        container["resources"] = {kind: dict(amounts) for kind, amounts in template["resources"].items()}
+        container["resources"] = {
+            kind: dict(amounts) for kind, amounts in template["resources"].items()
+        }
     return container

@@ -1,7 +1,9 @@
-"""How pods are called and known: a name that says whose it is, labels that decide whose it is. Pure.
+"""How pods are called and known: a name that says whose it is, labels that decide whose
+it is. Pure.
 
-Only what carries our installation's label is ever touched. The name is made of pool, member and incarnation, so a create whose answer
-was lost finds its own pod in the way; the few characters of a hash tell a-b of c from a of b-c, and one installation from another.
+Only what carries our installation's label is ever touched. The name is made of pool, member and
+incarnation, so a create whose answer was lost finds its own pod in the way; the few characters of a
+hash tell a-b of c from a of b-c, and one installation from another.
 """
 
 import hashlib
@@ -12,7 +14,12 @@ from project.kernel.kubernetes.objects import Object, name_of, uid_of
 
 OURS = "berth.dev/"
 MANAGED_BY, BERTH = "app.kubernetes.io/managed-by", "berth"
-INSTALLATION, POOL, MEMBER, INCARNATION = f"{OURS}installation", f"{OURS}pool", f"{OURS}member", f"{OURS}incarnation"
+INSTALLATION, POOL, MEMBER, INCARNATION = (
+    f"{OURS}installation",
+    f"{OURS}pool",
+    f"{OURS}member",
+    f"{OURS}incarnation",
+)
 POOL_NAME, MEMBER_NAME = f"{OURS}pool-name", f"{OURS}member-name"  # annotations: for people
 UNNAMED = "berth"  # an installation that does not say its name
 LONGEST = 63
@@ -30,7 +37,9 @@ def installation_of(pool: PoolSnapshot) -> str:
 def pod_name(pool: PoolSnapshot, member: MemberSnapshot, incarnation: int | None = None) -> str:
     number = member.incarnation if incarnation is None else incarnation
     identity = f"{installation_of(pool)}/{pool.id}/{member.id}"
-    tail = f"-{hashlib.sha256(identity.encode()).hexdigest()[:HASH]}" + (f"-{number}" if number > 1 else "")
+    tail = f"-{hashlib.sha256(identity.encode()).hexdigest()[:HASH]}" + (
+        f"-{number}" if number > 1 else ""
+    )
     words = re.sub(r"[^a-z0-9]+", "-", f"{pool.name}-{member.name}".lower()).strip("-")
     return f"{words[: LONGEST - len(tail)].rstrip('-')}{tail}".lstrip("-")
 
@@ -61,7 +70,9 @@ def is_ours(found: Object, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
     """By its labels: made for this member, whatever its incarnation."""
     labels = found.get("metadata", {}).get("labels") or {}
     wanted = labels_of(pool, member)
-    return all(labels.get(name) == wanted[name] for name in (MANAGED_BY, INSTALLATION, POOL, MEMBER))
+    return all(
+        labels.get(name) == wanted[name] for name in (MANAGED_BY, INSTALLATION, POOL, MEMBER)
+    )
 
 
 def number_in(found: Object, label: str) -> int:

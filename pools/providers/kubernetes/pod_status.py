@@ -1,6 +1,7 @@
 """What a pod's status means for its member, in words for people. Pure: the moment is an argument.
 
-Gone is what the API server does not know any more. A pod on a node that does not answer is there until the cluster says otherwise.
+Gone is what the API server does not know any more. A pod on a node that does not answer is there
+until the cluster says otherwise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,13 @@ from typing import Any, Literal
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.manifests import CONTAINER
-from pools.providers.kubernetes.names import INCARNATION, external_id_of, is_ours, number_in, pod_name
+from pools.providers.kubernetes.names import (
+    INCARNATION,
+    external_id_of,
+    is_ours,
+    number_in,
+    pod_name,
+)
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 
 Kind = Literal["none", "pending", "running", "silent", "ending", "ended", "gone"]
@@ -18,8 +25,9 @@ OVERDUE = timedelta(seconds=60)  # a node that works confirms well before
 LONGEST = 300
 # Ended from outside, whatever its agent would have liked.
 DISRUPTED = {
-    "Evicted", "Preempting", "Preempted", "Terminated", "Shutdown", "NodeShutdown", "NodeLost", "NodeAffinity", "TerminationByKubelet",
-    "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC", "PreemptionByScheduler",
+    "Evicted", "Preempting", "Preempted", "Terminated", "Shutdown", "NodeShutdown", "NodeLost",
+    "NodeAffinity", "TerminationByKubelet", "DeletionByTaintManager", "EvictionByEvictionAPI",
+    "DeletionByPodGC", "PreemptionByScheduler",
 }  # fmt: skip
 EXITS = {
     2: "it could not start with its options",
@@ -52,12 +60,15 @@ class Mine:
 
     current: Object | None = None
     older: tuple[Object, ...] = ()
-    foreign: tuple[Object, ...] = ()  # with our labels in the place of one that we made: somebody replaced it
+    # With our labels in the place of one that we made: somebody replaced it.
+    foreign: tuple[Object, ...] = ()
     odd: str = ""  # what is unusual about the current one
 
 
 def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
-    """By the uid that was written down. One that was never written down, because its answer was lost, is known by its labels."""
+    """By the uid that was written down. One that was never written down, because its answer was
+    lost, is known by its labels.
+    """
     name, uid = recorded(member)
     wanted = pod_name(pool, member)
     is_recorded = name == wanted
@@ -67,7 +78,9 @@ def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot
             continue
         if name_of(pod) == name and uid and uid_of(pod) != uid:
             foreign.append(pod)
-        elif name_of(pod) == wanted and (is_recorded or number_in(pod, INCARNATION) == member.incarnation):
+        elif name_of(pod) == wanted and (
+            is_recorded or number_in(pod, INCARNATION) == member.incarnation
+        ):
             current = pod
         elif is_recorded and not is_ending(pod):
             foreign.append(pod)  # ours had all begun to go before this incarnation was made
@@ -89,16 +102,25 @@ def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime)
     if member.state == "creating" and name != pod_name(pool, member):
         return PodCondition("none")
     if mine.foreign:
-        what = f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid {uid_of(mine.foreign[0])})"
+        what = (
+            f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid "
+            f"{uid_of(mine.foreign[0])})"
+        )
         return PodCondition("gone", f"{what}: it is not ours and left alone", member.external_id)
     return PodCondition(
-        "gone", f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node", member.external_id
+        "gone",
+        f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node",
+        member.external_id,
     )
 
 
 def wait_for_agent(found: PodCondition, member: MemberSnapshot) -> str:
     """Its pod runs, and that is all that the cluster knows."""
-    return "its agent has not come yet" if found.kind == "running" and member.state == "creating" else ""
+    return (
+        "its agent has not come yet"
+        if found.kind == "running" and member.state == "creating"
+        else ""
+    )
 
 
 def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
@@ -106,7 +128,9 @@ def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
     phase, outside = str(status.get("phase") or "Pending"), external_id_of(pod)
     ended = _ended(status)
     if phase in ("Failed", "Succeeded") or ended:
-        is_planned = was_ready and (_is_disrupted(pod) or phase == "Succeeded" or (ended or {}).get("exitCode") == 0)
+        is_planned = was_ready and (
+            _is_disrupted(pod) or phase == "Succeeded" or (ended or {}).get("exitCode") == 0
+        )
         return PodCondition("ended", _clip(_why_ended(pod, phase, ended)), outside, is_planned)
     if is_ending(pod):
         return PodCondition("ending", _clip(_why_ending(pod, now)), outside)
@@ -122,13 +146,18 @@ def _why_pending(pod: Object) -> str:
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _said(each.get("reason") or "Unschedulable", each.get("message"))
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
             return _said(waiting["reason"], waiting.get("message"))
     if status.get("reason") or status.get("message"):
         return _said(status.get("reason") or "Pending", status.get("message"))
-    return "it is being started" if (pod.get("spec") or {}).get("nodeName") else "it waits for a node"
+    return (
+        "it is being started" if (pod.get("spec") or {}).get("nodeName") else "it waits for a node"
+    )
 
 
 def _why_ended(pod: Object, phase: str, ended: Mapping[str, Any] | None) -> str:
@@ -146,7 +175,11 @@ def _why_ended(pod: Object, phase: str, ended: Mapping[str, Any] | None) -> str:
         return f"{what}was ended: out of memory. Raise its memory limit"
     words = EXITS.get(code) if isinstance(code, int) else None
     more = str(ended.get("message") or "")
-    return f"{what}ended with {code}" + (f": {words}" if words else "") + (f" ({more})" if more else "")
+    return (
+        f"{what}ended with {code}"
+        + (f": {words}" if words else "")
+        + (f" ({more})" if more else "")
+    )
 
 
 def _why_ending(pod: Object, now: datetime) -> str:
@@ -154,8 +187,8 @@ def _why_ending(pod: Object, now: datetime) -> str:
     if until is not None and now - until > OVERDUE:
         for_long = int((now - until).total_seconds() // 60)
         return (
-            f"Pod {name_of(pod)} should have been gone for {for_long} min, and its node {_node(pod)} does not confirm it. "
-            "Bring the node back, or remove it from the cluster"
+            f"Pod {name_of(pod)} should have been gone for {for_long} min, and its node "
+            f"{_node(pod)} does not confirm it. Bring the node back, or remove it from the cluster"
         )
     return f"Pod {name_of(pod)} is being ended"
 
@@ -179,7 +212,9 @@ def _ended(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _is_disrupted(pod: Object) -> bool:
     status: Mapping[str, Any] = pod.get("status") or {}
     conditions = [
-        each for each in status.get("conditions") or () if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
+        each
+        for each in status.get("conditions") or ()
+        if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
     ]
     return is_ending(pod) or bool(conditions) or status.get("reason") in DISRUPTED
 

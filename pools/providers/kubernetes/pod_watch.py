@@ -1,5 +1,6 @@
-"""Hears of pods that change: one list to begin with, then a watch that is resumed where it ended. It only says which pool is worth a look;
-what is true, the look finds out. So a watch that hangs, breaks or is too old costs seconds and nothing else."""
+"""Hears of pods that change: one list to begin with, then a watch that is resumed where it ended.
+It only says which pool is worth a look; what is true, the look finds out. So a watch that hangs,
+breaks or is too old costs seconds and nothing else."""
 
 import logging
 import random
@@ -65,15 +66,22 @@ class PodFollower(Follower):
                 if self._stop.is_set():
                     return
                 failures += 1
-                continue_at = max(delay_after(failures, BACKOFF, random.random()), getattr(error, "retry_after", None) or 0.0)
+                continue_at = max(
+                    delay_after(failures, BACKOFF, random.random()),
+                    getattr(error, "retry_after", None) or 0.0,
+                )
                 if failures == 1:
                     logger.warning("pods are not followed, looks go on by timer: %s", error)
             self._stop.wait(continue_at)
 
     def _listen(self, api: Api) -> None:
-        """Until the server ends it. What breaks it is raised, and it is resumed from what was heard last."""
+        """Until the server ends it. What breaks it is raised, and it is resumed from what was
+        heard last.
+        """
         seconds = random.randint(LASTS - 10, LASTS)
-        stream = self._stream = api.watch_pods(self._selector, self._version, seconds, seconds + SLACK)
+        stream = self._stream = api.watch_pods(
+            self._selector, self._version, seconds, seconds + SLACK
+        )
         try:
             for event in stream:
                 if self._stop.is_set():
@@ -87,7 +95,11 @@ class PodFollower(Follower):
         found = event.get("object") or {}
         if event.get("type") == "ERROR":
             code = found.get("code")
-            raise explain(code if isinstance(code, int) else 500, found, ApiCall("watch", "pods", place=api.place))
+            raise explain(
+                code if isinstance(code, int) else 500,
+                found,
+                ApiCall("watch", "pods", place=api.place),
+            )
         if event.get("type") != "BOOKMARK" and (pool_id := number_in(found, POOL)):
             self._tell(pool_id)
         self._version = str((found.get("metadata") or {}).get("resourceVersion") or self._version)

@@ -1,7 +1,9 @@
-"""Pods as members: made from the pool's template in one namespace of a cluster, watched, and taken away again.
+"""Pods as members: made from the pool's template in one namespace of a cluster, watched, and taken
+away again.
 
-Everything that is known of a pod is asked of the API server; what is ours is told by labels, which one by its uid. The client library is
-loaded where a cluster is asked and nowhere else: in a web process that reads options it would take 40 MB and a second for nothing.
+Everything that is known of a pod is asked of the API server; what is ours is told by labels, which
+one by its uid. The client library is loaded where a cluster is asked and nowhere else: in a web
+process that reads options it would take 40 MB and a second for nothing.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -10,7 +12,15 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from pools.config.parsing import Faults
-from pools.providers.base import Follower, MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Tell
+from pools.providers.base import (
+    Follower,
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Tell,
+)
 from pools.providers.kubernetes import options as reading
 from pools.providers.kubernetes.listing import look_at
 from pools.providers.kubernetes.names import installation_of
@@ -31,7 +41,9 @@ class KubernetesProvider(Provider):
     free_options: ClassVar[tuple[str, ...]] = ("template.resources", "template.grace")
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+    def read_options(
+        cls, options: Mapping[str, Any], where: str, faults: Faults
+    ) -> Mapping[str, Any]:
         return reading.read_options(options, where, faults)
 
     @classmethod
@@ -67,8 +79,12 @@ class KubernetesProvider(Provider):
         return options.get("context", ""), options.get("namespace", "")
 
     def follow(self, pool: PoolSnapshot, tell: Tell) -> Follower:
-        where = {name: pool.options[name] for name in ("context", "namespace") if name in pool.options}
-        follower: Follower = load_module("pools.providers.kubernetes.pod_watch").PodFollower(where, installation_of(pool), tell)
+        where = {
+            name: pool.options[name] for name in ("context", "namespace") if name in pool.options
+        }
+        follower: Follower = load_module("pools.providers.kubernetes.pod_watch").PodFollower(
+            where, installation_of(pool), tell
+        )
         return follower
 
 
@@ -90,5 +106,6 @@ def url_of(pool: PoolSnapshot) -> str:
         return find_url()
     except PermanentError:
         raise Misconfigured(
-            "Nobody says where pods find Berth. Set provider.url of the pool, or BERTH_AGENT_URL for the workers, like https://berth.example.com/."
+            "Nobody says where pods find Berth. Set provider.url of the pool, or BERTH_AGENT_URL "
+            "for the workers, like https://berth.example.com/."
         ) from None

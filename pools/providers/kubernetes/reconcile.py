@@ -1,5 +1,5 @@
-"""A member's pod and Secret are made equal to its rows. Each function may be called twice or late; what it does not see confirmed, it
-does not say."""
+"""A member's pod and Secret are made equal to its rows. Each function may be called twice or late;
+what it does not see confirmed, it does not say."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -7,7 +7,12 @@ from typing import Any, Protocol
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.cluster_identity import check_place
-from pools.providers.kubernetes.manifests import owner_reference, pod_manifest, secret_manifest, token_data
+from pools.providers.kubernetes.manifests import (
+    owner_reference,
+    pod_manifest,
+    secret_manifest,
+    token_data,
+)
 from pools.providers.kubernetes.names import (
     INCARNATION,
     INSTALLATION,
@@ -20,14 +25,24 @@ from pools.providers.kubernetes.names import (
     select_member,
     select_pool,
 )
-from pools.providers.kubernetes.pod_status import OVERDUE, Mine, judge, judge_pod, read_moment, recorded, sort_pods, wait_for_agent
+from pools.providers.kubernetes.pod_status import (
+    OVERDUE,
+    Mine,
+    judge,
+    judge_pod,
+    read_moment,
+    recorded,
+    sort_pods,
+    wait_for_agent,
+)
 from pools.providers.kubernetes.unlisted_pods import complete, list_strays, refuse_odd
 from project.kernel.kubernetes.errors import AlreadyThere
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 from project.kernel.outbox.operations import ConflictError, ProviderError
 
 SOON = 2.0  # seconds until another look at what should be done in a moment
-EMPTY_GRACE = 30  # seconds for a pod in which nothing runs any more, whatever its template gives one that works
+# Seconds for a pod in which nothing runs any more, whatever its template gives one that works.
+EMPTY_GRACE = 30
 PATIENCE = 30.0  # where the watch tells us before, and this is for when it does not
 
 
@@ -50,7 +65,9 @@ class Cluster(Protocol):
 
 
 def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-    """Its pod is to be made, and there is no Secret yet that an earlier try left for it; or the one it has is to be replaced."""
+    """Its pod is to be made, and there is no Secret yet that an earlier try left for it; or the
+    one it has is to be replaced.
+    """
     if member.is_token_due and member.state == "ready":
         return True
     if member.state != "creating" or recorded(member)[0] == pod_name(pool, member):
@@ -69,7 +86,11 @@ def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: s
         return remove(api, pool, member, mine)
     if member.token and member.state != "creating" and mine.current is not None:
         deliver_token(api, pool, member, mine.current)
-    if member.state == "creating" and mine.current is None and recorded(member)[0] != pod_name(pool, member):
+    if (
+        member.state == "creating"
+        and mine.current is None
+        and recorded(member)[0] != pod_name(pool, member)
+    ):
         return start(api, pool, member, mine, url)
     if member.state == "creating" and mine.current is not None:
         adopt_secret(api, pool, member, mine.current)
@@ -81,21 +102,32 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
     if found.is_down:
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         # Its folder went with it: who is started next knows nothing.
-        return MemberReport(clean=draining, external_id=found.external_id, down=found.why, is_planned=found.is_planned, is_lost=True)
+        return MemberReport(
+            clean=draining,
+            external_id=found.external_id,
+            down=found.why,
+            is_planned=found.is_planned,
+            is_lost=True,
+        )
     # Ready it is from its first word on; its slots are clean once its agent says so.
     is_ready = member.state != "creating" and found.kind == "running"
     why = found.why or mine.odd or wait_for_agent(found, member)
     return MemberReport(is_ready=is_ready, external_id=found.external_id, why=why, again=PATIENCE)
 
 
-# -- in ------------------------------------------------------------------------------------------------------------------------------------
+# -- in --------------------------------------------------------------------------------------------
 
 
-def start(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, url: str) -> MemberReport:
-    """Older incarnations go first. One that should have gone long ago is on a node that does not answer: its token opens nothing, and
-    what it ran has been called lost, so it holds nobody up."""
+def start(
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, url: str
+) -> MemberReport:
+    """Older incarnations go first. One that should have gone long ago is on a node that does not
+    answer: its token opens nothing, and what it ran has been called lost, so it holds nobody up."""
     if any(is_newer(pod, member) for pod in mine.older):
-        raise ConflictError(f"A later incarnation of {member.name} runs in {api.place} than the one that is to be made. It is left alone.")
+        raise ConflictError(
+            f"A later incarnation of {member.name} runs in {api.place} than the one that is to be "
+            "made. It is left alone."
+        )
     for pod in mine.older:
         if not is_ending(pod):
             api.delete_pod(pod)
@@ -106,12 +138,21 @@ def start(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, 
     put_secret(api, pool, member)
     pod = create_pod(api, pool, member, url)
     adopt_secret(api, pool, member, pod)
-    return MemberReport(external_id=external_id_of(pod), why=judge_pod(pod, datetime.now(UTC), was_ready=False).why, again=PATIENCE)
+    return MemberReport(
+        external_id=external_id_of(pod),
+        why=judge_pod(pod, datetime.now(UTC), was_ready=False).why,
+        again=PATIENCE,
+    )
 
 
 def is_newer(pod: Object, member: MemberSnapshot) -> bool:
-    """Whoever knows less than the cluster was frozen for long, or has an old copy of the database: he ends nothing that may be at work."""
-    return number_in(pod, INCARNATION) > member.incarnation and not judge_pod(pod, datetime.now(UTC), was_ready=False).is_down
+    """Whoever knows less than the cluster was frozen for long, or has an old copy of the
+    database: he ends nothing that may be at work.
+    """
+    return (
+        number_in(pod, INCARNATION) > member.incarnation
+        and not judge_pod(pod, datetime.now(UTC), was_ready=False).is_down
+    )
 
 
 def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> Object:
@@ -123,8 +164,13 @@ def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: st
             raise
         if is_ours(there, pool, member) and number_in(there, INCARNATION) == member.incarnation:
             return there  # an earlier try made it, and its answer was lost
-        what = f"The name {pod_name(pool, member)} is taken in {api.place} by a pod that is not ours (uid {uid_of(there)})."
-        raise ConflictError(f"{what} It is left alone: remove it, or give the member another name.") from None
+        what = (
+            f"The name {pod_name(pool, member)} is taken in {api.place} by a pod that is not ours "
+            f"(uid {uid_of(there)})."
+        )
+        raise ConflictError(
+            f"{what} It is left alone: remove it, or give the member another name."
+        ) from None
 
 
 def is_in_the_way(found: Object | None, pod: Object) -> bool:
@@ -135,22 +181,30 @@ def is_in_the_way(found: Object | None, pod: Object) -> bool:
     return until is None or datetime.now(UTC) - until <= OVERDUE
 
 
-# -- out -----------------------------------------------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 
 def remove(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine) -> MemberReport:
-    """The token first: a pod in the cluster means that somebody looks again. Gone is what the server does not know any more."""
+    """The token first: a pod in the cluster means that somebody looks again. Gone is what the
+    server does not know any more.
+    """
     for incarnation in {member.incarnation, max(1, member.incarnation - 1)}:
         remove_secret(api, pool, member, incarnation)
     pods = [*mine.older, *([mine.current] if mine.current is not None else [])]
     for pod in pods:
         if not is_ending(pod) or is_far(pod):
             api.delete_pod(pod, EMPTY_GRACE)
-    left = [there for pod in pods if (there := api.get_pod(name_of(pod))) is not None and uid_of(there) == uid_of(pod)]
+    left = [
+        there
+        for pod in pods
+        if (there := api.get_pod(name_of(pod))) is not None and uid_of(there) == uid_of(pod)
+    ]
     if not left:
         return MemberReport(is_gone=True)
     return MemberReport(
-        external_id=external_id_of(left[-1]), why=judge_pod(left[-1], datetime.now(UTC), was_ready=True).why, again=PATIENCE
+        external_id=external_id_of(left[-1]),
+        why=judge_pod(left[-1], datetime.now(UTC), was_ready=True).why,
+        again=PATIENCE,
     )
 
 
@@ -160,25 +214,33 @@ def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int])
         if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
             continue
         secret = api.get_secret(name_of(pod))
-        if secret is not None and secret["metadata"].get("labels", {}).get(INSTALLATION) == installation_of(pool):
+        if secret is not None and secret["metadata"].get("labels", {}).get(
+            INSTALLATION
+        ) == installation_of(pool):
             api.delete_secret(secret)
         api.delete_pod(pod)
 
 
 def is_far(pod: Object) -> bool:
-    """Somebody gave it long to end while it was at work. A second word makes that shorter, never longer."""
+    """Somebody gave it long to end while it was at work. A second word makes that shorter,
+    never longer.
+    """
     until = read_moment(pod["metadata"].get("deletionTimestamp"))
     return until is not None and (until - datetime.now(UTC)).total_seconds() > 2 * EMPTY_GRACE
 
 
-# -- the token -----------------------------------------------------------------------------------------------------------------------------
+# -- the token -------------------------------------------------------------------------------------
 
 
 def put_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
-    """Before its pod, which would wait for it. An earlier try may have left one: its token is good for this incarnation."""
+    """Before its pod, which would wait for it. An earlier try may have left one: its token is
+    good for this incarnation.
+    """
     if not member.token:
         if api.get_secret(pod_name(pool, member)) is None:
-            raise ProviderError(f"There is no token yet for incarnation {member.incarnation} of {member.name}.")
+            raise ProviderError(
+                f"There is no token yet for incarnation {member.incarnation} of {member.name}."
+            )
         return
     try:
         api.create_secret(secret_manifest(pool, member, api.namespace))
@@ -187,8 +249,8 @@ def put_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None
 
 
 def deliver_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
-    """To a pod that runs: the kubelet puts it into the mounted file within a minute or so, and the agent reads that when its old token
-    is refused."""
+    """To a pod that runs: the kubelet puts it into the mounted file within a minute or so, and the
+    agent reads that when its old token is refused."""
     try:
         write_token(api, pool, member)
     except SecretGone:
@@ -200,7 +262,10 @@ def write_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> Non
     if secret is None:
         raise SecretGone(f"There is no Secret {pod_name(pool, member)} in {api.place} any more.")
     if not is_ours(secret, pool, member):
-        what = f"The name {pod_name(pool, member)} is taken in {api.place} by a Secret that is not ours."
+        what = (
+            f"The name {pod_name(pool, member)} is taken in {api.place} by a Secret "
+            "that is not ours."
+        )
         raise ConflictError(f"{what} It is left alone: remove it, or give the member another name.")
     api.patch_secret(secret, {"data": token_data(member.token)})
 
@@ -214,11 +279,15 @@ def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: 
     secret = api.get_secret(pod_name(pool, member))
     if secret is None or not is_ours(secret, pool, member):
         return
-    if not any(owner.get("uid") == uid_of(pod) for owner in secret["metadata"].get("ownerReferences") or ()):
+    if not any(
+        owner.get("uid") == uid_of(pod) for owner in secret["metadata"].get("ownerReferences") or ()
+    ):
         api.patch_secret(secret, {"metadata": {"ownerReferences": [owner_reference(pod)]}})
 
 
-def remove_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, incarnation: int) -> None:
+def remove_secret(
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, incarnation: int
+) -> None:
     secret = api.get_secret(pod_name(pool, member, incarnation))
     if secret is not None and is_ours(secret, pool, member):
         api.delete_secret(secret)

@@ -1,5 +1,6 @@
-"""A pod that its list does not name may be there all the same: its labels can be changed by anybody. Before it is called gone it is asked
-for by its name, and known by the uid that was written down."""
+"""A pod that its list does not name may be there all the same: its labels can be changed by
+anybody. Before it is called gone it is asked for by its name, and known by the uid that was
+written down."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,17 +25,32 @@ def complete(api: PodReader, mine: Mine, pool: PoolSnapshot, member: MemberSnaps
     there = api.get_pod(wanted)
     if there is None or uid_of(there) != uid:
         return mine
-    odd = "" if is_ours(there, pool, member) else f"somebody has changed the labels of pod {wanted}: put those of Berth back"
+    odd = (
+        ""
+        if is_ours(there, pool, member)
+        else f"somebody has changed the labels of pod {wanted}: put those of Berth back"
+    )
     return replace(mine, current=there, odd=odd)
 
 
 def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
-    """Of members that the pool has not. A label may say so of a pod that we know by its uid: it was changed."""
-    members, uids = {member.id for member in pool.members}, {recorded(member)[1] for member in pool.members}
-    return [pod for pod in pods if number_in(pod, MEMBER) not in members | {0} and uid_of(pod) not in uids]
+    """Of members that the pool has not. A label may say so of a pod that we know by its uid: it
+    was changed.
+    """
+    members, uids = (
+        {member.id for member in pool.members},
+        {recorded(member)[1] for member in pool.members},
+    )
+    return [
+        pod
+        for pod in pods
+        if number_in(pod, MEMBER) not in members | {0} and uid_of(pod) not in uids
+    ]
 
 
 def refuse_odd(mine: Mine) -> None:
     """What does not carry our labels is not deleted, and not called gone either."""
     if mine.odd:
-        raise ConflictError(f"{mine.odd[0].upper()}{mine.odd[1:]}, or delete it. It is left alone until then.")
+        raise ConflictError(
+            f"{mine.odd[0].upper()}{mine.odd[1:]}, or delete it. It is left alone until then."
+        )

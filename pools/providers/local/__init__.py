@@ -1,1 +1,3 @@
-"""Local provider: agents as processes on Berth's own machine, and how their tasks are isolated from Berth."""
+"""Local provider: agents as processes on Berth's own machine, and how their tasks are isolated
+from Berth.
+"""

@@ -1,8 +1,9 @@
 """What keeps tasks on this machine from reading Berth's own passwords, keys and tokens.
 
-Where Berth runs as root, each task has a system user of its own. As an ordinary user, tasks run as the same user as Berth; then each has
-namespaces of its own (slots/agent/processes/isolation.py), where the kernel allows it. Without either, agents start only where nobody else than one
-person can start tasks, on loopback, or where BERTH_TRUST_CLAIMANTS says that every claimant is trusted.
+Where Berth runs as root, each task has a system user of its own. As an ordinary user, tasks run as
+the same user as Berth; then each has namespaces of its own (slots/agent/processes/isolation.py),
+where the kernel allows it. Without either, agents start only where nobody else than one person can
+start tasks, on loopback, or where BERTH_TRUST_CLAIMANTS says that every claimant is trusted.
 """
 
 import os
@@ -19,8 +20,9 @@ from django.conf import settings
 PROBE = "slots.agent.processes.namespaces"  # the module that is run
 TRIES = 20.0  # seconds for the probe
 WAY_OUT = (
-    "Let the kernel give ordinary users namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, or "
-    "kernel.unprivileged_userns_clone=1), start Berth as root, or set BERTH_TRUST_CLAIMANTS=1 if everybody who may claim here may read "
+    "Let the kernel give ordinary users namespaces (sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0, or kernel.unprivileged_userns_clone=1), start "
+    "Berth as root, or set BERTH_TRUST_CLAIMANTS=1 if everybody who may claim here may read "
     "Berth’s passwords and keys."
 )
 
@@ -37,9 +39,15 @@ class Protection:
     def words(self) -> str:
         match self.kind:
             case "users":
-                return "Each task runs as a system user of its own, who cannot read Berth’s passwords and keys."
+                return (
+                    "Each task runs as a system user of its own, who cannot read Berth’s "
+                    "passwords and keys."
+                )
             case "namespaces":
-                return "Each task runs in namespaces of its own, in which Berth’s state and processes are hidden."
+                return (
+                    "Each task runs in namespaces of its own, in which Berth’s state and "
+                    "processes are hidden."
+                )
         unsafe = "Tasks run as Berth’s own user and can read its passwords and keys"
         if self.is_trusted:
             return f"{unsafe}: BERTH_TRUST_CLAIMANTS says that every claimant is trusted."
@@ -62,10 +70,19 @@ def is_root() -> bool:
 
 @cache
 def probe(home: str) -> str:
-    """Why tasks cannot have namespaces here; empty: they can. Asked once: neither the kernel nor its settings change often."""
+    """Why tasks cannot have namespaces here; empty: they can. Asked once: neither the kernel nor
+    its settings change often.
+    """
     command = [sys.executable, "-m", PROBE, home if Path(home).is_dir() else os.devnull]
     try:
-        done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=TRIES, check=False)
+        done = subprocess.run(
+            command,
+            cwd=settings.BASE_DIR,
+            capture_output=True,
+            text=True,
+            timeout=TRIES,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"they could not be tried: {error}"
     if not done.stdout and done.returncode:
@@ -74,13 +91,18 @@ def probe(home: str) -> str:
 
 
 def why_refused(protection: Protection, claimants: Sequence[str]) -> str:
-    """Why agents are not started with this protection; empty: they are. `claimants`: people who may start tasks in the pool."""
+    """Why agents are not started with this protection; empty: they are. `claimants`: people who
+    may start tasks in the pool.
+    """
     if protection.kind != "none" or protection.is_trusted:
         return ""
     if not settings.BERTH_IS_LOOPBACK:
         return f"{protection.words} Berth listens on more than loopback, so agents are not started."
     if len(claimants) > 1:
-        return f"{protection.words} {len(claimants)} people may start tasks in this pool, so agents are not started."
+        return (
+            f"{protection.words} {len(claimants)} people may start tasks in this pool, so agents "
+            "are not started."
+        )
     return ""
 
 

@@ -1,7 +1,9 @@
-"""Agents as processes on this machine: started, found again after a restart of everything, and ended with all that they started.
+"""Agents as processes on this machine: started, found again after a restart of everything, and
+ended with all that they started.
 
-Each member has a folder under BERTH_HOME/agents. What runs is read from the processes themselves (project.kernel.embedded.detached), so
-a start whose record was lost is found and taken over, and an incarnation is never started twice.
+Each member has a folder under BERTH_HOME/agents. What runs is read from the processes themselves
+(project.kernel.embedded.detached), so a start whose record was lost is found and taken over, and an
+incarnation is never started twice.
 """
 
 import fcntl
@@ -22,12 +24,24 @@ from django.conf import settings
 
 from pools.config.parsing import Faults, at
 from pools.config.task_spec import read_env
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.embedded.process import write_private
-from project.kernel.outbox.operations import ConflictError, NotFoundOutside, PermanentError, ProviderError
+from project.kernel.outbox.operations import (
+    ConflictError,
+    NotFoundOutside,
+    PermanentError,
+    ProviderError,
+)
 from project.settings import environment as env
 
 AGENT = "slots.agent"  # the module that is run
@@ -38,23 +52,45 @@ SHARED = "sample-site"  # in BERTH_HOME, for tasks
 HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name more of Berth's own state
 POSTGRES_SOCKETS = "/run/postgresql"  # where it is looked for unless the URL names another folder
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (tasks have their own)
-AWAY = 120  # seconds after which an agent that hears from nobody and has nothing to do ends by itself
-PATIENCE = 5.0  # seconds between asking an agent to end and killing what is left of it; one that is ended has no task
-SWEEP = 50.0  # seconds for what a dead agent left behind to be found and ended; it asks before it kills
+# Seconds after which an agent that hears from nobody and has nothing to do ends by itself.
+AWAY = 120
+# Seconds between asking an agent to end and killing what is left of it; one that is ended
+# has no task.
+PATIENCE = 5.0
+# Seconds for what a dead agent left behind to be found and ended; it asks before it kills.
+SWEEP = 50.0
 STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an apply that was interrupted
 REMOVAL = 60.0  # seconds for what plain removal leaves; what is done by then stays done
 # What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
 PASSED_ON = (
     "BERTH_WORK",
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPYCACHEPREFIX",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPYCACHEPREFIX",
     "PYTHONDONTWRITEBYTECODE",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-    "TF_CLI_CONFIG_FILE", "TF_PLUGIN_CACHE_DIR",
-)  # fmt: skip
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "TF_CLI_CONFIG_FILE",
+    "TF_PLUGIN_CACHE_DIR",
+)
 # What a pool may say of it instead of us: whoever configures pools is not who runs Berth.
 SETTABLE = (
-    "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ", "http_proxy",
-    "https_proxy", "no_proxy",
+    "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE",
+    "TZ", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
 
 
@@ -70,18 +106,27 @@ class LocalProvider(Provider):
     rolled: ClassVar[tuple[str, ...]] = ("env",)
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
-        """`env`: other values for what an agent passes on to its tasks. Not for what could make a program of it that is not ours."""
+    def read_options(
+        cls, options: Mapping[str, Any], where: str, faults: Faults
+    ) -> Mapping[str, Any]:
+        """`env`: other values for what an agent passes on to its tasks. Not for what could make
+        a program of it that is not ours.
+        """
         given = super().read_options(options, where, faults)
         chosen = read_env(given.get("env"), at(where, "env"), faults)
         for name in sorted(set(chosen) - set(SETTABLE)):
-            faults.add(at(f"{where}.env", name), f"{name} is not set for agents here.", f"Known: {', '.join(SETTABLE)}. Tasks: task.env.")
+            faults.add(
+                at(f"{where}.env", name),
+                f"{name} is not set for agents here.",
+                f"Known: {', '.join(SETTABLE)}. Tasks: task.env.",
+            )
         return {"env": dict(sorted(chosen.items()))} if chosen else {}
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
         if member.state == "ready" and member.is_token_due:
-            return token_file(folder, member.incarnation).exists()  # the agent that runs reads it again and again
+            # The agent that runs reads it again and again.
+            return token_file(folder, member.incarnation).exists()
         if member.state != "creating" or token_file(folder, member.incarnation).exists():
             return False
         running = _find(folder, member)
@@ -102,16 +147,23 @@ class LocalProvider(Provider):
         if running is not None and detached.is_alive(running):
             if why := end_unprotected(running, pool.claimants):
                 return MemberReport(external_id=folder.name, why=why)
-            return MemberReport(is_ready=True, external_id=folder.name)  # its slots are clean once it says so itself
+            # Its slots are clean once it says so itself.
+            return MemberReport(is_ready=True, external_id=folder.name)
         end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return replace(_report_down(folder, running, member), clean=draining)
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """All of them: one whose process has ended is started again, it is not gone. One that is to go has gone with its folder."""
+        """All of them: one whose process has ended is started again, it is not gone. One that is
+        to go has gone with its folder.
+        """
         places = [(folder_of(pool, member), member) for member in pool.members]
         return Observation(
-            tuple(_see(folder, member, pool.claimants) for folder, member in places if member.state != "deleting" or folder.exists())
+            tuple(
+                _see(folder, member, pool.claimants)
+                for folder, member in places
+                if member.state != "deleting" or folder.exists()
+            )
         )
 
     def _start(self, folder: Path, member: MemberSnapshot, pool: PoolSnapshot) -> MemberReport:
@@ -120,8 +172,13 @@ class LocalProvider(Provider):
         with only_one(folder):
             running = _find(folder, member)
             if running is not None and running.mark == member.incarnation:
-                # Started once. Whether it is again, others decide: an incarnation is never started twice.
-                return MemberReport(external_id=folder.name) if detached.is_alive(running) else _report_down(folder, running, member)
+                # Started once. Whether it is again, others decide: an incarnation is never
+                # started twice.
+                return (
+                    MemberReport(external_id=folder.name)
+                    if detached.is_alive(running)
+                    else _report_down(folder, running, member)
+                )
             if running is not None and not detached.end(running, PATIENCE):
                 raise ProviderError(f"What runs in {folder} does not end.")
             if refused := why_refused(find_protection(), pool.claimants):
@@ -134,23 +191,47 @@ class LocalProvider(Provider):
 
 def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Process:
     command = [sys.executable, "-m", AGENT, "--url", find_url()]
-    command += ["--token-file", str(token_file(folder, incarnation)), "--state", str(folder), "--exit-when-away", str(AWAY)]
+    command += [
+        "--token-file",
+        str(token_file(folder, incarnation)),
+        "--state",
+        str(folder),
+        "--exit-when-away",
+        str(AWAY),
+    ]
     if (work := work_folder(folder)) is not None:
         command += ["--work", str(work)]
     if find_protection().kind == "namespaces":
         command += isolation_options()
     environment = _environment() | dict(chosen)
-    return detached.start(command, folder, log=folder / "agent.log", environment=environment, cwd=settings.BASE_DIR, mark=incarnation)
+    return detached.start(
+        command,
+        folder,
+        log=folder / "agent.log",
+        environment=environment,
+        cwd=settings.BASE_DIR,
+        mark=incarnation,
+    )
 
 
 def isolation_options() -> list[str]:
     """What its tasks do not see, and where they may write besides their own folder."""
     home = Path(settings.BERTH_HOME)
-    hidden = [home, settings.BASE_DIR / ".env", *map(Path, filter(None, map(os.environ.get, HIDDEN))), *list_sockets()]
+    hidden = [
+        home,
+        settings.BASE_DIR / ".env",
+        *map(Path, filter(None, map(os.environ.get, HIDDEN))),
+        *list_sockets(),
+    ]
     writable = [home / SHARED]
     for folder in map(Path, settings.BERTH_TASK_FOLDERS):
-        if not folder.is_absolute() or any(folder.resolve().is_relative_to(each.resolve()) for each in hidden):
-            raise ProviderError(f"BERTH_TASK_FOLDERS names {folder}. Name whole paths, outside of Berth's own state in {home}.")
+        if not folder.is_absolute() or any(
+            folder.resolve().is_relative_to(each.resolve()) for each in hidden
+        ):
+            raise ProviderError(
+                f"BERTH_TASK_FOLDERS names {folder}. Name whole paths, outside of Berth's own "
+                f"state in {home}."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         writable.append(folder)
     options = [*ISOLATED]
@@ -161,15 +242,23 @@ def isolation_options() -> list[str]:
 
 
 def list_sockets() -> list[Path]:
-    """By which the database and Valkey are reached here: PostgreSQL may let in whoever runs as Berth's user (peer), as tasks do."""
+    """By which the database and Valkey are reached here: PostgreSQL may let in whoever runs as
+    Berth's user (peer), as tasks do.
+    """
     host = str(settings.DATABASES["default"]["HOST"]) or POSTGRES_SOCKETS
-    found = [Path(folder) for folder in host.split(",") if folder.startswith("/") and folder not in TEMPORARY]
+    found = [
+        Path(folder)
+        for folder in host.split(",")
+        if folder.startswith("/") and folder not in TEMPORARY
+    ]
     at = urlsplit(settings.REDIS_URL)
     return [*found, Path(at.path)] if at.scheme in ("unix", "redis+socket") else found
 
 
 def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
-    """An agent whose tasks could read Berth's secrets, and no longer may, is asked to end; its tasks end first. Why; empty: it stays."""
+    """An agent whose tasks could read Berth's secrets, and no longer may, is asked to end; its
+    tasks end first. Why; empty: it stays.
+    """
     protection = find_protection()
     why = why_refused(protection, claimants)
     if protection.kind == "namespaces" and is_unprotected(process):
@@ -180,9 +269,13 @@ def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
 
 
 def is_unprotected(process: Process) -> bool:
-    """Whether it runs without isolation. A process that is just ending has no command line any more, and needs none."""
+    """Whether it runs without isolation. A process that is just ending has no command line any
+    more, and needs none.
+    """
     words = detached.words_of(process)
-    return bool(words) and not any(words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words)))
+    return bool(words) and not any(
+        words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words))
+    )
 
 
 def remove(folder: Path) -> None:
@@ -199,7 +292,9 @@ def remove(folder: Path) -> None:
 
 
 def end_leftovers(folder: Path, process: Process | None) -> None:
-    """Of an agent that has died: what it started may not have. The agent's own module knows how to tell its tasks from others."""
+    """Of an agent that has died: what it started may not have. The agent's own module knows how
+    to tell its tasks from others.
+    """
     if process is not None and not detached.is_of_this_boot(process):
         return
     if process is not None and detached.members_of(process) and not detached.end(process, PATIENCE):
@@ -209,21 +304,38 @@ def end_leftovers(folder: Path, process: Process | None) -> None:
     command = [sys.executable, "-m", AGENT, "--state", str(folder), "--sweep"]
     try:
         done = subprocess.run(
-            command, cwd=settings.BASE_DIR, env=_environment(), capture_output=True, text=True, timeout=SWEEP, check=False
+            command,
+            cwd=settings.BASE_DIR,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=SWEEP,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ProviderError(f"What was started in {folder} does not end within {SWEEP:.0f} s.") from None
+        raise ProviderError(
+            f"What was started in {folder} does not end within {SWEEP:.0f} s."
+        ) from None
     if done.returncode == STILL_ENDING:
         raise ProviderError(done.stderr.strip()[-300:])
     if done.returncode:
-        raise ProviderError(f"What was started in {folder} does not end: {done.stderr.strip()[-300:] or done.returncode}")
+        raise ProviderError(
+            f"What was started in {folder} does not end: "
+            f"{done.stderr.strip()[-300:] or done.returncode}"
+        )
 
 
 def work_folder(folder: Path) -> Path | None:
-    """Where we are root, tasks have users of their own, who can't enter a private state folder. None: beside the agent's state."""
+    """Where we are root, tasks have users of their own, who can't enter a private state folder.
+    None: beside the agent's state.
+    """
     if os.geteuid() != 0:
         return None
-    return env.work() / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"  # the agent checks its owner
+    # The agent checks its owner.
+    return (
+        env.work()
+        / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+    )
 
 
 def agents_home() -> Path:
@@ -251,7 +363,10 @@ def find_url() -> str:
         try:
             told = json.loads((env.home() / "lock").read_text())["url"]
         except (OSError, ValueError, KeyError):
-            raise PermanentError("Nobody says where agents find Berth. Set BERTH_AGENT_URL, like http://127.0.0.1:8000/.") from None
+            raise PermanentError(
+                "Nobody says where agents find Berth. Set BERTH_AGENT_URL, like "
+                "http://127.0.0.1:8000/."
+            ) from None
     return told
 
 
@@ -269,8 +384,16 @@ def why_ended(folder: Path, process: Process | None) -> str:
     if not detached.is_of_this_boot(process):
         return "the machine was started anew"
     told = _last_words(folder)
-    words = {"asked": "it was asked to end", "away": "it heard nothing from us for long", "refused": "its token was not taken"}
-    return words.get(str(told.get("why")), "its process has ended") if told.get("pid") == process.pid else "its process has ended"
+    words = {
+        "asked": "it was asked to end",
+        "away": "it heard nothing from us for long",
+        "refused": "its token was not taken",
+    }
+    return (
+        words.get(str(told.get("why")), "its process has ended")
+        if told.get("pid") == process.pid
+        else "its process has ended"
+    )
 
 
 def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
@@ -278,7 +401,9 @@ def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
     told = _last_words(folder)
     if not detached.is_of_this_boot(process):
         return True
-    return told.get("pid") == process.pid and (told.get("why") == "asked" or (told.get("why") == "away" and member.state != "creating"))
+    return told.get("pid") == process.pid and (
+        told.get("why") == "asked" or (told.get("why") == "away" and member.state != "creating")
+    )
 
 
 @contextmanager
@@ -294,21 +419,35 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def _report_down(folder: Path, process: Process | None, member: MemberSnapshot) -> MemberReport:
     planned = process is not None and is_planned(folder, process, member)
-    return MemberReport(external_id=folder.name, down=why_ended(folder, process), is_planned=planned)
+    return MemberReport(
+        external_id=folder.name, down=why_ended(folder, process), is_planned=planned
+    )
 
 
 def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
+        "PYTHONUNBUFFERED": "1",
+        "MALLOC_ARENA_MAX": "2",
+    }
 
 
 def _remove_tree(top: Path) -> None:
-    """Also what a task has locked against itself, or nested a thousand deep: the agent's own module copes with that."""
+    """Also what a task has locked against itself, or nested a thousand deep: the agent's own
+    module copes with that.
+    """
     with suppress(OSError, RecursionError):
         shutil.rmtree(top)
     if top.exists():
         command = [sys.executable, "-m", REMOVER, str(top)]
         try:
-            subprocess.run(command, cwd=settings.BASE_DIR, env=_environment(), capture_output=True, timeout=REMOVAL, check=False)
+            subprocess.run(
+                command,
+                cwd=settings.BASE_DIR,
+                env=_environment(),
+                capture_output=True,
+                timeout=REMOVAL,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise ProviderError(f"{top} is not removed within {REMOVAL:.0f} s.") from None
         if top.exists():
@@ -325,9 +464,21 @@ def _see(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen
         return Seen(member.id, is_ready=False, external_id=folder.name, why=why)
     if detached.is_alive(process):  # ready it is from its first word on, not because it runs
         is_here = member.state != "creating"
-        return Seen(member.id, is_ready=is_here, external_id=folder.name, why="" if is_here else "its agent has not come yet")
+        return Seen(
+            member.id,
+            is_ready=is_here,
+            external_id=folder.name,
+            why="" if is_here else "its agent has not come yet",
+        )
     planned = is_planned(folder, process, member)
-    return Seen(member.id, is_ready=False, external_id=folder.name, why=why_ended(folder, process), is_down=True, is_planned=planned)
+    return Seen(
+        member.id,
+        is_ready=False,
+        external_id=folder.name,
+        why=why_ended(folder, process),
+        is_down=True,
+        is_planned=planned,
+    )
 
 
 def _find(folder: Path, member: MemberSnapshot) -> Process | None:
@@ -348,7 +499,9 @@ def _write_token(folder: Path, member: MemberSnapshot) -> None:
     if member.token:
         write_private(file, f"{member.token}\n")
     elif not file.exists():
-        raise ProviderError(f"There is no token yet for incarnation {member.incarnation} of {member.name}.")
+        raise ProviderError(
+            f"There is no token yet for incarnation {member.incarnation} of {member.name}."
+        )
     for old in folder.glob("token-*"):
         if old != file:
             old.unlink(missing_ok=True)

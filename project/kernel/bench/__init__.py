@@ -1,1 +1,3 @@
-"""Benchmarks: the registry, worker processes, the PostgreSQL baseline and the benchmark of the event log."""
+"""Benchmarks: the registry, worker processes, the PostgreSQL baseline and the benchmark of the
+event log.
+"""

@@ -1,7 +1,8 @@
-"""R: what this machine's PostgreSQL does with one prepared bind on a bare schema, from eight clients. Every figure is a ratio to it.
+"""R: what this machine's PostgreSQL does with one prepared bind on a bare schema, from eight
+clients. Every figure is a ratio to it.
 
-pgbench measures it, from the embedded PostgreSQL's wheel or from the machine; where there is none, the same loop in psycopg.
-No Django here: the processes of the loop start by importing this file.
+pgbench measures it, from the embedded PostgreSQL's wheel or from the machine; where there is none,
+the same loop in psycopg. No Django here: the processes of the loop start by importing this file.
 """
 
 import multiprocessing
@@ -28,29 +29,43 @@ SCHEMA = """
 DROP SCHEMA IF EXISTS r CASCADE;
 CREATE SCHEMA r;
 SET search_path = r;
-CREATE TABLE claim (id bigint PRIMARY KEY, pool_id int NOT NULL, priority smallint NOT NULL DEFAULT 0,
-  state varchar(16) NOT NULL DEFAULT 'pending', slot_id bigint, fence bigint, spec jsonb NOT NULL DEFAULT '{}',
+CREATE TABLE claim (id bigint PRIMARY KEY, pool_id int NOT NULL,
+  priority smallint NOT NULL DEFAULT 0,
+  state varchar(16) NOT NULL DEFAULT 'pending', slot_id bigint, fence bigint,
+    spec jsonb NOT NULL DEFAULT '{}',
   created_at timestamptz NOT NULL DEFAULT now(), updated_at timestamptz NOT NULL DEFAULT now());
-CREATE TABLE slot (id bigint PRIMARY KEY, pool_id int NOT NULL, member_id int NOT NULL, ordinal int NOT NULL,
-  state varchar(16) NOT NULL DEFAULT 'idle', claim_id bigint, fence bigint NOT NULL DEFAULT 0, lease_until timestamptz,
+CREATE TABLE slot (id bigint PRIMARY KEY, pool_id int NOT NULL, member_id int NOT NULL,
+  ordinal int NOT NULL,
+  state varchar(16) NOT NULL DEFAULT 'idle', claim_id bigint, fence bigint NOT NULL DEFAULT 0,
+    lease_until timestamptz,
   labels jsonb NOT NULL DEFAULT '{}', updated_at timestamptz NOT NULL DEFAULT now());
 CREATE INDEX ON slot (pool_id, id) WHERE state = 'idle';
 CREATE UNIQUE INDEX ON slot (claim_id) WHERE claim_id IS NOT NULL;
 CREATE INDEX ON claim (pool_id, priority DESC, id) WHERE state = 'pending';
 """
 FILL = (
-    "INSERT INTO r.slot (id, pool_id, member_id, ordinal) SELECT g, g %% 100, g / 64, g %% 64 FROM generate_series(0, %s) g",
+    (
+        "INSERT INTO r.slot (id, pool_id, member_id, ordinal) SELECT g, g %% 100, g / 64, g %% 64 "
+        "FROM generate_series(0, %s) g"
+    ),
     "INSERT INTO r.claim (id, pool_id) SELECT g, g %% 100 FROM generate_series(0, %s) g",
 )
 BIND = """
 WITH c AS (SELECT id FROM claim WHERE id = {cid} AND state = 'pending' FOR UPDATE SKIP LOCKED),
 pick AS (
-  SELECT id FROM slot WHERE pool_id = {p} AND state = 'idle' AND EXISTS (SELECT 1 FROM c) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED),
-us AS (UPDATE slot s SET state = 'bound', claim_id = {cid}, fence = s.fence + 1, updated_at = now() FROM pick WHERE s.id = pick.id
+  SELECT id FROM slot WHERE pool_id = {p} AND state = 'idle' AND EXISTS (SELECT 1 FROM c)
+    ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED),
+us AS (UPDATE slot s SET state = 'bound', claim_id = {cid}, fence = s.fence + 1, updated_at = now()
+  FROM pick WHERE s.id = pick.id
   RETURNING s.id, s.fence)
-UPDATE claim c SET state = 'bound', slot_id = us.id, fence = us.fence, updated_at = now() FROM us WHERE c.id = {cid}
+UPDATE claim c SET state = 'bound', slot_id = us.id, fence = us.fence, updated_at = now() FROM us
+  WHERE c.id = {cid}
 RETURNING c.id, us.id, us.fence"""
-PGBENCH = f"\\set n :n + 1\n\\set cid :n * {CLIENTS} + :client_id\n\\set p :cid % 100\n" + BIND.format(cid=":cid", p=":p").strip() + ";\n"
+PGBENCH = (
+    f"\\set n :n + 1\n\\set cid :n * {CLIENTS} + :client_id\n\\set p :cid % 100\n"
+    + BIND.format(cid=":cid", p=":p").strip()
+    + ";\n"
+)
 PSYCOPG = BIND.format(cid="%(cid)s::bigint", p="%(p)s::int")
 
 
@@ -85,7 +100,8 @@ class Reference:
 
     def measure(self, seconds: float = 1.0) -> float:
         """Binds a second."""
-        if self._next * CLIENTS + max(self._last * 2, self._claims // 10) > self._claims // 2:  # each bind takes one of half as many slots
+        # Each bind takes one of half as many slots.
+        if self._next * CLIENTS + max(self._last * 2, self._claims // 10) > self._claims // 2:
             self._fill()
         count, elapsed = self._by_pgbench(seconds) if self._pgbench else self._by_psycopg(seconds)
         self._last = count
@@ -93,7 +109,9 @@ class Reference:
         return count / elapsed
 
     def _fill(self) -> None:
-        with psycopg.connect(self._conninfo, autocommit=True, options="-c statement_timeout=0 -c lock_timeout=0") as connection:
+        with psycopg.connect(
+            self._conninfo, autocommit=True, options="-c statement_timeout=0 -c lock_timeout=0"
+        ) as connection:
             connection.execute(SCHEMA)
             for statement, rows in zip(FILL, (self._claims // 2, self._claims), strict=True):
                 connection.execute(statement, [rows - 1])
@@ -103,7 +121,9 @@ class Reference:
 
     def _by_pgbench(self, seconds: float) -> tuple[int, float]:
         assert self._pgbench is not None
-        parameters = {k: str(v) for k, v in psycopg.conninfo.conninfo_to_dict(self._conninfo).items()}
+        parameters = {
+            k: str(v) for k, v in psycopg.conninfo.conninfo_to_dict(self._conninfo).items()
+        }
         names = {
             "host": "PGHOST",
             "port": "PGPORT",
@@ -112,10 +132,27 @@ class Reference:
             "dbname": "PGDATABASE",
             "sslmode": "PGSSLMODE",
         }
-        environment = os.environ | {names[k]: v for k, v in parameters.items() if k in names} | {"PGOPTIONS": "-c search_path=r"}
-        command = [self._pgbench.path, "-n", "-M", "prepared", "-f", "/dev/stdin", "-c", str(CLIENTS), "-j", "2"]
+        environment = (
+            os.environ
+            | {names[k]: v for k, v in parameters.items() if k in names}
+            | {"PGOPTIONS": "-c search_path=r"}
+        )
+        command = [
+            self._pgbench.path,
+            "-n",
+            "-M",
+            "prepared",
+            "-f",
+            "/dev/stdin",
+            "-c",
+            str(CLIENTS),
+            "-j",
+            "2",
+        ]
         command += ["-T", str(max(1, round(seconds))), "-D", f"n={self._next - 1}"]
-        done = subprocess.run(command, input=PGBENCH, capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            command, input=PGBENCH, capture_output=True, text=True, env=environment
+        )
         count = re.search(r"actually processed: (\d+)", done.stdout)
         rate = re.search(r"tps = ([\d.]+) \(without", done.stdout)
         if not (count and rate and float(rate[1])):
@@ -126,7 +163,10 @@ class Reference:
         context = multiprocessing.get_context("spawn")
         barrier, answers = context.Barrier(CLIENTS), context.Queue()
         conninfo = make_conninfo(self._conninfo, options="-c search_path=r")
-        loops = [context.Process(target=_loop, args=(k, conninfo, self._next, seconds, barrier, answers)) for k in range(CLIENTS)]
+        loops = [
+            context.Process(target=_loop, args=(k, conninfo, self._next, seconds, barrier, answers))
+            for k in range(CLIENTS)
+        ]
         for process in loops:
             process.start()
         counts = [answers.get(timeout=seconds + 60) for _ in loops]
@@ -135,7 +175,9 @@ class Reference:
         return sum(c for c, _ in counts), max(t for _, t in counts)
 
 
-def _loop(k: int, conninfo: str, first: int, seconds: float, barrier: Barrier, answers: Any) -> None:
+def _loop(
+    k: int, conninfo: str, first: int, seconds: float, barrier: Barrier, answers: Any
+) -> None:
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("SELECT 1")
         barrier.wait(60)

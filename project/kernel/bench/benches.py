@@ -15,7 +15,11 @@ INSERT INTO kernel_event (verb, pool_id, slot_id, claim_id, generation, before, 
 SELECT 'bench', g % 100, g, g, g, 'waiting', 'bound', 'bench' FROM generate_series(1, 1000) g"""
 
 
-@bench("events", "events read in the order of commits while two processes write them", [Goal("read_per_second", 1000.0)])
+@bench(
+    "events",
+    "events read in the order of commits while two processes write them",
+    [Goal("read_per_second", 1000.0)],
+)
 def measure_events(run: BenchRun) -> Mapping[str, Any]:
     for _ in range(5 if run.is_quick else 500):
         with connection.cursor() as cursor:
@@ -26,7 +30,11 @@ def measure_events(run: BenchRun) -> Mapping[str, Any]:
     ):
         alone = readers.slice(run.seconds(2.0))
         written = run.compare(lambda: writers.slice(run.seconds(1.0)).rate, slices=run.slices(3))
-    return {"read_per_second": round(alone.rate), "read_p99_ms": round(alone.percentile_ms(0.99), 2), "written": written.as_dict()}
+    return {
+        "read_per_second": round(alone.rate),
+        "read_p99_ms": round(alone.percentile_ms(0.99), 2),
+        "written": written.as_dict(),
+    }
 
 
 def make_writer(k: int, n: int) -> Callable[[], int]:
@@ -35,7 +43,16 @@ def make_writer(k: int, n: int) -> Callable[[], int]:
 
 def _write(k: int) -> int:
     with transaction.atomic():
-        record("bench", pool_id=k, slot_id=k, claim_id=k, generation=1, before="waiting", after="bound", actor="bench")
+        record(
+            "bench",
+            pool_id=k,
+            slot_id=k,
+            claim_id=k,
+            generation=1,
+            before="waiting",
+            after="bound",
+            actor="bench",
+        )
     return 1
 
 

@@ -1,4 +1,6 @@
-"""How fast it is, as ratios to R, measured before and after in the same run. Each app registers its own benches in `benches.py`."""
+"""How fast it is, as ratios to R, measured before and after in the same run. Each app registers
+its own benches in `benches.py`.
+"""
 
 import math
 import os
@@ -27,7 +29,12 @@ class Goal:
     def judge(self, value: float) -> dict[str, Any]:
         is_met = value >= self.limit if self.sign == AT_LEAST else value <= self.limit
         off = abs(value - self.limit) / self.limit if self.limit else 0.0
-        return {"goal": f"{self.sign} {self.limit:g}", "value": value, "met": is_met, "missed_by": "" if is_met else f"{off:.0%}"}
+        return {
+            "goal": f"{self.sign} {self.limit:g}",
+            "value": value,
+            "met": is_met,
+            "missed_by": "" if is_met else f"{off:.0%}",
+        }
 
 
 class NothingMeasured(RuntimeError):
@@ -37,7 +44,10 @@ class NothingMeasured(RuntimeError):
 def check_measured(value: float, what: str) -> float:
     """The value, where something was measured: more than 0, and a number."""
     if not (value > 0 and math.isfinite(value)):
-        raise NothingMeasured(f"{what} is {value:g}: nothing was measured. The bench ran out of work, or what it measures stands still.")
+        raise NothingMeasured(
+            f"{what} is {value:g}: nothing was measured. The bench ran out of work, or what it "
+            "measures stands still."
+        )
     return value
 
 
@@ -82,20 +92,34 @@ class BenchRun:
             yield crew
 
     def compare(self, measure: Callable[[], float], slices: int | None = None) -> Compared:
-        """`measure` gives a rate. Each stands between two slices of R, so what else the machine does weighs on both."""
-        ratios, rates, references = list[float](), list[float](), [self.reference.measure(self.seconds(1.0))]
+        """`measure` gives a rate. Each stands between two slices of R, so what else the machine
+        does weighs on both.
+        """
+        ratios, rates, references = (
+            list[float](),
+            list[float](),
+            [self.reference.measure(self.seconds(1.0))],
+        )
         for turn in range(slices or self.slices()):
             rates.append(check_measured(measure(), f"the rate of slice {turn + 1}"))
             references.append(check_measured(self.reference.measure(self.seconds(1.0)), "R"))
             ratios.append(rates[-1] * 2 / (references[-2] + references[-1]))
             self.log(f"  {turn + 1}: {rates[-1]:.0f}/s is {ratios[-1]:.2f} R")
-        return Compared(statistics.median(ratios), ratios, statistics.median(rates), statistics.median(references))
+        return Compared(
+            statistics.median(ratios),
+            ratios,
+            statistics.median(rates),
+            statistics.median(references),
+        )
 
-    def interleave(self, one: Callable[[], float], other: Callable[[], float], slices: int | None = None) -> tuple[float, list[float]]:
+    def interleave(
+        self, one: Callable[[], float], other: Callable[[], float], slices: int | None = None
+    ) -> tuple[float, list[float]]:
         """The median of one against other over interleaved slices, and all of them."""
         ratios = list[float]()
         for turn in range(slices or self.slices()):
-            pair = (one(), other()) if turn % 2 == 0 else tuple(reversed((other(), one())))  # neither is always first
+            # Neither is always first.
+            pair = (one(), other()) if turn % 2 == 0 else tuple(reversed((other(), one())))
             for rate in pair:
                 check_measured(rate, f"a rate of slice {turn + 1}")
             ratios.append(pair[0] / pair[1])
@@ -118,7 +142,9 @@ class Bench:
 _benches: dict[str, Bench] = {}
 
 
-def bench(name: str, about: str, goals: Sequence[Goal], *, needs_valkey: bool = False) -> Callable[[Measure], Measure]:
+def bench(
+    name: str, about: str, goals: Sequence[Goal], *, needs_valkey: bool = False
+) -> Callable[[Measure], Measure]:
     def register(measure: Measure) -> Measure:
         if name in _benches:
             raise ValueError(f"the bench {name} is registered twice")
@@ -134,7 +160,10 @@ def list_benches() -> list[Bench]:
 
 def get_bench(name: str) -> Bench:
     if name not in _benches:
-        raise Invalid(f"There is no bench {name}.", way_out=f"Benches: {', '.join(b.name for b in list_benches())}.")
+        raise Invalid(
+            f"There is no bench {name}.",
+            way_out=f"Benches: {', '.join(b.name for b in list_benches())}.",
+        )
     return _benches[name]
 
 
@@ -142,5 +171,16 @@ def run_bench(chosen: Bench, run: BenchRun) -> dict[str, Any]:
     """The one object that is printed: the fields first, then what they were measured with."""
     found = dict(chosen.measure(run))
     goals = {g.field: g.judge(check_measured(float(found[g.field]), g.field)) for g in chosen.goals}
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
-    return {"bench": chosen.name, **found, "goals": goals, "r_by": run.reference.by, "quick": run.is_quick, "machine": machine}
+    machine = {
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
+    return {
+        "bench": chosen.name,
+        **found,
+        "goals": goals,
+        "r_by": run.reference.by,
+        "quick": run.is_quick,
+        "machine": machine,
+    }

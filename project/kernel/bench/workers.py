@@ -1,4 +1,5 @@
-"""Processes that work side by side for a slice of time, each with Django and connections of its own. For benches and race tests.
+"""Processes that work side by side for a slice of time, each with Django and connections of its
+own. For benches and race tests.
 
 They are started once and kept: starting Django takes longer than a slice.
 """
@@ -29,21 +30,38 @@ class Slice:
         return self.count / self.seconds
 
     def percentile_ms(self, share: float) -> float:
-        return 1000 * self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * share))] if self.latencies else 0.0
+        return (
+            1000 * self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * share))]
+            if self.latencies
+            else 0.0
+        )
 
 
 class WorkerGroup:
-    """`make` is the dotted name of a function (k, n, **options) that prepares worker k of n and returns what it does over and over."""
+    """`make` is the dotted name of a function (k, n, **options) that prepares worker k of n and
+    returns what it does over and over.
+    """
 
-    def __init__(self, make: str, size: int, options: Mapping[str, Any] | None = None, start_timeout: float = 120.0) -> None:
-        context = multiprocessing.get_context("spawn")  # nothing of this process's connections and threads goes along
+    def __init__(
+        self,
+        make: str,
+        size: int,
+        options: Mapping[str, Any] | None = None,
+        start_timeout: float = 120.0,
+    ) -> None:
+        # Nothing of this process's connections and threads goes along.
+        context = multiprocessing.get_context("spawn")
         self._barrier = context.Barrier(size)
         self._pipes: list[Connection] = []
         self._processes = []
         database = connections["default"].settings_dict["NAME"]
         for k in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(make, k, size, database, dict(options or {}), theirs, self._barrier), daemon=True)
+            process = context.Process(
+                target=_work,
+                args=(make, k, size, database, dict(options or {}), theirs, self._barrier),
+                daemon=True,
+            )
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -51,12 +69,18 @@ class WorkerGroup:
         _gather(self._pipes, start_timeout)
 
     def slice(self, seconds: float, **options: Any) -> Slice:
-        """All start together and work for so long. Options reach workers that have an attribute `begin`."""
+        """All start together and work for so long. Options reach workers that have an
+        attribute `begin`.
+        """
         for pipe in self._pipes:
             pipe.send((seconds, options))
         answers = _gather(self._pipes, seconds + 120)
         latencies = sorted(latency for _, _, some in answers for latency in some)
-        return Slice(sum(count for count, _, _ in answers), max(elapsed for _, elapsed, _ in answers), latencies)
+        return Slice(
+            sum(count for count, _, _ in answers),
+            max(elapsed for _, elapsed, _ in answers),
+            latencies,
+        )
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -77,7 +101,10 @@ class WorkerGroup:
 def _gather(pipes: Sequence[Connection], timeout: float) -> list[Any]:
     answers = [_receive(pipe, timeout) for pipe in pipes]
     if errors := [value for kind, value in answers if kind == "error"]:
-        raise RuntimeError("a worker failed:\n" + next((e for e in errors if "BrokenBarrierError" not in e), errors[0]))
+        raise RuntimeError(
+            "a worker failed:\n"
+            + next((e for e in errors if "BrokenBarrierError" not in e), errors[0])
+        )
     return [value for _, value in answers]
 
 
@@ -90,10 +117,19 @@ def _receive(pipe: Connection, timeout: float) -> Any:
         return "error", "it ended without an answer"
 
 
-def _work(make: str, k: int, size: int, database: str, options: dict[str, Any], pipe: Connection, barrier: Any) -> None:
+def _work(
+    make: str,
+    k: int,
+    size: int,
+    database: str,
+    options: dict[str, Any],
+    pipe: Connection,
+    barrier: Any,
+) -> None:
     try:
         django.setup()
-        connections["default"].settings_dict["NAME"] = database  # a test's database is not the one in the settings
+        # A test's database is not the one in the settings.
+        connections["default"].settings_dict["NAME"] = database
         once: Once = import_string(make)(k, size, **options)
         pipe.send(("ready", None))
         while True:

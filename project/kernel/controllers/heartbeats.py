@@ -1,4 +1,6 @@
-"""Which loops turn, and where. A beat stands still when its loop does, so an old one is a wedged or a dead loop."""
+"""Which loops turn, and where. A beat stands still when its loop does, so an old one is a wedged
+or a dead loop.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,18 +14,22 @@ from project.kernel.db.sql import run
 LONGEST_ERROR = 500
 STALE = 30.0  # seconds without a beat
 
-# `at` is when the loop last moved: the present for one that sleeps or has just begun a step, else when its step began.
+# `at` is when the loop last moved: the present for one that sleeps or has just begun a step, else
+# when its step began.
 WRITE = """
 INSERT INTO kernel_beat AS b (name, instance, at, started_at, steps, failures, error)
 SELECT name, %(instance)s, now(), now(), steps, failures, error
-FROM unnest(%(names)s::text[], %(stuck)s::float8[], %(steps)s::bigint[], %(failures)s::int[], %(errors)s::text[])
+FROM unnest(%(names)s::text[], %(stuck)s::float8[], %(steps)s::bigint[], %(failures)s::int[],
+  %(errors)s::text[])
   AS t (name, stuck, steps, failures, error)
-ON CONFLICT (name, instance) DO UPDATE SET steps = EXCLUDED.steps, failures = EXCLUDED.failures, error = EXCLUDED.error,
+ON CONFLICT (name, instance) DO UPDATE SET steps = EXCLUDED.steps, failures = EXCLUDED.failures,
+  error = EXCLUDED.error,
   at = greatest(b.at, now() - make_interval(secs => (
     SELECT s FROM unnest(%(names)s::text[], %(stuck)s::float8[]) AS t (n, s) WHERE n = b.name)))"""
 REMOVE = "DELETE FROM kernel_beat WHERE instance = %(instance)s"
 NEWEST = """
-SELECT DISTINCT ON (name) name, instance, extract(epoch FROM clock_timestamp() - at)::float8 AS age, failures, error
+SELECT DISTINCT ON (name) name, instance, extract(epoch FROM clock_timestamp() - at)::float8 AS age,
+  failures, error
 FROM kernel_beat ORDER BY name, at DESC"""
 
 
@@ -58,7 +64,9 @@ def remove(using: psycopg.Connection[Any], instance: str) -> None:
 
 
 def check_loops(expected: Iterable[str] = ()) -> list[Health]:
-    """One line for each controller that should run or did: well if at least one instance of it moves."""
+    """One line for each controller that should run or did: well if at least one instance
+    of it moves.
+    """
     connection.ensure_connection()
     newest = {row.name: row for row in run(NEWEST)}
     found = []
@@ -67,9 +75,13 @@ def check_loops(expected: Iterable[str] = ()) -> list[Health]:
         if row is None:
             found.append(Health(name, False, "no process runs it"))
         elif row.age > STALE:
-            found.append(Health(name, False, f"has not moved for {row.age:.0f} s on {row.instance}"))
+            found.append(
+                Health(name, False, f"has not moved for {row.age:.0f} s on {row.instance}")
+            )
         elif row.failures:
-            found.append(Health(name, row.failures < 5, f"{row.failures} failed steps in a row: {row.error}"))
+            found.append(
+                Health(name, row.failures < 5, f"{row.failures} failed steps in a row: {row.error}")
+            )
         else:
             found.append(Health(name, True, ""))
     return found

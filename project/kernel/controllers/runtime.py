@@ -1,8 +1,10 @@
 """The loop every controller runs in: step, sleep until woken, back off, stop.
 
-One process runs any number of controllers, a thread each. The main thread keeps one direct connection that listens, wakes the threads
-whose topics were named, and tells the database every few seconds that the loops still turn. A wake-up is only ever a hint: each
-controller also looks by timer, and after every lost connection. Row locks are the coordination, so any number of these may run.
+One process runs any number of controllers, a thread each. The main thread keeps one direct
+connection that listens, wakes the threads whose topics were named, and tells the database every
+few seconds that the loops still turn. A wake-up is only ever a hint: each controller also looks
+by timer, and after every lost connection. Row locks are the coordination, so any number of
+these may run.
 """
 
 import logging
@@ -34,7 +36,9 @@ logger = logging.getLogger(__name__)
 
 BACKOFF = Backoff(0.2, 30.0)
 BEAT_EVERY = 5.0
-IDLE = 5.0  # seconds of sleep after which a connection is tried before it is trusted; a check at every step would cost a round trip
+# Seconds of sleep after which a connection is tried before it is trusted; a check at every step
+# would cost a round trip.
+IDLE = 5.0
 GRACE = 25.0  # for a step to end after SIGTERM; less than what Kubernetes waits
 
 
@@ -81,7 +85,9 @@ class StopRequest:
         os.close(self._write)
 
     def on_signals(self) -> None:
-        """The first SIGTERM or SIGINT lets steps end, the second one ends the process on the spot."""
+        """The first SIGTERM or SIGINT lets steps end, the second one ends the process
+        on the spot.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
@@ -113,7 +119,8 @@ class Loop:
         with acting_as(self.controller.name):
             try:
                 while not self.stop.is_requested:
-                    self.wake.clear()  # before the step: what arrives while it runs is for the next one
+                    # Before the step: what arrives while it runs is for the next one.
+                    self.wake.clear()
                     if not self._step() and not self.stop.is_requested:
                         self.wake.wait(self.controller.resync * random.uniform(0.8, 1.2))
             finally:
@@ -121,7 +128,9 @@ class Loop:
                 connections.close_all()
 
     def _step(self) -> bool:
-        """True: go on at once. After an error it has slept already, and whatever woke it meanwhile is looked at then."""
+        """True: go on at once. After an error it has slept already, and whatever woke it
+        meanwhile is looked at then.
+        """
         self.stepping_since = time.monotonic()
         try:
             if self.stepping_since - self.slept_from > IDLE:
@@ -135,27 +144,38 @@ class Loop:
             self.stepping_since, self.slept_from = None, time.monotonic()
         self.steps += 1
         if self.failures:
-            logger.info("%s: works again after %s failed steps", self.controller.name, self.failures)
+            logger.info(
+                "%s: works again after %s failed steps", self.controller.name, self.failures
+            )
         self.failures, self.error = 0, ""
         metrics.STEPS.labels(self.controller.name, "ok").inc()
         return is_more
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        self.error = f"{type(error).__name__}: {error}".replace("\x00", "")[: heartbeats.LONGEST_ERROR]
+        self.error = f"{type(error).__name__}: {error}".replace("\x00", "")[
+            : heartbeats.LONGEST_ERROR
+        ]
         metrics.STEPS.labels(self.controller.name, "failed").inc()
         connections.close_all()  # it may be broken, or in the middle of something
         self.stepping_since = None
         delay = delay_after(self.failures, BACKOFF, random.random())
         if isinstance(error, OperationalError | InterfaceError):
-            logger.warning("%s: the database does not answer, next look in %.1f s: %s", self.controller.name, delay, error)
+            logger.warning(
+                "%s: the database does not answer, next look in %.1f s: %s",
+                self.controller.name,
+                delay,
+                error,
+            )
         else:
             logger.exception("%s: step failed, next one in %.1f s", self.controller.name, delay)
         self.stop.wait(delay)
 
 
 class Listener:
-    """The connection that hears hints. It is polled by the main thread; losing it wakes everybody, because hints were lost with it."""
+    """The connection that hears hints. It is polled by the main thread; losing it wakes
+    everybody, because hints were lost with it.
+    """
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = loops
@@ -165,7 +185,9 @@ class Listener:
         self._has_beaten = False
 
     def connect(self) -> None:
-        """Try, if it is time to. Whoever is woken looks after LISTEN has begun, so nothing falls between."""
+        """Try, if it is time to. Whoever is woken looks after LISTEN has begun, so nothing
+        falls between.
+        """
         if self._connection is not None or time.monotonic() < self._retry_at:
             return
         try:
@@ -174,7 +196,9 @@ class Listener:
             connection.execute(f"LISTEN {notify.CHANNEL}")
         except psycopg.Error as error:
             self._failures += 1
-            self._retry_at = time.monotonic() + delay_after(self._failures, Backoff(0.2, 2.0), random.random())
+            self._retry_at = time.monotonic() + delay_after(
+                self._failures, Backoff(0.2, 2.0), random.random()
+            )
             if self._failures == 3:
                 logger.warning("no connection to hear hints on, work goes on by timer: %s", error)
             return
@@ -199,10 +223,13 @@ class Listener:
         """Say which loops turn. Also what finds out that the connection is dead."""
         if self._connection is not None:
             try:
-                if not self._has_beaten:  # rows of one that had this name before, in a container each is process 1
+                # Rows of one that had this name before, in a container each is process 1.
+                if not self._has_beaten:
                     heartbeats.remove(self._connection, instance)
                 self._has_beaten = True
-                heartbeats.write(self._connection, instance, [_beat_of(loop) for loop in self._loops])
+                heartbeats.write(
+                    self._connection, instance, [_beat_of(loop) for loop in self._loops]
+                )
             except psycopg.Error as error:
                 self._lose(error)
 
@@ -236,8 +263,15 @@ class Listener:
         self._connection, self._failures, self._retry_at = None, 1, 0.0
 
 
-def run(controllers: Iterable[Controller], *, once: bool = False, stop: StopRequest | None = None, probe_port: int = 0) -> None:
-    """Run them until the stop comes; `once`: until each has nothing more to do, raising what they raise.
+def run(
+    controllers: Iterable[Controller],
+    *,
+    once: bool = False,
+    stop: StopRequest | None = None,
+    probe_port: int = 0,
+) -> None:
+    """Run them until the stop comes; `once`: until each has nothing more to do, raising what
+    they raise.
 
     With a probe port, /healthz there fails while a loop is stuck in one step, and /readyz also
     while a loop fails or has not finished its first step.
@@ -307,7 +341,9 @@ def _run_threads(loops: Sequence[Loop], stop: StopRequest) -> None:
 
 def _name_stuck(loops: Sequence[Loop]) -> str:
     return "; ".join(
-        f"{loop.controller.name} has been in one step for {loop.stuck_for():.0f} s" for loop in loops if loop.stuck_for() > heartbeats.STALE
+        f"{loop.controller.name} has been in one step for {loop.stuck_for():.0f} s"
+        for loop in loops
+        if loop.stuck_for() > heartbeats.STALE
     )
 
 
@@ -315,11 +351,15 @@ def _name_unready(loops: Sequence[Loop]) -> str:
     faults = [_name_stuck(loops)]
     for loop in loops:
         if loop.failures:
-            faults.append(f"{loop.controller.name}: {loop.failures} failed steps in a row: {loop.error}")
+            faults.append(
+                f"{loop.controller.name}: {loop.failures} failed steps in a row: {loop.error}"
+            )
         elif not loop.steps:
             faults.append(f"{loop.controller.name} has not finished its first step")
     return "; ".join(filter(None, faults))
 
 
 def _beat_of(loop: Loop) -> heartbeats.Pulse:
-    return heartbeats.Pulse(loop.controller.name, loop.stuck_for(), loop.steps, loop.failures, loop.error)
+    return heartbeats.Pulse(
+        loop.controller.name, loop.stuck_for(), loop.steps, loop.failures, loop.error
+    )

@@ -29,7 +29,8 @@ EVERY = 10.0  # seconds between two questions; three of them fit into beats.STAL
 PATIENCE = 2.0  # seconds for the consumer's answer, which takes milliseconds
 DOWN = (OSError, TimeoutError, RedisError, KombuError)
 
-Ask = Callable[[], bool]  # True: the consumer answered. Raises one of DOWN while the broker is away.
+# True: the consumer answered. Raises one of DOWN while the broker is away.
+Ask = Callable[[], bool]
 
 
 class WorkerPulse:
@@ -52,7 +53,12 @@ class WorkerPulse:
         self._is_written = False
         self._stop = threading.Event()
         self._broker, self._database = (
-            Quiet(f"the worker's pulse: the {what}", logger, away="does not answer", back="answers again")
+            Quiet(
+                f"the worker's pulse: the {what}",
+                logger,
+                away="does not answer",
+                back="answers again",
+            )
             for what in ("broker", "database")
         )
 
@@ -81,7 +87,9 @@ class WorkerPulse:
 
     def explain_stuck(self) -> str:
         stuck = 0.0 if self._stop.is_set() else self.stuck_for()
-        return f"the consumer has not answered for {stuck:.0f} s" if stuck > heartbeats.STALE else ""
+        return (
+            f"the consumer has not answered for {stuck:.0f} s" if stuck > heartbeats.STALE else ""
+        )
 
     def explain_unready(self) -> str:
         if stuck := self.explain_stuck():
@@ -119,9 +127,15 @@ class WorkerPulse:
 
 
 def ask_consumer(app: Any, hostname: str) -> bool:
-    short = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE, "retry_on_timeout": False}
+    short = {
+        "socket_timeout": PATIENCE,
+        "socket_connect_timeout": PATIENCE,
+        "retry_on_timeout": False,
+    }
     options = {**app.conf.broker_transport_options, **short}
-    with app.connection_for_write(connect_timeout=PATIENCE, transport_options=options) as connection:
+    with app.connection_for_write(
+        connect_timeout=PATIENCE, transport_options=options
+    ) as connection:
         return bool(app.control.ping([hostname], timeout=PATIENCE, connection=connection))
 
 

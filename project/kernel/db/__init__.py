@@ -1,1 +1,3 @@
-"""PostgreSQL: named statements, direct connections, locks, guards, constraints of rows and state machines."""
+"""PostgreSQL: named statements, direct connections, locks, guards, constraints of rows and
+state machines.
+"""

@@ -1,6 +1,8 @@
-"""Connections of our own beside Django's: LISTEN, NOTIFY and the live reader each keep one, outside every transaction.
+"""Connections of our own beside Django's: LISTEN, NOTIFY and the live reader each keep one, outside
+every transaction.
 
-They must reach PostgreSQL itself. Behind a transaction pooler name its direct address in BERTH_DIRECT_DATABASE_URL.
+They must reach PostgreSQL itself. Behind a transaction pooler name its direct address
+in BERTH_DIRECT_DATABASE_URL.
 """
 
 from typing import Any
@@ -22,14 +24,29 @@ OWN = {
 
 
 def direct_parameters(application: str) -> dict[str, Any]:
-    """Keyword arguments for psycopg.connect or psycopg.AsyncConnection.connect, on the database Django uses now."""
-    parameters = {k: v for k, v in connections["default"].get_connection_params().items() if k not in OWN}
+    """Keyword arguments for psycopg.connect or psycopg.AsyncConnection.connect, on the database
+    Django uses now.
+    """
+    parameters = {
+        k: v for k, v in connections["default"].get_connection_params().items() if k not in OWN
+    }
     if direct := getattr(settings, "BERTH_DIRECT_DATABASE_URL", ""):
         database = parameters.get("dbname")  # a test runs on a database of another name
         parameters |= conninfo_to_dict(direct) | ({"dbname": database} if database else {})
-    keepalive = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
-    # Never prepared: such a connection lives for weeks, and a plan made while the tables were small would live as long.
-    ours = {"application_name": f"berth {application}"[:63], "autocommit": True, "prepare_threshold": None}
+    keepalive = {
+        "keepalives": 1,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "connect_timeout": 5,
+    }
+    # Never prepared: such a connection lives for weeks, and a plan made while the tables were small
+    # would live as long.
+    ours = {
+        "application_name": f"berth {application}"[:63],
+        "autocommit": True,
+        "prepare_threshold": None,
+    }
     return keepalive | parameters | ours
 
 

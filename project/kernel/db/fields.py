@@ -11,7 +11,8 @@ else:
 class TransactionIdField(_Integer):
     """PostgreSQL's xid8: the full transaction id, which never wraps around. An int in Python.
 
-    A driver that sends an int would ask for `xid8 = bigint`, which does not exist: values travel as text.
+    A driver that sends an int would ask for `xid8 = bigint`, which does not exist: values
+    travel as text.
     """
 
     description = "Transaction id (xid8)"

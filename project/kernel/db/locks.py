@@ -1,6 +1,7 @@
 """Advisory locks, named once. They save work and keep an order; no row's correctness rests on one.
 
-A lock is (space, key): the space says what is locked and never changes, the key is a hash of which one.
+A lock is (space, key): the space says what is locked and never changes, the key is a hash of
+which one.
 """
 
 import zlib
@@ -20,14 +21,17 @@ SOURCE_QUOTA = 7321  # who counts what a user keeps
 
 
 def key_of(name: str) -> int:
-    """A signed 32-bit number, as PostgreSQL wants it. Two names may share one: then they wait for each other, no more."""
+    """A signed 32-bit number, as PostgreSQL wants it. Two names may share one: then they wait
+    for each other, no more.
+    """
     unsigned = zlib.crc32(name.encode())
     return unsigned - (1 << 32) if unsigned >= 1 << 31 else unsigned
 
 
 @contextmanager
 def try_lock(space: int, name: str) -> Iterator[bool]:
-    """Hold a session lock while the block runs, also across transactions. False: somebody else has it.
+    """Hold a session lock while the block runs, also across transactions. False: somebody
+    else has it.
 
     Not from a pooler that hands out a connection per transaction: the lock belongs to the session.
     """
@@ -39,7 +43,8 @@ def try_lock(space: int, name: str) -> Iterator[bool]:
     try:
         yield got
     finally:
-        if got and connection.connection is session and not session.closed:  # a lost session has let go by itself
+        # A lost session has let go by itself.
+        if got and connection.connection is session and not session.closed:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [space, key_of(name)])
 

@@ -1,8 +1,10 @@
-"""Prepared statements straight through libpq: a hand-over is one call of it, which waits without the GIL.
+"""Prepared statements straight through libpq: a hand-over is one call of it, which waits
+without the GIL.
 
-psycopg's cursor sends, polls and receives in Python, so that asynchronous code can share it. That costs three times what a small
-statement costs the server, and with eight threads on two cores each of its steps may wait for the GIL anew. Values and rows are
-converted by psycopg all the same (same types, same adapters of Django), in the transaction that is open on the connection.
+psycopg's cursor sends, polls and receives in Python, so that asynchronous code can share it. That
+costs three times what a small statement costs the server, and with eight threads on two cores each
+of its steps may wait for the GIL anew. Values and rows are converted by psycopg all the same (same
+types, same adapters of Django), in the transaction that is open on the connection.
 """
 
 import functools
@@ -62,14 +64,18 @@ def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str,
         transformer: Any = Transformer(connection)
         params = transformer.dump_sequence([values[name] for name in query.names], query.formats)
         prepared = _find(connection, text, query, transformer)
-        result = _call(connection, connection.pgconn.exec_prepared, prepared.name, params, transformer.formats)
+        result = _call(
+            connection, connection.pgconn.exec_prepared, prepared.name, params, transformer.formats
+        )
         if not result.nfields:
             return []
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, prepared.row_maker(result))
 
 
-def _find(connection: psycopg.Connection[Any], text: str, query: PreparedQuery, transformer: Any) -> Prepared:
+def _find(
+    connection: psycopg.Connection[Any], text: str, query: PreparedQuery, transformer: Any
+) -> Prepared:
     """The statement for values of these types in this session, prepared if it is new here."""
     session = _sessions.get(connection)
     if session is None:
@@ -83,8 +89,16 @@ def _find(connection: psycopg.Connection[Any], text: str, query: PreparedQuery, 
     return known
 
 
-def _prepare(connection: psycopg.Connection[Any], query: PreparedQuery, transformer: Any, prepared: OrderedDict[Any, Prepared]) -> bytes:
-    if len(prepared) >= MOST_PREPARED and connection.pgconn.transaction_status != pq.TransactionStatus.INERROR:
+def _prepare(
+    connection: psycopg.Connection[Any],
+    query: PreparedQuery,
+    transformer: Any,
+    prepared: OrderedDict[Any, Prepared],
+) -> bytes:
+    if (
+        len(prepared) >= MOST_PREPARED
+        and connection.pgconn.transaction_status != pq.TransactionStatus.INERROR
+    ):
         _, oldest = prepared.popitem(last=False)
         _call(connection, connection.pgconn.exec_, b"DEALLOCATE " + oldest.name)
     name = b"berth_%d" % next(_numbers)
@@ -94,17 +108,24 @@ def _prepare(connection: psycopg.Connection[Any], query: PreparedQuery, transfor
 
 def _begin(connection: psycopg.Connection[Any]) -> None:
     """As psycopg does: outside of autocommit the first statement begins a transaction."""
-    if not connection.autocommit and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+    if (
+        not connection.autocommit
+        and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+    ):
         level = connection.isolation_level
         _call(
-            connection, connection.pgconn.exec_, b"BEGIN" + (b" ISOLATION LEVEL " + level.name.replace("_", " ").encode() if level else b"")
+            connection,
+            connection.pgconn.exec_,
+            b"BEGIN"
+            + (b" ISOLATION LEVEL " + level.name.replace("_", " ").encode() if level else b""),
         )
 
 
 def _call(connection: psycopg.Connection[Any], function: Any, *arguments: Any) -> Any:
     try:
         result = function(*arguments)
-    except MemoryError:  # libpq gave no result: what psycopg makes of a request that could not even be sent
+    except MemoryError:
+        # Libpq gave no result: what psycopg makes of a request that could not even be sent.
         if connection.pgconn.status == pq.ConnStatus.OK:
             raise
         raise psycopg.OperationalError(_message(connection))
@@ -133,7 +154,9 @@ def _read(text: str) -> PreparedQuery:
         return f"${names.setdefault(match[1], len(names) + 1)}"
 
     written = PLACEHOLDER.sub(place, text)
-    query = _queries[text] = PreparedQuery(written.encode(), tuple(names), [PyFormat.AUTO] * len(names))
+    query = _queries[text] = PreparedQuery(
+        written.encode(), tuple(names), [PyFormat.AUTO] * len(names)
+    )
     if len(_queries) > 10 * MOST_PREPARED:
         _queries.clear()
     return query

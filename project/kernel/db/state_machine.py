@@ -1,7 +1,8 @@
-"""State machines, declared once. Field, CHECK constraint, trigger, diagram and the states x edges test derive from the declaration.
+"""State machines, declared once. Field, CHECK constraint, trigger, diagram and the states x edges
+test derive from the declaration.
 
-A machine does not move rows: rows move by named SQL statements and services. It says which moves exist, and the database
-refuses every other one (`move_trigger`), whoever tries.
+A machine does not move rows: rows move by named SQL statements and services. It says which moves
+exist, and the database refuses every other one (`move_trigger`), whoever tries.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,10 +59,15 @@ class Machine:
         )
 
     def check(self) -> models.CheckConstraint:
-        return models.CheckConstraint(name=f"{self.name}_state_known", condition=models.Q(**{f"{self.column}__in": sorted(self.states)}))
+        return models.CheckConstraint(
+            name=f"{self.name}_state_known",
+            condition=models.Q(**{f"{self.column}__in": sorted(self.states)}),
+        )
 
     def move_trigger(self) -> str:
-        """The trigger that refuses undeclared moves. Its WHEN clause is the rule, so a legal update never calls a function."""
+        """The trigger that refuses undeclared moves. Its WHEN clause is the rule, so a legal
+        update never calls a function.
+        """
         moves = ",".join(sorted(self.moves))
         old, new = f"OLD.{self.column}", f"NEW.{self.column}"
         return (
@@ -75,8 +81,15 @@ class Machine:
 
     def diagram(self) -> str:
         """Mermaid, for docs/."""
-        lines = ["stateDiagram-v2", f"    [*] --> {self.initial}", *(f"    [*] --> {s}" for s in self.born)]
-        lines += [f"    {e.source} --> {e.target}: {e.by}" + (f" ({e.when})" if e.when else "") for e in self.edges]
+        lines = [
+            "stateDiagram-v2",
+            f"    [*] --> {self.initial}",
+            *(f"    [*] --> {s}" for s in self.born),
+        ]
+        lines += [
+            f"    {e.source} --> {e.target}: {e.by}" + (f" ({e.when})" if e.when else "")
+            for e in self.edges
+        ]
         return "\n".join([*lines, *(f"    {s} --> [*]" for s in sorted(self.terminal))])
 
 
@@ -88,6 +101,8 @@ def edges(rows: Iterable[str]) -> tuple[Edge, ...]:
         by, _, when = rest.partition("|")
         sources, _, targets = move.partition(">")
         found += [
-            Edge(source.strip(), target.strip(), by.strip(), when.strip()) for source in sources.split(",") for target in targets.split(",")
+            Edge(source.strip(), target.strip(), by.strip(), when.strip())
+            for source in sources.split(",")
+            for target in targets.split(",")
         ]
     return tuple(found)

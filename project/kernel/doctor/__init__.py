@@ -1,1 +1,3 @@
-"""Invariant checks with repairs, the health of background processes, and what probes and Prometheus read."""
+"""Invariant checks with repairs, the health of background processes, and what probes and
+Prometheus read.
+"""

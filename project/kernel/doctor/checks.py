@@ -1,4 +1,6 @@
-"""The kernel's own invariants for the doctor: I18 operations, I22 events from the future, I23 old transactions."""
+"""The kernel's own invariants for the doctor: I18 operations, I22 events from the future, I23
+old transactions.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -23,7 +25,8 @@ SNAPSHOT_LIMIT = 60.0
 operation_limits: list[Callable[[], dict[int, float]]] = []
 
 OLD_OPERATIONS = """
-SELECT id, lane, kind, attempts, error, error_code, pool_id, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
+SELECT id, lane, kind, attempts, error, error_code, pool_id,
+  extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
 FROM kernel_operation WHERE done_at IS NULL AND error_code <> 'permanent'
   AND created_at < clock_timestamp() - make_interval(secs => %(shortest)s)
 ORDER BY id LIMIT 1000"""
@@ -34,95 +37,154 @@ WHERE done_at IS NULL AND error_code = 'permanent' AND seen_by = '' ORDER BY id 
 
 UNTRUSTED_PROXIES = """
 SELECT data ->> 'peer' AS peer, max(at) AS at FROM kernel_event
-WHERE id >= %(first)s AND verb = %(verb)s AND at > clock_timestamp() - interval '1 day' GROUP BY 1 ORDER BY 1 LIMIT 100"""
+WHERE id >= %(first)s AND verb = %(verb)s AND at > clock_timestamp() - interval '1 day'
+  GROUP BY 1 ORDER BY 1 LIMIT 100"""
 
 OLD_TRANSACTIONS = """
-SELECT pid, datname, usename, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
+SELECT pid, datname, usename, application_name, state,
+  extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
   left(query, 120) AS query
 FROM pg_stat_activity
-WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND xact_start < clock_timestamp() - make_interval(secs => %(limit)s)
+WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
+  AND xact_start < clock_timestamp() - make_interval(secs => %(limit)s)
 ORDER BY xact_start"""
 
 OLD_SNAPSHOTS = """
-SELECT 'process ' || pid || ' (' || coalesce(datname, '-') || ', ' || coalesce(application_name, '') || ')' AS who,
+SELECT 'process ' || pid || ' (' || coalesce(datname, '-') || ', ' || coalesce(application_name,
+  '') || ')' AS who,
   extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age, pid
 FROM pg_stat_activity
-WHERE pid <> pg_backend_pid() AND backend_xmin IS NOT NULL AND backend_type NOT IN ('autovacuum worker', 'walsender')
+WHERE pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
+  AND backend_type NOT IN ('autovacuum worker', 'walsender')
   AND xact_start < clock_timestamp() - make_interval(secs => %(limit)s)
 UNION ALL
-SELECT 'prepared transaction ' || gid || ' (' || database || ')', extract(epoch FROM clock_timestamp() - prepared)::float8, NULL
+SELECT 'prepared transaction ' || gid || ' (' || database || ')',
+  extract(epoch FROM clock_timestamp() - prepared)::float8, NULL
 FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => %(limit)s)"""
 
 
-@check("I18a", "No open operation is older than its pool's limit", "The world outside is not what the rows say, and stays so.")
+@check(
+    "I18a",
+    "No open operation is older than its pool's limit",
+    "The world outside is not what the rows say, and stays so.",
+)
 def find_old_operations() -> Iterator[Finding]:
-    limits = {pool: seconds for function in operation_limits for pool, seconds in function().items()}
+    limits = {
+        pool: seconds for function in operation_limits for pool, seconds in function().items()
+    }
     default = float(getattr(settings, "BERTH_OPERATION_LIMIT", OPERATION_LIMIT))
     for row in run(OLD_OPERATIONS, {"shortest": min([default, *limits.values()])}):
         if row.age > limits.get(row.pool_id, default):
-            said = f" Last error: {row.error[:200]}" if row.error else " Nobody performs its queue, or its lane is held up."
+            said = (
+                f" Last error: {row.error[:200]}"
+                if row.error
+                else " Nobody performs its queue, or its lane is held up."
+            )
             yield Finding(
                 f"operation {row.id}",
-                f"{row.kind} on {row.lane} has been open for {row.age:.0f} s, {row.attempts} attempts.{said}",
-                "Mend the cause; --repair makes it due at once." if row.error else "Look whether a worker runs and listens to its queue.",
+                (
+                    f"{row.kind} on {row.lane} has been open for {row.age:.0f} s, {row.attempts} "
+                    f"attempts.{said}"
+                ),
+                "Mend the cause; --repair makes it due at once."
+                if row.error
+                else "Look whether a worker runs and listens to its queue.",
                 partial(retry_operation, row.id, "doctor") if row.error else None,
             )
 
 
-@check("I18b", "No permanent error is unseen", "It will not be tried again by itself, and what waits for it waits for ever.")
+@check(
+    "I18b",
+    "No permanent error is unseen",
+    "It will not be tried again by itself, and what waits for it waits for ever.",
+)
 def find_unseen_errors() -> Iterator[Finding]:
     for row in run(UNSEEN):
         detail = f"{row.kind} on {row.lane} failed for good: {row.error[:300]}"
-        yield Finding(f"operation {row.id}", detail, "Mend the cause; --repair tries again.", partial(retry_operation, row.id, "doctor"))
+        yield Finding(
+            f"operation {row.id}",
+            detail,
+            "Mend the cause; --repair tries again.",
+            partial(retry_operation, row.id, "doctor"),
+        )
 
 
 @check(
     "I22",
     "No event comes from the future",
-    "After a restore from a dump the log's transaction ids are ahead of the server's: readers wait for them, pages stand still.",
+    (
+        "After a restore from a dump the log's transaction ids are ahead of the server's: readers "
+        "wait for them, pages stand still."
+    ),
 )
 def find_future_events() -> Iterator[Finding]:
     row = run(FUTURE)[0]
     if row.n:
         detail = f"{row.n} events have a transaction id that this server has not come to."
         yield Finding(
-            f"events {row.first} to {row.last}", detail, "--repair renumbers them; so does every start of the controllers.", _renumber
+            f"events {row.first} to {row.last}",
+            detail,
+            "--repair renumbers them; so does every start of the controllers.",
+            _renumber,
         )
 
 
 @check(
     "I23a",
     "No transaction is older than 10 s",
-    "It holds row locks, and readers of the log wait for it, in whatever database of this server it is.",
+    (
+        "It holds row locks, and readers of the log wait for it, in whatever database of "
+        "this server it is."
+    ),
 )
 def find_old_transactions() -> Iterator[Finding]:
     for row in run(OLD_TRANSACTIONS, {"limit": TRANSACTION_LIMIT}):
         yield Finding(
             f"process {row.pid}",
-            f"{row.usename}@{row.datname} ({row.application_name}) is {row.age:.0f} s in a transaction, {row.state}: {row.query}",
+            (
+                f"{row.usename}@{row.datname} ({row.application_name}) is {row.age:.0f} s in a "
+                f"transaction, {row.state}: {row.query}"
+            ),
             "End it where it runs; --repair ends its connection.",
             partial(_terminate, row.pid),
         )
 
 
-@check("I23b", "No snapshot is older than 1 min", "Nothing that died since can be cleaned away: binding gets 2 to 5 times slower.")
+@check(
+    "I23b",
+    "No snapshot is older than 1 min",
+    "Nothing that died since can be cleaned away: binding gets 2 to 5 times slower.",
+)
 def find_old_snapshots() -> Iterator[Finding]:
     for row in run(OLD_SNAPSHOTS, {"limit": SNAPSHOT_LIMIT}):
         fix = None if row.pid is None else partial(_terminate, row.pid)
-        way = "ROLLBACK PREPARED, or COMMIT PREPARED." if row.pid is None else "End it where it runs; --repair ends its connection."
+        way = (
+            "ROLLBACK PREPARED, or COMMIT PREPARED."
+            if row.pid is None
+            else "End it where it runs; --repair ends its connection."
+        )
         yield Finding(row.who, f"has kept a snapshot for {row.age:.0f} s.", way, fix)
 
 
 @check(
     "I38",
     "Every proxy before Berth is known to it",
-    "All clients of an unknown proxy share its address: one that guesses passwords slows the sign-in of all others.",
+    (
+        "All clients of an unknown proxy share its address: one that guesses passwords slows the "
+        "sign-in of all others."
+    ),
 )
 def find_untrusted_proxies() -> Iterator[Finding]:
     first = first_id_at(timezone.now() - timedelta(days=1))
     for row in run(UNTRUSTED_PROXIES, {"first": first, "verb": UNTRUSTED_PROXY}, prepare=False):
-        detail = f"{row.peer} sent X-Forwarded-For (last noted {row.at:%Y-%m-%d %H:%M} UTC) and is not trusted, so the header is ignored."
-        way_out = "If it is your proxy, name it in BERTH_TRUSTED_PROXIES. If not, it is a client that forges the header."
+        detail = (
+            f"{row.peer} sent X-Forwarded-For (last noted {row.at:%Y-%m-%d %H:%M} UTC) and is not "
+            "trusted, so the header is ignored."
+        )
+        way_out = (
+            "If it is your proxy, name it in BERTH_TRUSTED_PROXIES. If not, it is a client that "
+            "forges the header."
+        )
         yield Finding(f"peer {row.peer}", detail, way_out)
 
 

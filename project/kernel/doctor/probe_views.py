@@ -18,7 +18,9 @@ OK = b"ok\n"
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process answers. Nothing else is asked, so that a slow database restarts no web process."""
+    """The process answers. Nothing else is asked, so that a slow database restarts no
+    web process.
+    """
     return HttpResponse(OK, content_type="text/plain")
 
 
@@ -31,7 +33,10 @@ def readyz(request: HttpRequest) -> JsonResponse:
     if checks[0].is_well and request.GET.get("only") != "web":
         checks += check_expected_loops()
     is_ready = all(c.is_well for c in checks)
-    body = {"ready": is_ready, "checks": [{"name": c.name, "ok": c.is_well, "detail": c.detail} for c in checks]}
+    body = {
+        "ready": is_ready,
+        "checks": [{"name": c.name, "ok": c.is_well, "detail": c.detail} for c in checks],
+    }
     return JsonResponse(body, status=200 if is_ready else 503)
 
 
@@ -56,7 +61,9 @@ def _check_database() -> heartbeats.Health:
             _is_migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError as error:
         return heartbeats.Health("database", False, f"does not answer: {type(error).__name__}")
-    return heartbeats.Health("database", _is_migrated, "" if _is_migrated else "waits for migrations: manage.py migrate")
+    return heartbeats.Health(
+        "database", _is_migrated, "" if _is_migrated else "waits for migrations: manage.py migrate"
+    )
 
 
 def _may_read_metrics(request: HttpRequest) -> bool:

@@ -1,6 +1,8 @@
-"""Broken invariants: what is wrong, why it matters, how it is mended. Each app registers its own checks.
+"""Broken invariants: what is wrong, why it matters, how it is mended. Each app registers its
+own checks.
 
-A check is a query that finds nothing while all is well. What the database can refuse is a constraint instead.
+A check is a query that finds nothing while all is well. What the database can refuse is a
+constraint instead.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +36,9 @@ _facts: list[Callable[[], str]] = []
 
 
 def fact(tell: Callable[[], str]) -> Callable[[], str]:
-    """Register a sentence about this installation that the doctor says whether or not anything is wrong. Empty: there is nothing to say."""
+    """Register a sentence about this installation that the doctor says whether or not anything
+    is wrong. Empty: there is nothing to say.
+    """
     _facts.append(tell)
     return tell
 
@@ -44,7 +48,9 @@ def list_facts() -> list[str]:
 
 
 def check(id: str, title: str, explain: str) -> Callable[[Look], Look]:
-    """Register a query under the id of its invariant. An invariant of several queries gives them letters: I12a, I12b."""
+    """Register a query under the id of its invariant. An invariant of several queries gives them
+    letters: I12a, I12b.
+    """
 
     def register(look: Look) -> Look:
         if id in _checks:
@@ -56,12 +62,16 @@ def check(id: str, title: str, explain: str) -> Callable[[Look], Look]:
 
 
 def list_checks() -> list[Check]:
-    return sorted(_checks.values(), key=lambda c: (int("".join(filter(str.isdigit, c.id)) or 0), c.id))
+    return sorted(
+        _checks.values(), key=lambda c: (int("".join(filter(str.isdigit, c.id)) or 0), c.id)
+    )
 
 
 def get_check(id: str) -> Check:
     if id not in _checks:
-        raise Invalid(f"There is no check {id}.", way_out=f"Checks: {', '.join(c.id for c in list_checks())}.")
+        raise Invalid(
+            f"There is no check {id}.", way_out=f"Checks: {', '.join(c.id for c in list_checks())}."
+        )
     return _checks[id]
 
 
@@ -71,8 +81,21 @@ class Report:
     findings: Sequence[Finding]
 
     def as_dict(self) -> dict[str, Any]:
-        found = [{"subject": f.subject, "detail": f.detail, "repair": f.repair, "is_repairable": f.fix is not None} for f in self.findings]
-        return {"id": self.check.id, "title": self.check.title, "explain": self.check.explain, "findings": found}
+        found = [
+            {
+                "subject": f.subject,
+                "detail": f.detail,
+                "repair": f.repair,
+                "is_repairable": f.fix is not None,
+            }
+            for f in self.findings
+        ]
+        return {
+            "id": self.check.id,
+            "title": self.check.title,
+            "explain": self.check.explain,
+            "findings": found,
+        }
 
 
 def examine(ids: Iterable[str] = ()) -> list[Report]:

@@ -1,7 +1,8 @@
 """Backups of the embedded database with its sealed files, and back.
 
 python -m project.kernel.embedded.backup dump [FILE]     while Berth runs
-python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; what was there moves aside
+python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; what was there
+                                                         moves aside
 """
 
 import os
@@ -27,12 +28,15 @@ from project.settings import environment as env
 
 KEPT = 10
 BEFORE_MIGRATION = "before-migration"
-DUMP_LOCK = (7320, 0)  # an advisory lock; while it is held no file is swept (project.kernel.doctor.restore_detection)
+# An advisory lock; while it is held no file is swept (project.kernel.doctor.restore_detection).
+DUMP_LOCK = (7320, 0)
 HEADROOM = 100_000_000  # bytes that stay free beyond what a restore unpacks
 
 
 def dump(url: str, folder: Path, label: str = "") -> Path:
-    """The database alone, as pg_restore reads it. It appears under its name only when it is whole."""
+    """The database alone, as pg_restore reads it. It appears under its name only when
+    it is whole.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}{'-' if label else ''}{label}.dump"
     run_tool("pg_dump", url, ["--format=custom", "--no-owner", f"--file={file}.part"])
@@ -48,14 +52,22 @@ def keep_newest(folder: Path) -> None:
 
 def restore(url: str, file: Path) -> None:
     """Into an empty database. All or nothing."""
-    run_tool("pg_restore", url, ["--no-owner", "--single-transaction", "--exit-on-error", str(file)])
+    run_tool(
+        "pg_restore", url, ["--no-owner", "--single-transaction", "--exit-on-error", str(file)]
+    )
 
 
 def run_tool(name: str, url: str, arguments: list[str]) -> None:
     """The URL holds a password, so it goes in by the environment, never by argv."""
     environment = {"PATH": "/usr/bin:/bin", **env.libpq(url)}
     options = [] if name == "pg_dump" else ["--dbname", environment["PGDATABASE"]]
-    done = subprocess.run([tool(name), *options, *arguments], env=environment, capture_output=True, text=True, umask=0o077)
+    done = subprocess.run(
+        [tool(name), *options, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        umask=0o077,
+    )
     if done.returncode:
         raise StartupError(f"{name} did not succeed: {done.stderr.strip()[-1500:]}")
 
@@ -65,7 +77,9 @@ def keys_beside(file: Path) -> Path:
 
 
 def dump_all(url: str, file: Path, home: Path) -> Contents:
-    """The database with its sealed files; the keys that open them in a file of their own, if the state folder has them."""
+    """The database with its sealed files; the keys that open them in a file of their own, if the
+    state folder has them.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     given = env.list_words("BERTH_SEALING_KEYS")
     keys = given or sealing_keys.read_keys(home / sealing_keys.FILE)
@@ -73,7 +87,9 @@ def dump_all(url: str, file: Path, home: Path) -> Contents:
     try:
         with without_sweep(url):
             run_tool("pg_dump", url, ["--format=custom", "--no-owner", f"--file={database}"])
-            contents = backup_file.pack(file, database, env.files(), [sealing_keys.name_key(key) for key in keys])
+            contents = backup_file.pack(
+                file, database, env.files(), [sealing_keys.name_key(key) for key in keys]
+            )
     finally:
         database.unlink(missing_ok=True)
     if keys and not given:
@@ -83,7 +99,9 @@ def dump_all(url: str, file: Path, home: Path) -> Contents:
 
 @contextmanager
 def without_sweep(url: str) -> Iterator[None]:
-    """A file that goes between the dump of the database and its copy would be missing: its row is in the dump."""
+    """A file that goes between the dump of the database and its copy would be missing: its row
+    is in the dump.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", DUMP_LOCK)
         yield
@@ -102,7 +120,9 @@ class Restored:
 
 
 def restore_all(home: Home, file: Path) -> Restored:
-    """Puts a backup in the place of the present database, which moves aside. Files and keys are added, none is taken away."""
+    """Puts a backup in the place of the present database, which moves aside. Files and keys are
+    added, none is taken away.
+    """
     if not file.is_file():
         raise StartupError(f"There is no file {file}.")
     if backup_file.is_plain(file):
@@ -114,8 +134,8 @@ def restore_all(home: Home, file: Path) -> Restored:
     needed = file.stat().st_size + HEADROOM
     if home.count_free() < needed:
         raise StartupError(
-            f"The disk of {home.path} has {home.count_free() // 10**6} MB free; this restore needs {needed // 10**6} MB. "
-            "Make room. Nothing was changed."
+            f"The disk of {home.path} has {home.count_free() // 10**6} MB free; this restore needs "
+            f"{needed // 10**6} MB. Make room. Nothing was changed."
         )
     database = home.path / "restore.part"
     try:
@@ -129,10 +149,15 @@ def restore_all(home: Home, file: Path) -> Restored:
 
 
 def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int, tuple[str, ...]]:
-    """The keys beside the dump and those that were dropped here are used again, as far as the dump needs them (None: unknown)."""
+    """The keys beside the dump and those that were dropped here are used again, as far as the
+    dump needs them (None: unknown).
+    """
     path = home.path / sealing_keys.FILE
     given = env.list_words("BERTH_SEALING_KEYS")
-    found = [*sealing_keys.read_keys(keys_beside(file)), *sealing_keys.read_keys(home.path / sealing_keys.DROPPED)]
+    found = [
+        *sealing_keys.read_keys(keys_beside(file)),
+        *sealing_keys.read_keys(home.path / sealing_keys.DROPPED),
+    ]
     wanted = [key for key in found if needed is None or sealing_keys.name_key(key) in needed]
     added = 0 if given else sealing_keys.merge_keys(path, wanted)
     known = {sealing_keys.name_key(key) for key in given or sealing_keys.read_keys(path)}
@@ -168,34 +193,58 @@ def _swap_database(home: Home, file: Path) -> Path | None:
 
 def describe_dump(file: Path, contents: Contents) -> str:
     keys = keys_beside(file)
-    lines = [f"{file}: the database and {count_files(contents.files)} of {env.files()} ({contents.size / 1e6:.1f} MB)."]
+    lines = [
+        f"{file}: the database and {count_files(contents.files)} of {env.files()} "
+        f"({contents.size / 1e6:.1f} MB)."
+    ]
     if env.list_words("BERTH_SEALING_KEYS"):
-        lines.append("Not in it: BERTH_SEALING_KEYS. Without them its plans, sources, logs and secrets cannot be read.")
+        lines.append(
+            "Not in it: BERTH_SEALING_KEYS. Without them its plans, sources, logs and secrets "
+            "cannot be read."
+        )
     elif contents.keys:
-        lines.append(f"{keys}: the sealing keys. Whoever has both reads all secrets: keep it apart from the dump, and keep it.")
-    lines.append(f"Not in them: {env.home() / 'secret-key'} (sessions; without it people sign in again), agents and their logs.")
+        lines.append(
+            f"{keys}: the sealing keys. Whoever has both reads all secrets: keep it apart from the "
+            "dump, and keep it."
+        )
+    lines.append(
+        f"Not in them: {env.home() / 'secret-key'} (sessions; without it people sign in again), "
+        "agents and their logs."
+    )
     return "\n".join(lines)
 
 
 def describe_restore(done: Restored) -> str:
     lines = ["Restored the database."]
     if done.aside:
-        lines.append(f"The data from before lies in {done.aside}. For a day no sealed file is swept, so that it can come back.")
+        lines.append(
+            f"The data from before lies in {done.aside}. For a day no sealed file is swept, so "
+            "that it can come back."
+        )
     if done.has_files:
-        lines.append(f"Added {count_files(done.added)} to {env.files()}; {done.present} were there.")
+        lines.append(
+            f"Added {count_files(done.added)} to {env.files()}; {done.present} were there."
+        )
     else:
-        lines.append(f"The dump holds no sealed files: plans and sources are those that are in {env.files()}.")
+        lines.append(
+            "The dump holds no sealed files: plans and sources are those that are in "
+            f"{env.files()}."
+        )
     if done.added_keys:
         path = env.home() / sealing_keys.FILE
         lines.append(
-            f"Added {done.added_keys} sealing key{'s' * (done.added_keys > 1)} to {path}: what the dump holds was sealed with them."
+            f"Added {done.added_keys} sealing key{'s' * (done.added_keys > 1)} to {path}: what the "
+            "dump holds was sealed with them."
         )
     if done.missing_keys:
         lines.append(
-            f"Missing sealing keys: {', '.join(done.missing_keys)}. What they sealed cannot be read. Put them, one a line, into "
-            f"{env.home() / sealing_keys.FILE} (or BERTH_SEALING_KEYS, where that is set)."
+            f"Missing sealing keys: {', '.join(done.missing_keys)}. What they sealed cannot be "
+            f"read. Put them, one a line, into {env.home() / sealing_keys.FILE} (or "
+            "BERTH_SEALING_KEYS, where that is set)."
         )
-    return "\n".join([*lines, "Start Berth with `make up`, then look for what is missing with `make doctor`."])
+    return "\n".join(
+        [*lines, "Start Berth with `make up`, then look for what is missing with `make doctor`."]
+    )
 
 
 def count_files(count: int) -> str:
@@ -208,14 +257,21 @@ def main() -> None:
             case ["dump", *more]:
                 url = env.database_url()
                 if not url:
-                    raise StartupError("Berth does not run here. Start it with `make up`, then dump.")
-                made = Path(more[0]).absolute() if more else env.home() / "backups" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.dump"
+                    raise StartupError(
+                        "Berth does not run here. Start it with `make up`, then dump."
+                    )
+                made = (
+                    Path(more[0]).absolute()
+                    if more
+                    else env.home() / "backups" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.dump"
+                )
                 print(describe_dump(made, dump_all(url, made, env.home())))
             case ["restore", file]:
                 if os.environ.get("DATABASE_URL"):
                     raise StartupError(
-                        "DATABASE_URL names a server of your own; restore replaces the embedded one. Unset it, or take the dump apart: "
-                        "tar -xf FILE gives database.dump for pg_restore, and files/ for BERTH_FILES."
+                        "DATABASE_URL names a server of your own; restore replaces the embedded "
+                        "one. Unset it, or take the dump apart: tar -xf FILE gives database.dump "
+                        "for pg_restore, and files/ for BERTH_FILES."
                     )
                 print(describe_restore(restore_all(Home(env.home()), Path(file).absolute())))
             case _:

@@ -1,4 +1,5 @@
-"""One file with all that a backup needs but the keys: the database as pg_restore reads it, the sealed files, and what it should hold.
+"""One file with all that a backup needs but the keys: the database as pg_restore reads it, the
+sealed files, and what it should hold.
 
 A tar: `database.dump`, `files/...`, and last `contents.json`, without which the file was cut off.
 """
@@ -17,7 +18,9 @@ from typing import IO
 from project.kernel.embedded.process import StartupError
 
 DATABASE, FILES, CONTENTS = "database.dump", "files", "contents.json"
-PG_DUMP = b"PGDMP"  # what a dump by pg_dump alone begins with: those of earlier versions, and the ones before migrations
+# What a dump by pg_dump alone begins with: those of earlier versions, and the ones
+# before migrations.
+PG_DUMP = b"PGDMP"
 SCRATCH = ".new"  # a sealed file that is being replaced
 
 
@@ -29,7 +32,9 @@ class Contents:
 
 
 def pack(into: Path, database: Path, files: Path, keys: list[str]) -> Contents:
-    """The file appears under its name only when it is whole. Files that go meanwhile are those that no row of the database names."""
+    """The file appears under its name only when it is whole. Files that go meanwhile are those
+    that no row of the database names.
+    """
     part = into.with_name(f"{into.name}.part")
     count = size = 0
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
@@ -38,7 +43,11 @@ def pack(into: Path, database: Path, files: Path, keys: list[str]) -> Contents:
             for path in sorted(path for path in files.rglob("*") if path.suffix != SCRATCH):
                 try:
                     with path.open("rb") as file:
-                        member = _without_owner(tar.gettarinfo(arcname=f"{FILES}/{path.relative_to(files)}", fileobj=file))
+                        member = _without_owner(
+                            tar.gettarinfo(
+                                arcname=f"{FILES}/{path.relative_to(files)}", fileobj=file
+                            )
+                        )
                         tar.addfile(member, file)
                 except (FileNotFoundError, IsADirectoryError):
                     continue
@@ -89,7 +98,9 @@ def unpack_database(file: Path, into: Path) -> None:
 
 
 def add_files(file: Path, into: Path) -> tuple[int, int]:
-    """Write the files that are not there; the number of those and of the ones that were. A name never stands for two contents."""
+    """Write the files that are not there; the number of those and of the ones that were. A name
+    never stands for two contents.
+    """
     added = present = 0
     with tarfile.open(file, "r:") as tar:
         for member, opened in _list_files(tar):
@@ -99,7 +110,9 @@ def add_files(file: Path, into: Path) -> tuple[int, int]:
                 continue
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}{SCRATCH}")
-            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            with os.fdopen(
+                os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as out:
                 shutil.copyfileobj(opened, out)
                 out.flush()
                 os.fsync(out.fileno())

@@ -1,8 +1,10 @@
-"""Processes that outlive whoever started them: found again by their folder, and ended with all that they started.
+"""Processes that outlive whoever started them: found again by their folder, and ended with all that
+they started.
 
-A folder belongs to one process, the leader of a session of its own, and the folder's path stands in its command line. So the truth is
-read from the running processes: `process.json` only saves the search. It names the process by number and start time, because numbers
-are given out again, and by the boot of the machine, because both are.
+A folder belongs to one process, the leader of a session of its own, and the folder's path stands in
+its command line. So the truth is read from the running processes: `process.json` only saves the
+search. It names the process by number and start time, because numbers are given out again, and by
+the boot of the machine, because both are.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ TICK = 0.05  # seconds between two looks where the system tells nobody of an end
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One that was started for a folder. `mark`: what its starter wanted to be found again, such as an incarnation."""
+    """One that was started for a folder. `mark`: what its starter wanted to be found again, such
+    as an incarnation.
+    """
 
     pid: int
     started: str
@@ -34,14 +38,29 @@ class Process:
     mark: int = 0
 
 
-_children: list["subprocess.Popen[bytes]"] = []  # of this process: reaped when the next one is started or looked at
+# Of this process: reaped when the next one is started or looked at.
+_children: list["subprocess.Popen[bytes]"] = []
 
 
-def start(command: Sequence[str], folder: Path, *, log: Path, environment: Mapping[str, str], cwd: Path, mark: int) -> Process:
+def start(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    cwd: Path,
+    mark: int,
+) -> Process:
     """In a session of its own, so that no terminal and no supervisor ends it by the way."""
     with open_log(log) as out:
         child = subprocess.Popen(
-            list(command), cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            list(command),
+            cwd=cwd,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     _children.append(child)
     process = Process(child.pid, start_time(child.pid), boot_id(), mark)
@@ -60,7 +79,11 @@ def read(folder: Path) -> Process | None:
 
 def is_alive(process: Process) -> bool:
     _reap()
-    return bool(process.started) and process.boot == boot_id() and start_time(process.pid) == process.started
+    return (
+        bool(process.started)
+        and process.boot == boot_id()
+        and start_time(process.pid) == process.started
+    )
 
 
 def is_of_this_boot(process: Process) -> bool:
@@ -68,11 +91,18 @@ def is_of_this_boot(process: Process) -> bool:
 
 
 def find(folder: Path, mark_of: Callable[[Sequence[str]], int | None]) -> Process | None:
-    """A living one that was started for this folder though nobody wrote it down: whoever started it died at once."""
+    """A living one that was started for this folder though nobody wrote it down: whoever started
+    it died at once.
+    """
     _reap()
     wanted = str(folder)
     for pid, words in _list_commands():
-        if wanted in words and pid != os.getpid() and (mark := mark_of(words)) is not None and (started := start_time(pid)):
+        if (
+            wanted in words
+            and pid != os.getpid()
+            and (mark := mark_of(words)) is not None
+            and (started := start_time(pid))
+        ):
             return Process(pid, started, boot_id(), mark)
     return None
 
@@ -82,8 +112,9 @@ def adopt(folder: Path, process: Process) -> None:
 
 
 def members_of(process: Process) -> list[int]:
-    """It and all that it started, as far as they stayed in its session; also when it has died itself. A number is not given out again
-    while a session has it, so what is found there is its own, unless another leader has it now."""
+    """It and all that it started, as far as they stayed in its session; also when it has died
+    itself. A number is not given out again while a session has it, so what is found there is its
+    own, unless another leader has it now."""
     _reap()
     if process.boot != boot_id() or (start_time(process.pid) not in ("", process.started)):
         return []
@@ -114,7 +145,8 @@ def end(process: Process, patience: float) -> bool:
     ask_to_end(process)
     left = members_of(process)
     for pid in left:
-        if pid != process.pid and not is_alive(process):  # its leader has died: nobody will tell them
+        # Its leader has died: nobody will tell them.
+        if pid != process.pid and not is_alive(process):
             _signal(pid, signal.SIGTERM)
     wait_gone(left, patience)
     for pid in members_of(process):
@@ -134,11 +166,15 @@ def wait_gone(pids: Sequence[int], patience: float) -> list[int]:
 
 
 def start_time(pid: int) -> str:
-    """What tells it from others that had or will have its number; empty: it is dead, or a child that nobody has buried yet."""
+    """What tells it from others that had or will have its number; empty: it is dead, or a child
+    that nobody has buried yet.
+    """
     if PROC.joinpath("self").exists():
         fields = _stat(pid)
         return "" if not fields or fields[0] in "ZX" else fields[19]
-    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.split(None, 1)
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout.split(None, 1)
     return "" if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
 
 
@@ -164,7 +200,9 @@ def _list_sessions() -> Iterator[tuple[int, int]]:
             if fields and fields[0] not in "ZX":
                 yield int(place.name), int(fields[3])
         return
-    for line in subprocess.run(["ps", "-axo", "pid=,sess=,stat="], capture_output=True, text=True).stdout.splitlines():
+    for line in subprocess.run(
+        ["ps", "-axo", "pid=,sess=,stat="], capture_output=True, text=True
+    ).stdout.splitlines():
         pid, session, state = line.split(None, 2)
         if session.isdigit() and not state.startswith("Z"):
             yield int(pid), int(session)
@@ -175,9 +213,14 @@ def _list_commands() -> Iterator[tuple[int, list[str]]]:
         for place in PROC.glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if _is_ours(place):  # others may write into theirs what they like
-                    yield int(place.name), place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+                    yield (
+                        int(place.name),
+                        place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0"),
+                    )
         return
-    for line in subprocess.run(["ps", "-axo", "uid=,pid=,command="], capture_output=True, text=True).stdout.splitlines():
+    for line in subprocess.run(
+        ["ps", "-axo", "uid=,pid=,command="], capture_output=True, text=True
+    ).stdout.splitlines():
         owner, pid, *words = line.split()
         if int(owner) == os.geteuid():
             yield int(pid), words
@@ -185,7 +228,11 @@ def _list_commands() -> Iterator[tuple[int, list[str]]]:
 
 def _is_ours(place: Path) -> bool:
     """By what it says itself: the folder of a process that nobody may look into belongs to root."""
-    line = next(line for line in place.joinpath("status").read_bytes().splitlines() if line.startswith(b"Uid:"))
+    line = next(
+        line
+        for line in place.joinpath("status").read_bytes().splitlines()
+        if line.startswith(b"Uid:")
+    )
     return {int(user) for user in line.split()[1:]} == {os.geteuid()}
 
 

@@ -4,10 +4,12 @@ BERTH_HOME/            0700
   lock                 held while Berth runs here; says where
   services.json        0600, how to reach the embedded services, for commands beside
   secret-key           0600
-  admin-password       0600, made for the first user, until its owner removes it; none where BERTH_ADMIN_PASSWORD gave one
+  admin-password       0600, made for the first user, until its owner removes it; none where
+                       BERTH_ADMIN_PASSWORD gave one
   postgres/ valkey/    data, logs and passwords
   backups/             dumps, one before each migration
-  agents/              a folder for each agent of the local provider: its token, its log, what it works on
+  agents/              a folder for each agent of the local provider: its token, its log, what
+                       it works on
 """
 
 import errno
@@ -38,14 +40,20 @@ class Home:
             owner = self.path.stat().st_uid
             if owner != os.geteuid():
                 raise StartupError(
-                    f"{self.path} belongs to another user (uid {owner}). Start as that user, or name another folder in BERTH_HOME."
+                    f"{self.path} belongs to another user (uid {owner}). Start as that user, or "
+                    "name another folder in BERTH_HOME."
                 )
             self.path.chmod(0o700)
             self.lock = os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+")
         except FileExistsError:
-            raise StartupError(f"{self.path} is a file, not a folder. Move it away, or name another folder in BERTH_HOME.") from None
+            raise StartupError(
+                f"{self.path} is a file, not a folder. Move it away, or name another folder "
+                "in BERTH_HOME."
+            ) from None
         except OSError as error:
-            raise StartupError(f"{self.path} cannot be used: {error.strerror}. Name another folder in BERTH_HOME.") from None
+            raise StartupError(
+                f"{self.path} cannot be used: {error.strerror}. Name another folder in BERTH_HOME."
+            ) from None
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -68,14 +76,17 @@ class Home:
             where = f"{told['url']} (process {told['pid']})"
         except (ValueError, KeyError):
             where = "it is just starting"
-        return f"Berth already runs on {self.path}: {where}. It is left alone. For a second one, set BERTH_HOME and BERTH_PORT."
+        return (
+            f"Berth already runs on {self.path}: {where}. It is left alone. For a second one, set "
+            "BERTH_HOME and BERTH_PORT."
+        )
 
     def check_space(self) -> None:
         free = self.count_free()
         if free < ENOUGH:
             raise StartupError(
-                f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs {ENOUGH // 10**6} MB. "
-                "Make room, or name a folder elsewhere in BERTH_HOME."
+                f"The disk of {self.path} is full: {free // 10**6} MB are free, Berth needs "
+                f"{ENOUGH // 10**6} MB. Make room, or name a folder elsewhere in BERTH_HOME."
             )
 
     def count_free(self) -> int:
@@ -95,7 +106,9 @@ class Home:
 
 
 def bind(address: str, port: str) -> socket.socket:
-    """The socket of the web process, kept by the supervisor: while web restarts, callers wait instead of being refused."""
+    """The socket of the web process, kept by the supervisor: while web restarts, callers wait
+    instead of being refused.
+    """
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise StartupError(f"BERTH_PORT is {port!r}, not a port number.")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -107,11 +120,16 @@ def bind(address: str, port: str) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise StartupError(
-                f"Port {port} on {address} is in use by another program. Choose another: BERTH_PORT={int(port) % 65535 + 1} make up"
+                f"Port {port} on {address} is in use by another program. Choose another: "
+                f"BERTH_PORT={int(port) % 65535 + 1} make up"
             ) from None
         if error.errno == errno.EACCES:
-            raise StartupError(f"Port {port} is reserved for root. Choose another: BERTH_PORT=8000 make up") from None
-        raise StartupError(f"BERTH_BIND={address} is no address of this machine ({error.strerror}).") from None
+            raise StartupError(
+                f"Port {port} is reserved for root. Choose another: BERTH_PORT=8000 make up"
+            ) from None
+        raise StartupError(
+            f"BERTH_BIND={address} is no address of this machine ({error.strerror})."
+        ) from None
     except socket.gaierror:
         listener.close()
         raise StartupError(f"BERTH_BIND={address} is no address of this machine.") from None

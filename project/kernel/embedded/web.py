@@ -2,7 +2,8 @@
 
     python -m project.kernel.embedded.web SOCKET GO READY
 
-The application is loaded at once and serves when GO is closed at its other end; READY is told when it does. All are file descriptors.
+The application is loaded at once and serves when GO is closed at its other end; READY is told when
+it does. All are file descriptors.
 """
 
 import os

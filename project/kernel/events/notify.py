@@ -1,8 +1,9 @@
 """Wake whoever waits for a topic, after the commit.
 
-A hint is NOTIFY "berth" with the topic as payload. It is never the only way to learn of a change: everybody who listens also looks
-by timer. NOTIFY inside the transaction serialises commits (0.2 to 0.4 of the throughput), so the process sends it afterwards, on a
-connection of its own: the first at once, then at most ten a second for each topic, the last one always.
+A hint is NOTIFY "berth" with the topic as payload. It is never the only way to learn of a change:
+everybody who listens also looks by timer. NOTIFY inside the transaction serialises commits (0.2 to
+0.4 of the throughput), so the process sends it afterwards, on a connection of its own: the first at
+once, then at most ten a second for each topic, the last one always.
 """
 
 import atexit
@@ -30,7 +31,9 @@ PAUSE_LONGEST = 5.0  # after the database refused
 class Sender:
     """Sends what is pending, from a daemon thread that starts with the first hint."""
 
-    def __init__(self, send: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, send: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._send = send or self._notify
         self._clock = clock
         self._change = threading.Condition()
@@ -42,7 +45,8 @@ class Sender:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def add(self, topics: tuple[str, ...]) -> None:
-        if self._pending.issuperset(topics):  # nobody has taken it yet: what will be sent is sent after this commit, too
+        # Nobody has taken it yet: what will be sent is sent after this commit, too.
+        if self._pending.issuperset(topics):
             return
         with self._change:
             if self._thread is None:
@@ -52,7 +56,9 @@ class Sender:
             self._change.notify_all()
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait until all is sent. False: not in time; the timers of those who listen make up for it."""
+        """Wait until all is sent. False: not in time; the timers of those who listen make
+        up for it.
+        """
         with self._change:
             return self._change.wait_for(lambda: not (self._pending or self._sending), timeout)
 
@@ -75,7 +81,8 @@ class Sender:
                 failures += 1
                 with self._sending_now:
                     self._forget_connection()
-                if failures == 2:  # the first is the stale connection after a restart of the database
+                # The first is the stale connection after a restart of the database.
+                if failures == 2:
                     logger.warning("hints are not sent, work goes on by timer: %s", error)
                 with self._change:
                     self._pending |= self._sending
@@ -86,11 +93,15 @@ class Sender:
                 time.sleep(min(PAUSE_LONGEST, 0.1 * 2 ** min(failures, 10)))
 
     def _take(self) -> None:
-        """What may go now moves from pending to sending, in one step for `flush`. Waits until there is something."""
+        """What may go now moves from pending to sending, in one step for `flush`. Waits until
+        there is something.
+        """
         with self._change:
             while True:
                 now = self._clock()
-                due = {t for t in self._pending if now - self._sent_at.get(t, -INTERVAL) >= INTERVAL}
+                due = {
+                    t for t in self._pending if now - self._sent_at.get(t, -INTERVAL) >= INTERVAL
+                }
                 if due:
                     self._pending -= due
                     self._sending = due
@@ -111,11 +122,14 @@ class Sender:
 
 
 _sender = Sender()
-_ears: set[Ear] = set()  # of this process: what it has changed itself it need not hear of by NOTIFY first
+# Of this process: what it has changed itself it need not hear of by NOTIFY first.
+_ears: set[Ear] = set()
 
 
 def hint(*topics: str) -> None:
-    """After the present transaction (at once, if there is none): something changed. Never raises for the caller's commit."""
+    """After the present transaction (at once, if there is none): something changed. Never raises
+    for the caller's commit.
+    """
     if unknown := set(topics) - set(TOPICS):
         raise ValueError(f"no such topic: {', '.join(sorted(unknown))}")
 
@@ -128,7 +142,9 @@ def hint(*topics: str) -> None:
 
 
 def listen_here(ear: Ear) -> None:
-    """Called with every hint of this process, from whatever thread; it does next to nothing and never raises."""
+    """Called with every hint of this process, from whatever thread; it does next to nothing and
+    never raises.
+    """
     _ears.add(ear)
 
 
@@ -146,12 +162,15 @@ def disconnect() -> None:
 
 
 def _start_anew() -> None:
-    """In a forked child: the thread stayed behind, and the connection is the parent's, not to be used or closed here."""
+    """In a forked child: the thread stayed behind, and the connection is the parent's, not to be
+    used or closed here.
+    """
     global _sender
     _abandoned.append(_sender)
     _sender = Sender()
 
 
-_abandoned: list[Sender] = []  # keeps the parent's connection object alive: collecting it would end the parent's session
+# Keeps the parent's connection object alive: collecting it would end the parent's session.
+_abandoned: list[Sender] = []
 os.register_at_fork(after_in_child=_start_anew)
 atexit.register(flush)

@@ -10,7 +10,8 @@ from project.kernel.db.locks import RETENTION, try_lock
 
 CHUNK = 2000
 
-# Deletes at most so many rows older than so many days, in one transaction, and says how many it deleted.
+# Deletes at most so many rows older than so many days, in one transaction, and says how many
+# it deleted.
 Delete = Callable[[float, int], int]
 
 
@@ -25,7 +26,9 @@ _kept: dict[str, RetentionRule] = {}
 
 
 def keeps(name: str, days: float) -> Callable[[Delete], Delete]:
-    """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None keeps for ever."""
+    """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None
+    keeps for ever.
+    """
 
     def register(delete: Delete) -> Delete:
         _kept[name] = RetentionRule(name, days, delete)
@@ -53,17 +56,22 @@ def delete_old() -> int:
     return sum(delete_chunk(name) for name in sorted(_kept))
 
 
-# One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is behind the first young one.
+# One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is
+# behind the first young one.
 DELETE_EVENTS = """
 WITH first AS MATERIALIZED (
-  SELECT id, at < now() - make_interval(secs => %(days)s * 86400) AS is_old FROM kernel_event ORDER BY id LIMIT %(chunk)s)
+  SELECT id, at < now() - make_interval(secs => %(days)s * 86400) AS is_old FROM kernel_event
+    ORDER BY id LIMIT %(chunk)s)
 DELETE FROM kernel_event WHERE id IN (SELECT id FROM first WHERE is_old)"""
 DELETE_DONE = """
 DELETE FROM kernel_operation WHERE id IN (
-  SELECT id FROM kernel_operation WHERE done_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY done_at LIMIT %(chunk)s)"""
+  SELECT id FROM kernel_operation
+    WHERE done_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY done_at
+    LIMIT %(chunk)s)"""
 DELETE_BEATS = """
 DELETE FROM kernel_beat WHERE id IN (
-  SELECT id FROM kernel_beat WHERE at < now() - make_interval(secs => %(days)s * 86400) LIMIT %(chunk)s)"""
+  SELECT id FROM kernel_beat WHERE at < now() - make_interval(secs => %(days)s * 86400)
+    LIMIT %(chunk)s)"""
 
 
 @keeps("events", days=90)

@@ -1,1 +1,3 @@
-"""HTTP and ASGI: request handling, limits, problem details, the base of the REST API and long polls."""
+"""HTTP and ASGI: request handling, limits, problem details, the base of the REST API and
+long polls.
+"""

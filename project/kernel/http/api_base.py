@@ -26,11 +26,18 @@ MOST_UNKNOWN = 20  # fields that are named; what was meant by each takes a while
 
 
 class JSONInput(BaseParser):
-    """JSON as programs mean it: no name twice, no NaN, no text that the database cannot hold, not deeper than anybody needs."""
+    """JSON as programs mean it: no name twice, no NaN, no text that the database cannot hold,
+    not deeper than anybody needs.
+    """
 
     media_type = "application/json"
 
-    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
         if parser_context is not None:
             refuse_encoded(parser_context["request"].META)
         return read_json(stream.read())
@@ -52,14 +59,17 @@ def read_json(body: bytes) -> Any:
         raise ParseError("The body is nested too deep.")
     except ValueError as error:
         raise ParseError(f"The body is not JSON: {error}")
-    # Only an escape can bring what no text may hold, and a body is not nested deeper than it has brackets.
+    # Only an escape can bring what no text may hold, and a body is not nested deeper than it
+    # has brackets.
     if b"\\u" in body or body.count(b"[") + body.count(b"{") >= DEEPEST:
         _check_texts(value, DEEPEST)
     return value
 
 
 class Code(str):
-    """A field error's code that brings the way out along: DRF copies text and code, and drops everything else."""
+    """A field error's code that brings the way out along: DRF copies text and code, and drops
+    everything else.
+    """
 
     way_out: str
 
@@ -77,7 +87,9 @@ class Fault(ErrorDetail):
 
 
 class Strict:
-    """A serializer that refuses what it does not know, by name, and numbers where texts are meant, together with all other faults."""
+    """A serializer that refuses what it does not know, by name, and numbers where texts are
+    meant, together with all other faults.
+    """
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = self._unknown(data) if isinstance(data, Mapping) else {}
@@ -101,11 +113,16 @@ class Strict:
             if name not in fields:
                 near = difflib.get_close_matches(str(name), writable, 1)
                 found[str(name)] = [
-                    Fault("This field is not known.", f"Did you mean {near[0]}?" if near else f"Known: {', '.join(writable)}.")
+                    Fault(
+                        "This field is not known.",
+                        f"Did you mean {near[0]}?" if near else f"Known: {', '.join(writable)}.",
+                    )
                 ]
             elif fields[name].read_only:
                 found[str(name)] = [Fault("This field is set by Berth.", "Leave it out.")]
-            elif type(fields[name]) is serializers.CharField and isinstance(data[name], int | float):
+            elif type(fields[name]) is serializers.CharField and isinstance(
+                data[name], int | float
+            ):
                 found[str(name)] = [Fault("This is a number, not a text.", "Put it in quotes.")]
         return found
 
@@ -119,12 +136,18 @@ class AwareDateTimeField(serializers.DateTimeField):
 
     def enforce_timezone(self, value: datetime) -> datetime:
         if value.tzinfo is None:
-            raise ValidationError(Fault("This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z."))
+            raise ValidationError(
+                Fault(
+                    "This time has no offset.", "Write 2026-03-29T14:00:00+01:00, or end it with Z."
+                )
+            )
         return super().enforce_timezone(value)
 
 
 def etag_of(*parts: object) -> str:
-    """A strong validator of what these values stand for: a row's version, the digest of its spec."""
+    """A strong validator of what these values stand for: a row's version, the digest
+    of its spec.
+    """
     return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
 
 
@@ -134,18 +157,23 @@ def check_match(request: Request, etag: str, *, is_required: bool = True) -> Non
     if given is None:
         if is_required:
             raise PreconditionRequired(
-                "A change of configuration names the version it was made from.", way_out="Read it, and send its ETag as If-Match."
+                "A change of configuration names the version it was made from.",
+                way_out="Read it, and send its ETag as If-Match.",
             )
         return
     if given.strip() != "*" and etag not in re.findall(r'(?:W/)?"[^"]*"', given):
         raise PreconditionFailed(
-            "It has changed since you read it.", way_out="Read it again, make your change in what you get, send its new ETag.", etag=etag
+            "It has changed since you read it.",
+            way_out="Read it again, make your change in what you get, send its new ETag.",
+            etag=etag,
         )
 
 
 @functools.cache
 def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_parse_int)
+    return json.JSONDecoder(
+        object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_parse_int
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -172,7 +200,9 @@ def _check_texts(value: Any, levels: int) -> None:
         raise ParseError(f"The body is nested deeper than {DEEPEST} levels.")
     if isinstance(value, str):
         if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
-            raise ParseError("A text in the body holds a NUL character or half of a surrogate pair.")
+            raise ParseError(
+                "A text in the body holds a NUL character or half of a surrogate pair."
+            )
     elif isinstance(value, dict):
         for name, inner in value.items():
             _check_texts(name, levels - 1)

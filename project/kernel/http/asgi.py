@@ -1,12 +1,15 @@
 """Django under ASGI with one change of thread a request.
 
-Django's own handler changes threads for each signal, middleware and view, and starts a thread for every request, which then opens a
-database connection of its own. Our views are synchronous, so a request here is read as a whole (never more than its limit), answered
-by one of a few lasting threads, each with a lasting connection, and sent.
+Django's own handler changes threads for each signal, middleware and view, and starts a thread for
+every request, which then opens a database connection of its own. Our views are synchronous, so a
+request here is read as a whole (never more than its limit), answered by one of a few lasting
+threads, each with a lasting connection, and sent.
 
-A request that waits by design (`?wait=`) holds neither thread nor connection meanwhile: its view answers with what there is now and
-an attribute `again`, a coroutine function that returns when another look may be worth it. Then the same request is answered anew, with
-all of its checks; the last answer, without `again`, is sent. Without this handler, in a test client, the first answer is the answer.
+A request that waits by design (`?wait=`) holds neither thread nor connection meanwhile: its view
+answers with what there is now and an attribute `again`, a coroutine function that returns when
+another look may be worth it. Then the same request is answered anew, with all of its checks; the
+last answer, without `again`, is sent. Without this handler, in a test client, the first answer is
+the answer.
 """
 
 import asyncio
@@ -67,7 +70,10 @@ class Http(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
-        self.bodies = [(re.compile(pattern).match, limit, guard) for pattern, limit, guard in settings.BERTH_BODIES]
+        self.bodies = [
+            (re.compile(pattern).match, limit, guard)
+            for pattern, limit, guard in settings.BERTH_BODIES
+        ]
         self.short: dict[str, str] = settings.BERTH_SHORT_CALLS
         self.turns = LargeTurns()
 
@@ -77,7 +83,13 @@ class Http(ASGIHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         limit, guard = self.limit(scope)
         try:
-            body = await read_body(scope, receive, limit=limit, guard=partial(self.name_caller, scope, guard), turns=self.turns)
+            body = await read_body(
+                scope,
+                receive,
+                limit=limit,
+                guard=partial(self.name_caller, scope, guard),
+                turns=self.turns,
+            )
         except BodyTooLarge as error:
             await refuse_large(send, error)
             return
@@ -85,7 +97,9 @@ class Http(ASGIHandler):
             await refuse_unread(send, error.response, list_headers(error.response))
             return
         except (BodyTooSlow, TooMany) as error:
-            refused = answer_problem(*describe(error if isinstance(error, TooMany) else make_slow_error()))
+            refused = answer_problem(
+                *describe(error if isinstance(error, TooMany) else make_slow_error())
+            )
             await refuse_unread(send, refused, list_headers(refused))
             return
         except ClientGone:
@@ -103,7 +117,13 @@ class Http(ASGIHandler):
                 response = await self.look(scope, body)
         except asyncio.CancelledError:
             logger.debug("the server stops, who waited gets the answer of the last look")
-        await send({"type": "http.response.start", "status": response.status_code, "headers": list_headers(response)})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": list_headers(response),
+            }
+        )
         if not response.streaming:
             await send({"type": "http.response.body", "body": response.content})
             return
@@ -122,7 +142,9 @@ class Http(ASGIHandler):
         return await self.in_thread(self.answer, scope, body)
 
     async def answer_here(self, scope: Scope, body: bytes) -> Any:
-        """On the event loop, by views that are made for it (BERTH_SHORT_CALLS). None: a thread is needed after all."""
+        """On the event loop, by views that are made for it (BERTH_SHORT_CALLS). None: a thread
+        is needed after all.
+        """
         scope[THREADS] = self.quick
         response = contextvars.Context().run(self.begin, scope, body)
         del scope[THREADS]
@@ -135,8 +157,11 @@ class Http(ASGIHandler):
         return response.complete(found)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # A context of its own, so that nothing one request sets is seen by the next on the same thread.
-        return await asyncio.get_running_loop().run_in_executor(self.quick, contextvars.Context().run, function, *arguments)
+        # A context of its own, so that nothing one request sets is seen by the next on the
+        # same thread.
+        return await asyncio.get_running_loop().run_in_executor(
+            self.quick, contextvars.Context().run, function, *arguments
+        )
 
     def limit(self, scope: Scope) -> tuple[int, str]:
         """Bytes of its body, and who looks at the caller of a larger one."""
@@ -150,7 +175,9 @@ class Http(ASGIHandler):
         return found
 
     def ask_guard(self, scope: Scope, guard: str) -> Any:
-        """The name of the caller, or its refusal. The request itself is checked again when its body is there."""
+        """The name of the caller, or its refusal. The request itself is checked again when its
+        body is there.
+        """
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(b""))
         if request is None:
@@ -161,7 +188,9 @@ class Http(ASGIHandler):
             return answer_problem(*describe(error))
 
     def begin(self, scope: Scope, body: bytes) -> Any:
-        """Without the signals, which are for database connections: there are none on the event loop."""
+        """Without the signals, which are for database connections: there are none on the
+        event loop.
+        """
         set_script_prefix(get_script_prefix(scope))
         request, refused = self.create_request(scope, io.BytesIO(body))
         return refused if request is None else self.get_response(request)
@@ -192,14 +221,24 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
 
 async def refuse_large(send: Send, error: BodyTooLarge) -> None:
     limit = error.limit
-    body = problem(413, "too_large", f"This body is larger than the {limit} bytes that are accepted here.", limit=limit)
-    await refuse_unread(send, HttpResponse(json.dumps(body), status=413), [(b"content-type", CONTENT_TYPE.encode())], error.rest)
+    body = problem(
+        413,
+        "too_large",
+        f"This body is larger than the {limit} bytes that are accepted here.",
+        limit=limit,
+    )
+    await refuse_unread(
+        send,
+        HttpResponse(json.dumps(body), status=413),
+        [(b"content-type", CONTENT_TYPE.encode())],
+        error.rest,
+    )
 
 
 def make_slow_error() -> SlowClient:
     return SlowClient(
-        f"The body of this request came too slowly: nothing for {settings.BERTH_BODY_SECONDS:g} s, or less than "
-        f"{settings.BERTH_BODY_RATE} bytes a second.",
+        f"The body of this request came too slowly: nothing for {settings.BERTH_BODY_SECONDS:g} s, "
+        f"or less than {settings.BERTH_BODY_RATE} bytes a second.",
         way_out="Send it again, faster. Nothing was changed.",
     )
 
@@ -209,7 +248,10 @@ def say_stopping() -> HttpResponse:
         Unavailable(
             "The server stops. If this call changes something, that may or may not have happened.",
             code="stopping",
-            way_out="Send it again after a few seconds; with the same Idempotency-Key nothing is done twice.",
+            way_out=(
+                "Send it again after a few seconds; with the same Idempotency-Key nothing "
+                "is done twice."
+            ),
             retry_after=3.0,
         )
     )
@@ -222,30 +264,50 @@ def answer_problem(body: dict[str, Any], headers: dict[str, str]) -> HttpRespons
     return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
 
 
-async def refuse_unread(send: Send, response: Any, headers: list[tuple[bytes, bytes]], unread: Receive | None = None) -> None:
-    """The connection ends after it. Most programs read no answer before they have sent their body, and would only see the connection
-    break: so what still comes is passed over (unread), for a while. Of strangers nothing large is taken at all."""
-    await send({"type": "http.response.start", "status": response.status_code, "headers": [*headers, (b"connection", b"close")]})
+async def refuse_unread(
+    send: Send, response: Any, headers: list[tuple[bytes, bytes]], unread: Receive | None = None
+) -> None:
+    """The connection ends after it. Most programs read no answer before they have sent their body,
+    and would only see the connection break: so what still comes is passed over (unread), for a
+    while. Of strangers nothing large is taken at all."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": [*headers, (b"connection", b"close")],
+        }
+    )
     if unread is not None:
         await send({"type": "http.response.body", "body": response.content, "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PASSED_FOR):
                 await pass_over(unread, PASSED)
-    await send({"type": "http.response.body", "body": b"" if unread is not None else response.content})
+    await send(
+        {"type": "http.response.body", "body": b"" if unread is not None else response.content}
+    )
 
 
 def is_short(scope: Scope, body: bytes) -> bool:
     """A small call of a program. Sessions are in the database, so cookies are for threads."""
-    return len(body) <= SHORT and not scope["query_string"] and not any(name == b"cookie" for name, _ in scope["headers"])
+    return (
+        len(body) <= SHORT
+        and not scope["query_string"]
+        and not any(name == b"cookie" for name, _ in scope["headers"])
+    )
 
 
 def list_headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
     headers = [(name.encode("ascii"), value.encode("latin1")) for name, value in response.items()]
-    return headers + [(b"Set-Cookie", cookie.output(header="").strip().encode("ascii")) for cookie in response.cookies.values()]
+    return headers + [
+        (b"Set-Cookie", cookie.output(header="").strip().encode("ascii"))
+        for cookie in response.cookies.values()
+    ]
 
 
 async def parts(response: Any, threads: ThreadPoolExecutor) -> AsyncIterator[bytes]:
-    """Written part by part on the threads of requests, which have the connections: what is sent may still be read from the database."""
+    """Written part by part on the threads of requests, which have the connections: what is sent
+    may still be read from the database.
+    """
     if response.is_async:
         async for part in response:
             yield part

@@ -1,8 +1,10 @@
-"""Reading the body of a request: never more than its limit, never slower than a minimum, and little of it from unknown callers.
+"""Reading the body of a request: never more than its limit, never slower than a minimum, and little
+of it from unknown callers.
 
-Up to UNKNOWN_MOST bytes are read of anybody. For more, the guard of the path (BERTH_BODIES) names the caller or refuses it. Past LARGE
-bytes the body takes one of a few turns, so that large bodies do not fill the memory. A caller has one turn at a time, and the members
-of one pool have half of the turns together: a slow body of 260 MB may last for hours.
+Up to UNKNOWN_MOST bytes are read of anybody. For more, the guard of the path (BERTH_BODIES) names
+the caller or refuses it. Past LARGE bytes the body takes one of a few turns, so that large bodies
+do not fill the memory. A caller has one turn at a time, and the members of one pool have half of
+the turns together: a slow body of 260 MB may last for hours.
 """
 
 import asyncio
@@ -20,7 +22,9 @@ Receive = Callable[[], Awaitable[Message]]
 
 
 class BodyCaller(NamedTuple):
-    """Who sends a body, and with whom it shares turns: a user with nobody, an agent with the others of its pool."""
+    """Who sends a body, and with whom it shares turns: a user with nobody, an agent with the
+    others of its pool.
+    """
 
     name: str
     group: str
@@ -28,13 +32,15 @@ class BodyCaller(NamedTuple):
 
 Guard = Callable[[], Awaitable[BodyCaller]]  # names the caller; raises what refuses it
 
-BODY_IS_THERE = "berth_body_is_there"  # in the scope: all of the body has come, so that nothing is waited for
+# In the scope: all of the body has come, so that nothing is waited for.
+BODY_IS_THERE = "berth_body_is_there"
 UNKNOWN_MOST = 128 * 1024
 LARGE = 1_000_000
 LARGE_AT_ONCE = 4
 LARGE_OF_GROUP = 2
 MOST_WAITING = 8  # bodies of one caller that wait for its turn
-PASSED, PASSED_FOR = 64_000_000, 5.0  # bytes and seconds of a refused body that are taken in and dropped
+# Bytes and seconds of a refused body that are taken in and dropped.
+PASSED, PASSED_FOR = 64_000_000, 5.0
 
 
 class BodyTooLarge(Exception):
@@ -57,7 +63,8 @@ class KeyedTurns:
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
-        self._used: dict[str, tuple[asyncio.Semaphore, int]] = {}  # the turns of each key, and how many want or have one
+        # The turns of each key, and how many want or have one.
+        self._used: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     def count(self, key: str) -> int:
         return self._used[key][1] if key in self._used else 0
@@ -83,12 +90,17 @@ class LargeTurns:
     @asynccontextmanager
     async def take(self, caller: BodyCaller) -> AsyncIterator[None]:
         if self._callers.count(caller.name) > MOST_WAITING:
-            raise TooMany("Too many large bodies of this caller wait for their turn.", way_out="Send one after the other.")
+            raise TooMany(
+                "Too many large bodies of this caller wait for their turn.",
+                way_out="Send one after the other.",
+            )
         async with self._callers.take(caller.name), self._groups.take(caller.group), self._turns:
             yield
 
 
-async def read_body(scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns) -> bytes:
+async def read_body(
+    scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns
+) -> bytes:
     said = length_of(scope)
     is_expected = BODY_IS_THERE not in scope and (bool(said) or is_chunked(scope))
     if said <= UNKNOWN_MOST and said <= limit:  # most bodies are small, and there with the head
@@ -148,7 +160,9 @@ async def _read_large(
 
 
 async def _receive_in_time(receive: Receive, began: float, size: int) -> Message:
-    """The next part: within BERTH_BODY_SECONDS, and all parts together not slower than BERTH_BODY_RATE bytes a second."""
+    """The next part: within BERTH_BODY_SECONDS, and all parts together not slower than
+    BERTH_BODY_RATE bytes a second.
+    """
     patience = settings.BERTH_BODY_SECONDS
     end = min(asyncio.get_running_loop().time(), began + size / settings.BERTH_BODY_RATE) + patience
     try:
@@ -171,7 +185,9 @@ def is_chunked(scope: Scope) -> bool:
 
 
 def unread_of(scope: Scope, receive: Receive) -> Receive | None:
-    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now never will."""
+    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now
+    never will.
+    """
     return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
 
 

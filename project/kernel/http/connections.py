@@ -1,7 +1,9 @@
-"""What one client may hold of a web process: connections, silence, and the size and time of a request's head.
+"""What one client may hold of a web process: connections, silence, and the size and time of a
+request's head.
 
-uvicorn and httptools have no such limits, so these subclasses of uvicorn's protocols add them. A request in progress (a long poll
-too) and a WebSocket are never idle. Timers run only while something is missing: an ordinary request starts none.
+uvicorn and httptools have no such limits, so these subclasses of uvicorn's protocols add them. A
+request in progress (a long poll too) and a WebSocket are never idle. Timers run only while
+something is missing: an ordinary request starts none.
 """
 
 import asyncio
@@ -41,7 +43,9 @@ class Connections:
         self.idle: dict[LimitedHttpProtocol, None] = {}  # the one that is idle for longest first
 
     def enter(self, address: str) -> bool:
-        """Counts a connection, or a request behind a proxy. False: this client has as many as it may."""
+        """Counts a connection, or a request behind a proxy. False: this client has as many
+        as it may.
+        """
         if not address:
             return True
         count = self.by_address.get(address, 0)
@@ -59,7 +63,9 @@ class Connections:
                 del self.by_address[address]
 
     def open(self, protocol: "LimitedHttpProtocol") -> int:
-        """Counts a new connection. 0: it may stay; else the status of its refusal. An idle connection makes room where it can."""
+        """Counts a new connection. 0: it may stay; else the status of its refusal. An idle
+        connection makes room where it can.
+        """
         self.count += 1
         address, protocol.address = protocol.address, ""
         if self.count > self.most and not self._end_idle():
@@ -114,7 +120,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.unread_timer: asyncio.TimerHandle | None = None
         self.unread_bytes = 0
 
-    # -- the connection ---------------------------------------------------------------------------------------------------------
+    # -- the connection ----------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = counted_address(self.client[0]) if self.client else ""
@@ -151,13 +157,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._end()
 
     def _end(self) -> None:
-        """Closing waits until everything is sent; a client that reads nothing would keep the connection."""
+        """Closing waits until everything is sent; a client that reads nothing would keep
+        the connection.
+        """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
-    # -- what comes in ----------------------------------------------------------------------------------------------------------
+    # -- what comes in -----------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
         self.fed_bytes = self.pending_bytes + len(data)
         self.has_progress = False
@@ -166,8 +174,12 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.pending_bytes = 0
             return
         self.pending_bytes = self.fed_bytes
-        if self.pending_bytes > settings.BERTH_HEAD_BYTES + LARGEST_READ and not self.transport.is_closing():
-            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)  # a head, trailers or a chunk's extension without end
+        if (
+            self.pending_bytes > settings.BERTH_HEAD_BYTES + LARGEST_READ
+            and not self.transport.is_closing()
+        ):
+            # A head, trailers or a chunk's extension without end.
+            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self.head_timer is None and self in self.limits.idle:
             self._start_head_timer()
 
@@ -177,7 +189,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.is_in_head, self.has_progress = False, True
-        if self.fed_bytes > settings.BERTH_HEAD_BYTES and self._measure_head() > settings.BERTH_HEAD_BYTES:
+        if (
+            self.fed_bytes > settings.BERTH_HEAD_BYTES
+            and self._measure_head() > settings.BERTH_HEAD_BYTES
+        ):
             self.refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise HeadRefused
         if self.head_timer is not None:
@@ -223,7 +238,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._end()
 
-    # -- what goes out ----------------------------------------------------------------------------------------------------------
+    # -- what goes out -----------------------------------------------------------------------------
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_unread()
@@ -248,7 +263,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    # -- refusals ---------------------------------------------------------------------------------------------------------------
+    # -- refusals ----------------------------------------------------------------------------------
     def send_400_response(self, msg: str) -> None:
         if self.refusal:
             self.refuse(self.refusal)
@@ -257,7 +272,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def refuse(self, status: int) -> None:
         body = json.dumps(describe_refusal(status)).encode()
-        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+            f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        )
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 
@@ -266,23 +284,45 @@ def describe_refusal(status: int) -> dict[str, Any]:
     match status:
         case HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             most = settings.BERTH_HEAD_BYTES
-            return problem(status, "head_too_large", f"The head of this request is larger than {most} bytes.", "Send fewer headers.")
+            return problem(
+                status,
+                "head_too_large",
+                f"The head of this request is larger than {most} bytes.",
+                "Send fewer headers.",
+            )
         case HTTPStatus.REQUEST_TIMEOUT:
             seconds = settings.BERTH_HEAD_SECONDS
-            return problem(status, "head_too_slow", f"The head of this request took longer than {seconds:g} s.", "Send it at once.")
+            return problem(
+                status,
+                "head_too_slow",
+                f"The head of this request took longer than {seconds:g} s.",
+                "Send it at once.",
+            )
         case HTTPStatus.TOO_MANY_REQUESTS:
             return describe_too_many()
-    return problem(503, "too_many_connections", "This server has as many connections as it takes.", "Try again after a few seconds.")
+    return problem(
+        503,
+        "too_many_connections",
+        "This server has as many connections as it takes.",
+        "Try again after a few seconds.",
+    )
 
 
 def describe_too_many() -> dict[str, Any]:
     most = all_connections().most_of_one
     detail = f"This address has {most} connections at once, which is the most it may have."
-    return problem(429, "too_many_connections", detail, "Close some of them, or raise BERTH_CONNECTIONS_PER_ADDRESS on the server.")
+    return problem(
+        429,
+        "too_many_connections",
+        detail,
+        "Close some of them, or raise BERTH_CONNECTIONS_PER_ADDRESS on the server.",
+    )
 
 
 class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """Counts for its client's address as long as it lasts. The ping of uvicorn ends those that nobody holds any more."""
+    """Counts for its client's address as long as it lasts. The ping of uvicorn ends those that
+    nobody holds any more.
+    """
 
     address = ""
 

@@ -1,7 +1,9 @@
-"""Requests of one process that wait for something in the database, all of one kind together: one connection, one query at a time.
+"""Requests of one process that wait for something in the database, all of one kind together: one
+connection, one query at a time.
 
-A request that waits holds neither thread nor connection (see http.py). Nothing is asked while nobody waits; a hint or the timer says
-when to look. The watch only says that another look is worth it: the request looks itself, with its permissions.
+A request that waits holds neither thread nor connection (see http.py). Nothing is asked while
+nobody waits; a hint or the timer says when to look. The watch only says that another look is worth
+it: the request looks itself, with its permissions.
 """
 
 import asyncio
@@ -89,7 +91,12 @@ class Watch(Generic[Subject]):
                     await self._look()
                     await self._hint_or_timer()
                 except (psycopg.Error, OSError) as error:
-                    logger.warning("%s: the database does not answer, looking again in %s s: %s", self.name, self.poll, error)
+                    logger.warning(
+                        "%s: the database does not answer, looking again in %s s: %s",
+                        self.name,
+                        self.poll,
+                        error,
+                    )
                     await self._disconnect()
                     await asyncio.sleep(self.poll)
         finally:
@@ -112,7 +119,9 @@ class Watch(Generic[Subject]):
                 waiter.release()
 
     async def _hint_or_timer(self) -> None:
-        """psycopg reads the socket only while it runs a query, so the loop looks for hints in between."""
+        """psycopg reads the socket only while it runs a query, so the loop looks for hints
+        in between.
+        """
         connection = await self._connected()
         loop, descriptor = asyncio.get_running_loop(), connection.fileno()
         loop.add_reader(descriptor, self._wake.set)
@@ -125,9 +134,12 @@ class Watch(Generic[Subject]):
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            parameters: Mapping[str, Any] = await sync_to_async(direct_parameters, thread_sensitive=False)(self.name)
+            parameters: Mapping[str, Any] = await sync_to_async(
+                direct_parameters, thread_sensitive=False
+            )(self.name)
             self._connection = await psycopg.AsyncConnection.connect(**parameters)
-            self._connection.add_notify_handler(lambda notification: None)  # else each would be kept for a reader who never comes
+            # Else each would be kept for a reader who never comes.
+            self._connection.add_notify_handler(lambda notification: None)
             await self._connection.execute(f"LISTEN {CHANNEL}")
         return self._connection
 
@@ -142,7 +154,9 @@ class Watches(Generic[Subject]):
 
     def __init__(self, name: str, look: Look[Subject], poll: float = POLL) -> None:
         self.name, self.look, self.poll = name, look, poll
-        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[Subject]] = WeakKeyDictionary()
+        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[Subject]] = (
+            WeakKeyDictionary()
+        )
 
     def here(self) -> Watch[Subject]:
         loop = asyncio.get_running_loop()

@@ -16,17 +16,25 @@ Answer = Callable[[HttpRequest], HttpResponse]
 
 
 class SecurityHeaders:
-    """The content policy of the path; nothing personal in shared caches; no cookie beside HTTPS where the request came by it."""
+    """The content policy of the path; nothing personal in shared caches; no cookie beside HTTPS
+    where the request came by it.
+    """
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response
-        self.policies = sorted(settings.BERTH_CONTENT_POLICIES.items(), key=lambda pair: -len(pair[0]))
+        self.policies = sorted(
+            settings.BERTH_CONTENT_POLICIES.items(), key=lambda pair: -len(pair[0])
+        )
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        policy = next(policy for prefix, policy in self.policies if request.path_info.startswith(prefix))
+        policy = next(
+            policy for prefix, policy in self.policies if request.path_info.startswith(prefix)
+        )
         response.headers.setdefault("Content-Security-Policy", policy)
-        response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+        response.headers.setdefault(
+            "Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
+        )
         if response.cookies or "Cookie" in response.headers.get("Vary", ""):
             response.headers.setdefault("Cache-Control", "private, no-store")
         if request.is_secure():
@@ -36,13 +44,18 @@ class SecurityHeaders:
 
 
 class Addresses(CommonMiddleware):
-    """A call whose address lacks the slash at its end is sent on as it is. Django's own redirect makes a GET of a POST: whoever follows it
-    would get the list, with 200, and believe that something was made."""
+    """A call whose address lacks the slash at its end is sent on as it is. Django's own redirect
+    makes a GET of a POST: whoever follows it would get the list, with 200, and believe that
+    something was made."""
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         if "\x00" in request.path_info:
             raise Http404("An address holds no NUL character.")
-        if request.method not in ("GET", "HEAD") and request.path_info.startswith("/api/") and self.should_redirect_with_slash(request):
+        if (
+            request.method not in ("GET", "HEAD")
+            and request.path_info.startswith("/api/")
+            and self.should_redirect_with_slash(request)
+        ):
             request.get_host()  # refused before it stands in an answer
             return redirect_call(request.get_full_path(force_append_slash=True))
         return super().process_request(request)

@@ -1,7 +1,8 @@
 """The outermost ASGI application: it finds out who the client is before anything counts or logs it.
 
-uvicorn's ProxyHeadersMiddleware reads X-Forwarded-For and X-Forwarded-Proto of trusted proxies (BERTH_TRUSTED_PROXIES). A direct
-client is counted with its connection; a client behind a proxy is counted here, with each request that is in progress.
+uvicorn's ProxyHeadersMiddleware reads X-Forwarded-For and X-Forwarded-Proto of trusted proxies
+(BERTH_TRUSTED_PROXIES). A direct client is counted with its connection; a client behind a proxy is
+counted here, with each request that is in progress.
 """
 
 import asyncio
@@ -63,7 +64,9 @@ class ClientAddress:
 
     async def _serve_behind_proxy(self, scope: Any, receive: Any, send: Any) -> None:
         address = normalize_address(scope["client"][0])
-        scope["client"] = (address, scope["client"][1]) if is_address(address) else scope["berth_peer"]
+        scope["client"] = (
+            (address, scope["client"][1]) if is_address(address) else scope["berth_peer"]
+        )
         counted = counted_address(scope["client"][0])
         limits = all_connections()
         if not limits.enter(counted):
@@ -88,7 +91,9 @@ class ClientAddress:
 
 
 def record_untrusted(peer: str) -> None:
-    text = "sends X-Forwarded-For and is not in BERTH_TRUSTED_PROXIES: its clients share one address"
+    text = (
+        "sends X-Forwarded-For and is not in BERTH_TRUSTED_PROXIES: its clients share one address"
+    )
     logger.warning("%s %s", peer, text)
     try:
         record(UNTRUSTED_PROXY, actor="web", reason=f"{peer} {text}", data={"peer": peer})
@@ -101,6 +106,10 @@ def record_untrusted(peer: str) -> None:
 async def refuse_too_many(scope: Any, send: Any) -> None:
     body = json.dumps(describe_too_many()).encode()
     prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode()), (b"retry-after", b"5")]
+    headers = [
+        (b"content-type", CONTENT_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", b"5"),
+    ]
     await send({"type": f"{prefix}.start", "status": 429, "headers": headers})
     await send({"type": f"{prefix}.body", "body": body})

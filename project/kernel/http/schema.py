@@ -1,4 +1,6 @@
-"""The API's schema: what drf-spectacular reads off the views, and that every refusal is a problem."""
+"""The API's schema: what drf-spectacular reads off the views, and that every refusal is
+a problem.
+"""
 
 from typing import Any
 
@@ -32,5 +34,11 @@ class ProblemSchema(AutoSchema):
     def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[arg-type]
         component = self.resolve_serializer(Problem, "response")
-        bodies.setdefault("default", {"description": "Refused, and why.", "content": {CONTENT_TYPE: {"schema": component.ref}}})
+        bodies.setdefault(
+            "default",
+            {
+                "description": "Refused, and why.",
+                "content": {CONTENT_TYPE: {"schema": component.ref}},
+            },
+        )
         return bodies

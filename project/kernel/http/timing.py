@@ -1,4 +1,6 @@
-"""How long answers take, for Prometheus: by view and status, so that the number of series is that of the views."""
+"""How long answers take, for Prometheus: by view and status, so that the number of series is
+that of the views.
+"""
 
 import time
 from collections.abc import Callable
@@ -27,11 +29,15 @@ class TimeRequests:
 
 
 def _observe(request: HttpRequest, response: HttpResponse, begun: float) -> None:
-    HTTP_SECONDS.labels(_view_of(request), response.status_code).observe(time.perf_counter() - begun)
+    HTTP_SECONDS.labels(_view_of(request), response.status_code).observe(
+        time.perf_counter() - begun
+    )
 
 
 def _view_of(request: HttpRequest) -> str:
-    """Whoever waits by design is counted apart; an address that is none is one view, whatever it is."""
+    """Whoever waits by design is counted apart; an address that is none is one view,
+    whatever it is.
+    """
     match = request.resolver_match
     if match is None:
         return "none"

@@ -7,7 +7,8 @@ from typing import Any
 import uvicorn
 
 LARGEST_FRAME = 64 * 1024  # bytes; what a browser sends us over WebSocket is small
-MOST_DESCRIPTORS = 16_384  # as many as the system allows, up to this; BERTH_CONNECTIONS says how many of them are used
+# As many as the system allows, up to this; BERTH_CONNECTIONS says how many of them are used.
+MOST_DESCRIPTORS = 16_384
 
 
 def make_config(**options: Any) -> uvicorn.Config:
@@ -22,7 +23,9 @@ def make_config(**options: Any) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=int(os.environ.get("BERTH_IDLE_SECONDS", "30")),
         ws_max_size=LARGEST_FRAME,
-        ws_per_message_deflate=False,  # a frame is encoded once for all sockets; compressing it anew for each would cost more than it saves
+        # A frame is encoded once for all sockets; compressing it anew for each would cost more
+        # than it saves.
+        ws_per_message_deflate=False,
         proxy_headers=False,  # project.kernel.http.proxies reads them
         log_config=None,
         **options,

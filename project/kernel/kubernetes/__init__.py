@@ -1,1 +1,3 @@
-"""Client of the Kubernetes API server with one total timeout per call: connections, credentials, proxies, watches."""
+"""Client of the Kubernetes API server with one total timeout per call: connections, credentials,
+proxies, watches.
+"""

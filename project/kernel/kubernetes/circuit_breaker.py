@@ -1,4 +1,6 @@
-"""A cluster that does not answer is left alone for a moment, so that it costs little and holds up nobody else."""
+"""A cluster that does not answer is left alone for a moment, so that it costs little and holds
+up nobody else.
+"""
 
 import threading
 import time
@@ -11,7 +13,9 @@ TRIAL = 13.0  # seconds that the one who tries may take
 
 
 class Breaker:
-    """A cluster that does not answer costs each process one try now and then, not each of a hundred operations its timeout."""
+    """A cluster that does not answer costs each process one try now and then, not each of a
+    hundred operations its timeout.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +30,8 @@ class Breaker:
             left = self._until - time.monotonic()
             if left > 0:
                 raise type(self._error)(str(self._error), retry_after=round(left + 0.5, 1))
-            self._until = time.monotonic() + TRIAL  # this call tries, the others wait for what becomes of it
+            # This call tries, the others wait for what becomes of it.
+            self._until = time.monotonic() + TRIAL
 
     def leave(self, error: ProviderError | None) -> None:
         with self._lock:

@@ -10,7 +10,12 @@ from project.kernel.kubernetes.errors import AnotherByNow, ApiCall, Expired
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
 from project.kernel.kubernetes.request import RequestSender, parse
 from project.kernel.kubernetes.watch_stream import Stream
-from project.kernel.outbox.operations import Misconfigured, NotFoundOutside, ProviderError, Unauthorised
+from project.kernel.outbox.operations import (
+    Misconfigured,
+    NotFoundOutside,
+    ProviderError,
+    Unauthorised,
+)
 
 PAGE = 500
 RESTARTS = 3  # of a list whose pages expired under it
@@ -30,26 +35,40 @@ class Api(RequestSender):
     # -- pods
 
     def list_pods(self, selector: str) -> list[Object]:
-        """All of them, from one moment. A list whose pages expire is begun anew; half a list is never answered."""
+        """All of them, from one moment. A list whose pages expire is begun anew; half a list is
+        never answered.
+        """
         for _ in range(RESTARTS):
             try:
-                return [pod for page in self._pages("pods", selector) for pod in page.get("items") or ()]
+                return [
+                    pod for page in self._pages("pods", selector) for pod in page.get("items") or ()
+                ]
             except Expired:
                 continue
-        raise ProviderError(f"The list of pods in {self.place} expires before it is read, again and again. It is asked again by itself.")
+        raise ProviderError(
+            f"The list of pods in {self.place} expires before it is read, again and again. It is "
+            "asked again by itself."
+        )
 
     def find_version(self, selector: str) -> str:
         """Where a watch may begin that misses nothing from now on."""
-        page = self._request("GET", "pods", ApiCall("list", "pods", place=self.place), query={"labelSelector": selector, "limit": 1})
+        page = self._request(
+            "GET",
+            "pods",
+            ApiCall("list", "pods", place=self.place),
+            query={"labelSelector": selector, "limit": 1},
+        )
         return str((page.get("metadata") or {}).get("resourceVersion") or "")
 
     def watch_pods(self, selector: str, version: str, seconds: int, patience: float) -> Stream:
         query = {
-            "labelSelector": selector, "resourceVersion": version, "watch": "true", "allowWatchBookmarks": "true",
-            "timeoutSeconds": seconds,
+            "labelSelector": selector, "resourceVersion": version, "watch": "true",
+            "allowWatchBookmarks": "true", "timeoutSeconds": seconds,
         }  # fmt: skip
         call = ApiCall("watch", "pods", place=self.place)
-        response = self.send("GET", self._path("pods"), call, query=query, patience=patience, is_guarded=False)
+        response = self.send(
+            "GET", self._path("pods"), call, query=query, patience=patience, is_guarded=False
+        )
         return Stream(response.response)
 
     def get_pod(self, name: str) -> Object | None:
@@ -71,9 +90,18 @@ class Api(RequestSender):
 
     def patch_secret(self, secret: Object, change: Mapping[str, Any]) -> Object:
         """Only if it is still as it was read."""
-        metadata = {**change.get("metadata", {}), "resourceVersion": secret["metadata"].get("resourceVersion")}
+        metadata = {
+            **change.get("metadata", {}),
+            "resourceVersion": secret["metadata"].get("resourceVersion"),
+        }
         call = ApiCall("patch", "secrets", name_of(secret), self.place)
-        return self._request("PATCH", f"secrets/{name_of(secret)}", call, body={**change, "metadata": metadata}, content=MERGE)
+        return self._request(
+            "PATCH",
+            f"secrets/{name_of(secret)}",
+            call,
+            body={**change, "metadata": metadata},
+            content=MERGE,
+        )
 
     def delete_secret(self, secret: Object) -> None:
         self._delete("secrets", secret, None)
@@ -82,7 +110,12 @@ class Api(RequestSender):
 
     def check_namespace(self) -> str:
         """Its uid; empty where we may not ask. Raises NamespaceGone."""
-        call = ApiCall("get", "namespaces", self.namespace, f"namespace {self.namespace} in {self.connection.words}")
+        call = ApiCall(
+            "get",
+            "namespaces",
+            self.namespace,
+            f"namespace {self.namespace} in {self.connection.words}",
+        )
         try:
             found = parse(self.send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call))
         except Unauthorised:
@@ -93,10 +126,21 @@ class Api(RequestSender):
         """Whether our account may do this here; None: the server does not say."""
         group, _, name = resource.rpartition("/")
         attributes = {"namespace": self.namespace, "verb": verb, "resource": name, "group": group}
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
         call = ApiCall("create", "selfsubjectaccessreviews", place=self.place)
         try:
-            found = parse(self.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", call, body=body))
+            found = parse(
+                self.send(
+                    "POST",
+                    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                    call,
+                    body=body,
+                )
+            )
         except (Misconfigured, NotFoundOutside, Unauthorised):
             return None
         return bool((found.get("status") or {}).get("allowed"))
@@ -108,7 +152,9 @@ class Api(RequestSender):
 
     def _get(self, resource: str, name: str) -> Object | None:
         try:
-            return self._request("GET", f"{resource}/{quote(name)}", ApiCall("get", resource, name, self.place))
+            return self._request(
+                "GET", f"{resource}/{quote(name)}", ApiCall("get", resource, name, self.place)
+            )
         except NotFoundOutside:
             return None
 
@@ -116,16 +162,31 @@ class Api(RequestSender):
         query: dict[str, Any] = {"fieldValidation": "Strict", "fieldManager": "berth"}
         if is_dry:
             query["dryRun"] = "All"
-        return self._request("POST", resource, ApiCall("create", resource, name_of(manifest), self.place), query=query, body=manifest)
+        return self._request(
+            "POST",
+            resource,
+            ApiCall("create", resource, name_of(manifest), self.place),
+            query=query,
+            body=manifest,
+        )
 
     def _delete(self, resource: str, found: Object, grace: int | None) -> None:
-        """This object and no other of its name. One that is not there any more, or another by now, is gone."""
-        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid_of(found)}}
+        """This object and no other of its name. One that is not there any more, or another by
+        now, is gone.
+        """
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid_of(found)},
+        }
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:
             self._request(
-                "DELETE", f"{resource}/{quote(name_of(found))}", ApiCall("delete", resource, name_of(found), self.place), body=body
+                "DELETE",
+                f"{resource}/{quote(name_of(found))}",
+                ApiCall("delete", resource, name_of(found), self.place),
+                body=body,
             )
         except (NotFoundOutside, AnotherByNow):
             return
@@ -133,10 +194,16 @@ class Api(RequestSender):
     def _pages(self, resource: str, selector: str) -> Iterator[Mapping[str, Any]]:
         query: dict[str, Any] = {"labelSelector": selector, "limit": PAGE}
         while True:
-            page = self._request("GET", resource, ApiCall("list", resource, place=self.place), query=query)
+            page = self._request(
+                "GET", resource, ApiCall("list", resource, place=self.place), query=query
+            )
             if not str(page.get("kind")).endswith("List"):
-                # Some other server with some JSON: to take it for an empty list would call all pods gone.
-                raise Misconfigured(f"The answer is no list of {resource} ({self.place}). See that the context names an API server.")
+                # Some other server with some JSON: to take it for an empty list would call all
+                # pods gone.
+                raise Misconfigured(
+                    f"The answer is no list of {resource} ({self.place}). See that the context "
+                    "names an API server."
+                )
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -153,7 +220,9 @@ class Api(RequestSender):
         body: Any = None,
         content: str = "application/json",
     ) -> Mapping[str, Any]:
-        return parse(self.send(method, self._path(rest), call, query=query, body=body, content=content))
+        return parse(
+            self.send(method, self._path(rest), call, query=query, body=body, content=content)
+        )
 
 
 def api_for(options: Mapping[str, Any]) -> Api:

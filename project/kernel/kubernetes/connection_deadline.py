@@ -1,5 +1,6 @@
-"""Connections that heed a clock. The timeouts of a socket begin anew with each byte that comes: a server that sends one now and then would
-hold its caller for ever. And the system's own look-up of a name has none at all."""
+"""Connections that heed a clock. The timeouts of a socket begin anew with each byte that comes: a
+server that sends one now and then would hold its caller for ever. And the system's own look-up of a
+name has none at all."""
 
 import socket
 from contextlib import suppress
@@ -14,13 +15,18 @@ from project.kernel.kubernetes.deadline import clock_here
 
 
 def limit_pools(manager: Any) -> None:
-    """Connections of this pool manager, through whatever proxy, heed the clock of the thread that uses them."""
-    manager.pool_classes_by_scheme = {scheme: _limited(kind) for scheme, kind in manager.pool_classes_by_scheme.items()}
+    """Connections of this pool manager, through whatever proxy, heed the clock of the thread
+    that uses them.
+    """
+    manager.pool_classes_by_scheme = {
+        scheme: _limited(kind) for scheme, kind in manager.pool_classes_by_scheme.items()
+    }
 
 
 def _limited(kind: Any) -> Any:
     connection = kind.ConnectionCls
-    resolves = connection._new_conn is HTTPConnection._new_conn  # one for SOCKS connects in a way of its own
+    # One for SOCKS connects in a way of its own.
+    resolves = connection._new_conn is HTTPConnection._new_conn
     bases = (_Heeding, *((_Resolving,) if resolves else ()), connection)
     heeding = type(f"Heeding{connection.__name__}", bases, {})
     return type(f"Limited{kind.__name__}", (kind,), {"ConnectionCls": heeding})
@@ -42,7 +48,8 @@ class _Heeding:
         try:
             super()._tunnel()  # type: ignore[misc]
         except (OSError, HTTPException):
-            self.close()  # type: ignore[attr-defined]  # else the library takes its proxy for reached, and the fault for the server's
+            # Else the library takes its proxy for reached, and the fault for the server's.
+            self.close()  # type: ignore[attr-defined]
             raise
 
     def request(self, *arguments: Any, **more: Any) -> None:
@@ -57,7 +64,9 @@ class _Resolving:
     _dns_host: str
 
     def _new_conn(self) -> Any:
-        """To one of its addresses, one after the other. The certificate is still that of the name."""
+        """To one of its addresses, one after the other. The certificate is still that
+        of the name.
+        """
         name, addresses = self._dns_host, self._find()
         try:
             for address in addresses[:-1]:

@@ -1,4 +1,6 @@
-"""Connections that are kept: one for each context, for as long as its files are the same and the server takes what we sign in with."""
+"""Connections that are kept: one for each context, for as long as its files are the same and the
+server takes what we sign in with.
+"""
 
 import threading
 import time
@@ -14,7 +16,9 @@ REFUSED_FOR = 5.0  # seconds in which who could not sign in need not be asked ag
 
 @dataclass(slots=True)
 class ClusterConnection:
-    """To a context. Signing in may take long, or for ever: it holds up who wants to go there, and nobody who goes elsewhere."""
+    """To a context. Signing in may take long, or for ever: it holds up who wants to go there,
+    and nobody who goes elsewhere.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
@@ -24,12 +28,19 @@ class ClusterConnection:
 
     def open(self, context: str) -> Connection:
         if not self.lock.acquire(timeout=SIGN_IN):
-            raise ProviderError(f"Signing in to {words_of(context)} takes long. It is asked again by itself.", retry_after=REFUSED_FOR)
+            raise ProviderError(
+                f"Signing in to {words_of(context)} takes long. It is asked again by itself.",
+                retry_after=REFUSED_FOR,
+            )
         try:
             known = self.connection
             if known is not None and known.stamp == stamp_of(context):
                 return known
-            if self.error is not None and self.stamp == stamp_of(context) and time.monotonic() < self.closed_until:
+            if (
+                self.error is not None
+                and self.stamp == stamp_of(context)
+                and time.monotonic() < self.closed_until
+            ):
                 raise type(self.error)(str(self.error), retry_after=REFUSED_FOR)
             return self._sign_in(context)
         finally:

@@ -1,6 +1,8 @@
-"""What a kubeconfig, or the cluster that we run in, says of a context: its server, credentials and TLS, through the official client.
+"""What a kubeconfig, or the cluster that we run in, says of a context: its server, credentials and
+TLS, through the official client.
 
-Nothing is global: a process may talk with many clusters, and with a new kubeconfig as soon as the file changes.
+Nothing is global: a process may talk with many clusters, and with a new kubeconfig as soon as the
+file changes.
 """
 
 import hashlib
@@ -47,7 +49,8 @@ def config_files() -> list[Path]:
 
 
 def connect(context: str) -> Connection:
-    configuration: Any = Configuration(proxy="", no_proxy="")  # what the environment says is looked at once the server is known
+    # What the environment says is looked at once the server is known.
+    configuration: Any = Configuration(proxy="", no_proxy="")
     configuration.retries = False  # we have a clock of our own for that
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = stamp_of(context)
@@ -55,7 +58,9 @@ def connect(context: str) -> Connection:
     find_way(configuration, words_of(context))
     client = ApiClient(configuration)
     limit_pools(client.rest_client.pool_manager)
-    return Connection(client, namespace, words_of(context), Breaker(), stamp, _digest(configuration))
+    return Connection(
+        client, namespace, words_of(context), Breaker(), stamp, _digest(configuration)
+    )
 
 
 def _digest(configuration: Any) -> str:
@@ -73,8 +78,8 @@ def _read_config(context: str, configuration: Any) -> str:
     if not any(file.is_file() for file in files):
         names = ", ".join(map(str, files))
         raise Misconfigured(
-            f"There is no kubeconfig at {names}, so context {context} is not known. Put it there, or name it in BERTH_KUBECONFIG "
-            "for web, controllers and workers alike."
+            f"There is no kubeconfig at {names}, so context {context} is not known. Put it there, "
+            "or name it in BERTH_KUBECONFIG for web, controllers and workers alike."
         )
     told = os.pathsep.join(map(str, files))
     try:
@@ -82,11 +87,19 @@ def _read_config(context: str, configuration: Any) -> str:
         known = {str(each["name"]): each.get("context") or {} for each in contexts}
         if context not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise Misconfigured(f"The kubeconfig {told} has no context {context}. Add it there, or name one of: {names}.")
+            raise Misconfigured(
+                f"The kubeconfig {told} has no context {context}. Add it there, or name "
+                f"one of: {names}."
+            )
         forget_failure()
-        CONFIG.load_kube_config(told, context=context, client_configuration=configuration, persist_config=False)
+        CONFIG.load_kube_config(
+            told, context=context, client_configuration=configuration, persist_config=False
+        )
     except (ConfigException, OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
-        raise Misconfigured(f"The kubeconfig {told} can't be used for context {context}: {describe(error)}. Mend it.") from error
+        raise Misconfigured(
+            f"The kubeconfig {told} can't be used for context {context}: "
+            f"{describe(error)}. Mend it."
+        ) from error
     raise_failure()
     return str(known[context].get("namespace") or DEFAULT_NAMESPACE)
 
@@ -96,17 +109,24 @@ def _read_own(configuration: Any) -> str:
         CONFIG.load_incluster_config(client_configuration=configuration)
     except (ConfigException, OSError) as error:
         raise Misconfigured(
-            f"No context is named, and this process runs in no cluster ({describe(error)}). Name one in provider.context, "
-            "or mount a service account's token."
+            f"No context is named, and this process runs in no cluster ({describe(error)}). Name "
+            "one in provider.context, or mount a service account's token."
         ) from error
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.is_file() else DEFAULT_NAMESPACE
 
 
 def stamp_of(context: str) -> Any:
-    """Equal as long as the files are: those of a kubeconfig; the token of our own account is read again by the client."""
+    """Equal as long as the files are: those of a kubeconfig; the token of our own account is
+    read again by the client.
+    """
     if not context:
-        return os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
-    return tuple((file, info.st_mtime_ns, info.st_ino, info.st_size) if (info := _stat(file)) else (file,) for file in config_files())
+        return os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get(
+            "KUBERNETES_SERVICE_PORT", ""
+        )
+    return tuple(
+        (file, info.st_mtime_ns, info.st_ino, info.st_size) if (info := _stat(file)) else (file,)
+        for file in config_files()
+    )
 
 
 def _stat(file: Path) -> os.stat_result | None:

@@ -14,8 +14,9 @@ SPARE = 100  # clocks that were not needed are kept until there are so many of t
 
 
 class Handle:
-    """On a connection that somebody reads: to shut it from another thread. One of our own, because TLS takes the one of its socket away
-    before it shakes hands, and a number that was closed may be another's by then."""
+    """On a connection that somebody reads: to shut it from another thread. One of our own, because
+    TLS takes the one of its socket away before it shakes hands, and a number that was closed may be
+    another's by then."""
 
     def __init__(self, found: Any) -> None:
         self._lock = threading.Lock()
@@ -36,7 +37,9 @@ class Handle:
 
 
 class Clock:
-    """Of one call. What the call goes through is shut when its time is over, and whoever reads there finds the end."""
+    """Of one call. What the call goes through is shut when its time is over, and whoever reads
+    there finds the end.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
@@ -135,7 +138,9 @@ _of_thread = threading.local()
 
 @contextmanager
 def within(seconds: float) -> Iterator[Clock]:
-    """Every connection that this thread uses in here, if its pool is limited, ends after so long."""
+    """Every connection that this thread uses in here, if its pool is limited, ends
+    after so long.
+    """
     outer, clock, ringer = clock_here(), Clock(seconds), _ProcessTimers.ringer
     ringer.set(clock)
     _of_thread.clock = clock

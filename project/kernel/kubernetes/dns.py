@@ -1,5 +1,6 @@
-"""Names of servers, looked up in threads of their own: nobody can break off what the system asks, and where no name server answers it asks
-for minutes. Who has waited long enough goes on; the next one who wants the same name joins what is under way."""
+"""Names of servers, looked up in threads of their own: nobody can break off what the system asks,
+and where no name server answers it asks for minutes. Who has waited long enough goes on; the next
+one who wants the same name joins what is under way."""
 
 import ipaddress
 import os
@@ -9,7 +10,8 @@ from typing import Any
 
 from urllib3.util.connection import allowed_gai_family
 
-PATIENCE = 10.0  # seconds: the system's own are 5 for each name server that does not answer, and the next one may
+# Seconds: the system's own are 5 for each name server that does not answer, and the next one may.
+PATIENCE = 10.0
 MOST = 16  # names at once: each is a thread, for as long as the system takes
 
 
@@ -22,7 +24,9 @@ class Lookup:
 
     def run(self) -> None:
         try:
-            found = socket.getaddrinfo(self.host, self.port, allowed_gai_family(), socket.SOCK_STREAM)
+            found = socket.getaddrinfo(
+                self.host, self.port, allowed_gai_family(), socket.SOCK_STREAM
+            )
             self.addresses = list(dict.fromkeys(_address(each[4]) for each in found))
         except (OSError, UnicodeError) as error:
             self.error = error
@@ -41,7 +45,9 @@ class NameLookups:
             return [host]
         lookup = self._ask(host, port)
         if not lookup.done.wait(seconds):
-            raise socket.gaierror(socket.EAI_AGAIN, f"no name server answers within {seconds:.3g} s")
+            raise socket.gaierror(
+                socket.EAI_AGAIN, f"no name server answers within {seconds:.3g} s"
+            )
         if isinstance(lookup.error, UnicodeError):
             raise UnicodeError(str(lookup.error)) from lookup.error
         if lookup.error is not None:
@@ -53,9 +59,14 @@ class NameLookups:
             if (known := self._asked.get((host, port))) is not None:
                 return known
             if len(self._asked) >= MOST:
-                raise socket.gaierror(socket.EAI_AGAIN, f"{MOST} other names are being looked up, and no name server answers")
+                raise socket.gaierror(
+                    socket.EAI_AGAIN,
+                    f"{MOST} other names are being looked up, and no name server answers",
+                )
             lookup = Lookup(host, port)
-            threading.Thread(target=self._run, args=(lookup,), name=f"look-up {host}", daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(lookup,), name=f"look-up {host}", daemon=True
+            ).start()
             self._asked[host, port] = lookup
             return lookup
 

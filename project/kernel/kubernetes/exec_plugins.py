@@ -1,5 +1,6 @@
-"""Programs that a kubeconfig names to sign in with. The library waits for them without end, asks at the terminal, and goes on as nobody
-when they fail: here they have their time, no terminal, and who failed is said."""
+"""Programs that a kubeconfig names to sign in with. The library waits for them without end, asks at
+the terminal, and goes on as nobody when they fail: here they have their time, no terminal, and who
+failed is said."""
 
 import json
 import os
@@ -33,7 +34,8 @@ class Plugin(ExecProvider):
         try:
             return self._read(self._call())
         except ProviderError as error:
-            _failed.error = error  # the library logs what is raised here, and goes on without credentials
+            # The library logs what is raised here, and goes on without credentials.
+            _failed.error = error
             raise
 
     def _call(self) -> str:
@@ -46,17 +48,23 @@ class Plugin(ExecProvider):
         told = json.dumps({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec})
         try:
             process = subprocess.Popen(
-                self.args, env={**self.env, "KUBERNETES_EXEC_INFO": told}, cwd=self.cwd, text=True, errors="replace",
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                self.args, env={**self.env, "KUBERNETES_EXEC_INFO": told}, cwd=self.cwd, text=True,
+                errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            raise Misconfigured(f"{self._words} can't be run: {error.strerror}. Install it where Berth runs.") from error
+            raise Misconfigured(
+                f"{self._words} can't be run: {error.strerror}. Install it where Berth runs."
+            ) from error
         with process:
             try:
                 said, why = process.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 end_group(process)
-                raise ProviderError(f"{self._words} does not end within {PATIENCE:g} s. It is asked again by itself.") from None
+                raise ProviderError(
+                    f"{self._words} does not end within {PATIENCE:g} s. It is asked "
+                    "again by itself."
+                ) from None
         if process.returncode:
             last = (why.strip().splitlines() or ["it does not say why"])[-1][:LONGEST]
             raise Misconfigured(f"{self._words} ends with {process.returncode}: {last}")

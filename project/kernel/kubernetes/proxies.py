@@ -1,5 +1,6 @@
-"""Through which proxy a server is reached. As kubectl does it: the one that the cluster names in the kubeconfig, whatever NO_PROXY says,
-else that of the environment, whose rules are those of Go."""
+"""Through which proxy a server is reached. As kubectl does it: the one that the cluster names in
+the kubeconfig, whatever NO_PROXY says, else that of the environment, whose rules are those of Go.
+"""
 
 import base64
 import ipaddress
@@ -26,19 +27,28 @@ def find_way(configuration: Any, words: str) -> None:
         try:
             configuration.proxy_ssl_context = trust(configuration.ssl_ca_cert)
         except OSError as error:
-            raise Misconfigured(f"The authority of {words} can't be read: {describe(error)}. Mend the kubeconfig.") from error
+            raise Misconfigured(
+                f"The authority of {words} can't be read: {describe(error)}. Mend the kubeconfig."
+            ) from error
 
 
 def of_environment(url: str) -> str:
     proxies = getproxies()
-    return "" if is_left_out(url, proxies.get("no") or "") else proxies.get(urlsplit(url).scheme) or ""
+    return (
+        "" if is_left_out(url, proxies.get("no") or "") else proxies.get(urlsplit(url).scheme) or ""
+    )
 
 
 def is_left_out(url: str, told: str) -> bool:
-    """Whether NO_PROXY, or being on this machine, keeps an address from the proxy of the environment."""
+    """Whether NO_PROXY, or being on this machine, keeps an address from the proxy of
+    the environment.
+    """
     found = urlsplit(url)
     try:
-        host, port = (found.hostname or "").lower(), str(found.port or PORTS.get(found.scheme) or "")
+        host, port = (
+            (found.hostname or "").lower(),
+            str(found.port or PORTS.get(found.scheme) or ""),
+        )
     except ValueError:  # no address at all: whoever goes there says so
         return True
     address = read_address(host)
@@ -48,7 +58,9 @@ def is_left_out(url: str, told: str) -> bool:
 
 
 def fits(entry: str, host: str, address: Address | None, port: str) -> bool:
-    """*, a network, an address or a name (with all below it; from a dot on, only what is below it), each with a port or without."""
+    """*, a network, an address or a name (with all below it; from a dot on, only what is below
+    it), each with a port or without.
+    """
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
@@ -64,7 +76,11 @@ def fits(entry: str, host: str, address: Address | None, port: str) -> bool:
     name = name.strip("[]").removeprefix("*")
     if address is not None:
         return address == read_address(name)
-    return host.endswith(name) if name.startswith(".") else bool(name) and (host == name or host.endswith(f".{name}"))
+    return (
+        host.endswith(name)
+        if name.startswith(".")
+        else bool(name) and (host == name or host.endswith(f".{name}"))
+    )
 
 
 def read_address(text: str) -> Address | None:
@@ -75,15 +91,19 @@ def read_address(text: str) -> Address | None:
 
 
 def split(url: str, words: str) -> tuple[str, dict[str, str] | None]:
-    """Its address, and what it is told about us: a password stays out of an address, which stands in errors. Nor do those of Python that
-    quote what they can't read."""
+    """Its address, and what it is told about us: a password stays out of an address, which stands
+    in errors. Nor do those of Python that quote what they can't read."""
     try:
         found = urlsplit(url if "://" in url else f"http://{url}")
         has_address = bool(found.hostname) and found.port != 0
     except ValueError:
         raise unusable(words, "it is no address") from None
     if found.scheme not in SPOKEN:
-        raise unusable(words, f"it speaks {found.scheme or 'nothing that is known'}, Berth speaks {' and '.join(SPOKEN)}")
+        raise unusable(
+            words,
+            f"it speaks {found.scheme or 'nothing that is known'}, Berth speaks "
+            f"{' and '.join(SPOKEN)}",
+        )
     if not has_address:
         raise unusable(words, "it is no address")
     address = found._replace(netloc=found.netloc.rpartition("@")[2]).geturl()
@@ -94,11 +114,15 @@ def split(url: str, words: str) -> tuple[str, dict[str, str] | None]:
 
 
 def unusable(words: str, why: str) -> Misconfigured:
-    return Misconfigured(f"The proxy of {words} can't be used: {why}. Name it like http://proxy.example.com:3128.")
+    return Misconfigured(
+        f"The proxy of {words} can't be used: {why}. Name it like http://proxy.example.com:3128."
+    )
 
 
 def trust(authority: str | None) -> ssl.SSLContext:
-    """A proxy is vouched for by an authority that this machine trusts, or by that of the cluster."""
+    """A proxy is vouched for by an authority that this machine trusts, or by that of
+    the cluster.
+    """
     context = ssl.create_default_context()
     if authority:
         context.load_verify_locations(authority)

@@ -1,7 +1,7 @@
 """One request to an API server, and its answer as JSON or as a ProviderError.
 
-Only the lower half of the official client is used: the classes it generates for every kind of object take 80 MB in each process, and refuse
-what a newer server says.
+Only the lower half of the official client is used: the classes it generates for every kind of
+object take 80 MB in each process, and refuse what a newer server says.
 """
 
 import json
@@ -47,7 +47,15 @@ class RequestSender:
             breaker.enter()
         try:
             with timed_request(method):
-                response = self._exchange(method, path, call, query or {}, body, content, READ if patience is None else patience)
+                response = self._exchange(
+                    method,
+                    path,
+                    call,
+                    query or {},
+                    body,
+                    content,
+                    READ if patience is None else patience,
+                )
         except ProviderError as error:
             if is_guarded:
                 breaker.leave(error)
@@ -57,12 +65,23 @@ class RequestSender:
         breaker.leave(None)
         return response
 
-    def _exchange(self, method: str, path: str, call: ApiCall, query: Mapping[str, Any], body: Any, content: str, patience: float) -> Any:
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        call: ApiCall,
+        query: Mapping[str, Any],
+        body: Any,
+        content: str,
+        patience: float,
+    ) -> Any:
         """All of the answer, or the beginning of a watch, within the time that a call has."""
         where = f"{self.connection.client.configuration.host}, {self.connection.words}"
         with within(TOTAL) as clock:
             try:
-                response = self._converse(method, path, query, body, content, patience, where, clock)
+                response = self._converse(
+                    method, path, query, body, content, patience, where, clock
+                )
             except ProviderError as error:
                 if not clock.is_over:
                     raise
@@ -85,11 +104,18 @@ class RequestSender:
         clock: Clock,
     ) -> Any:
         client = self.connection.client
-        headers = {"Accept": "application/json", "User-Agent": "berth"} | ({"Content-Type": content} if body is not None else {})
+        headers = {"Accept": "application/json", "User-Agent": "berth"} | (
+            {"Content-Type": content} if body is not None else {}
+        )
         for is_last in (method != "GET", True):
             try:
                 words = client.param_serialize(
-                    method, path, query_params=list(query.items()), header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+                    method,
+                    path,
+                    query_params=list(query.items()),
+                    header_params=dict(headers),
+                    body=body,
+                    auth_settings=["BearerToken"],
                 )
                 response: Any = client.call_api(*words, _request_timeout=(CONNECT, patience))
                 is_stream = query.get("watch") and response.status == 200
@@ -97,25 +123,35 @@ class RequestSender:
                     response.read()
                 break
             except ConfigException as error:
-                raise Misconfigured(f"Our credentials for {self.connection.words} can't be used: {error}. Mend the kubeconfig.") from error
+                raise Misconfigured(
+                    f"Our credentials for {self.connection.words} can't be used: {error}. Mend "
+                    "the kubeconfig."
+                ) from error
             except urllib3.exceptions.ProtocolError as error:
-                if is_last or clock.is_over:  # a lasting connection may have been closed by now: that says nothing yet
+                # A lasting connection may have been closed by now: that says nothing yet.
+                if is_last or clock.is_over:
                     raise unreachable(where, describe(error)) from error
             except GONE as error:
-                raise _explain_silence(where, error, patience, client.rest_client.pool_manager) from error
+                raise _explain_silence(
+                    where, error, patience, client.rest_client.pool_manager
+                ) from error
         return response
 
 
-# -- answers -------------------------------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 def parse(response: Any) -> Mapping[str, Any]:
     try:
         found = json.loads(response.read() or b"{}")
     except (ValueError, RecursionError) as error:
-        raise ProviderError("The cluster's answer is no JSON: see that the context names an API server.") from error
+        raise ProviderError(
+            "The cluster's answer is no JSON: see that the context names an API server."
+        ) from error
     if not isinstance(found, dict):
-        raise ProviderError("The cluster's answer is no object: see that the context names an API server.")
+        raise ProviderError(
+            "The cluster's answer is no object: see that the context names an API server."
+        )
     return found
 
 
@@ -134,23 +170,38 @@ def _retry_after(response: Any) -> float | None:
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-def _explain_silence(where: str, error: Exception, patience: float, manager: urllib3.PoolManager) -> ProviderError:
+def _explain_silence(
+    where: str, error: Exception, patience: float, manager: urllib3.PoolManager
+) -> ProviderError:
     if isinstance(error, urllib3.exceptions.ProxyError):
-        return _explain_proxy(where, error.original_error, str(manager.proxy))  # without a password, which the configuration may have
-    is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which the library counts among the timeouts
+        # Without a password, which the configuration may have.
+        return _explain_proxy(where, error.original_error, str(manager.proxy))
+    # Which the library counts among the timeouts.
+    is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError) and not is_refused:
         return unreachable(where, "", timeout=CONNECT)
     if isinstance(error, urllib3.exceptions.ReadTimeoutError | TimeoutError):
         return unreachable(where, "", timeout=patience)
     text = describe(error)
     if isinstance(error, urllib3.exceptions.SSLError) or "certificate" in text.lower():
-        return Misconfigured(f"The cluster's certificate is not taken ({where}): {text}. Put its authority into the kubeconfig.")
+        return Misconfigured(
+            f"The cluster's certificate is not taken ({where}): {text}. Put its authority into "
+            "the kubeconfig."
+        )
     return unreachable(where, text)
 
 
 def _explain_proxy(where: str, error: Exception, proxy: str) -> ProviderError:
-    is_slow = isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(error, urllib3.exceptions.NewConnectionError)
-    text = f"the proxy {proxy} does not lead there: {f'no answer within {CONNECT:g} s' if is_slow else describe(error)}"
+    is_slow = isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(
+        error, urllib3.exceptions.NewConnectionError
+    )
+    text = (
+        f"the proxy {proxy} does not lead there: "
+        f"{f'no answer within {CONNECT:g} s' if is_slow else describe(error)}"
+    )
     if isinstance(error, urllib3.exceptions.SSLError):
-        return Misconfigured(f"The cluster is not reachable ({where}): {text}. See that this machine trusts its certificate.")
+        return Misconfigured(
+            f"The cluster is not reachable ({where}): {text}. See that this machine trusts "
+            "its certificate."
+        )
     return unreachable(where, text)

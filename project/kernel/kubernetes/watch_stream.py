@@ -31,7 +31,9 @@ class Stream:
                 raise ValueError("a line of the watch does not end")
 
     def break_off(self) -> None:
-        """From another thread: whoever reads finds the end. Closing it there would wait for the read."""
+        """From another thread: whoever reads finds the end. Closing it there would wait
+        for the read.
+        """
         if self._handle is not None:
             self._handle.shut()
 

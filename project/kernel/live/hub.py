@@ -1,11 +1,14 @@
-"""Live pages: one tail of the event log in each web process, regions of HTML and cells of slots that follow it, sockets that get them.
+"""Live pages: one tail of the event log in each web process, regions of HTML and cells of slots
+that follow it, sockets that get them.
 
-Truth is in the log. The channel layer and the timer only say "look again", so a lost message costs a second and loses nothing.
-A page is rendered with the position of the log from before its reads; its socket names that position and misses nothing: what was
-touched since then is rendered again. A frame is a whole region or the present class of slots, never a difference, so sending one
-twice is harmless, and it is encoded once for all sockets that see the same.
+Truth is in the log. The channel layer and the timer only say "look again", so a lost message costs
+a second and loses nothing. A page is rendered with the position of the log from before its reads;
+its socket names that position and misses nothing: what was touched since then is rendered again. A
+frame is a whole region or the present class of slots, never a difference, so sending one twice is
+harmless, and it is encoded once for all sockets that see the same.
 
-The position a socket is told lies before the first event that anything still owes it. Whoever comes back with it misses nothing.
+The position a socket is told lies before the first event that anything still owes it. Whoever comes
+back with it misses nothing.
 """
 
 import asyncio
@@ -39,7 +42,8 @@ HELD_UP = 2.0  # seconds; a forgotten transaction keeps the log's end out of sig
 GROUP = "live"
 RELOAD = json.dumps({"reload": True})
 
-# Events after which somebody may see more or less, or has left. The apps that write them add theirs.
+# Events after which somebody may see more or less, or has left. The apps that write them
+# add theirs.
 ACCESS_VERBS = {"sign_out"}
 
 
@@ -61,7 +65,8 @@ class Watched:
 
     opened: Opened
     sockets: set[Socket] = field(default_factory=set)
-    dirty_since: Position | None = None  # the position before the first event that is in no frame yet
+    # The position before the first event that is in no frame yet.
+    dirty_since: Position | None = None
     painting_since: Position | None = None
     ready_at: float = 0.0  # not painted again before
 
@@ -88,7 +93,12 @@ class Touched:
         for row in rows:
             self.since = self.since or before(row)
             self.verbs.add(row.verb)
-            for name, number in (("pool", row.pool_id), ("member", row.member_id), ("slot", row.slot_id), ("claim", row.claim_id)):
+            for name, number in (
+                ("pool", row.pool_id),
+                ("member", row.member_id),
+                ("slot", row.slot_id),
+                ("claim", row.claim_id),
+            ):
                 if number is not None:
                     self.subjects.add((name, number))
             if row.slot_id is not None:
@@ -120,11 +130,14 @@ class Hub:
         self._threads: ThreadPoolExecutor | None = None
         self._told_at = self._checked_at = time.monotonic()
 
-    # -- sockets ----------------------------------------------------------------------------------------------------------------
+    # -- sockets -----------------------------------------------------------------------------------
     def enter(self, socket: Socket) -> None:
         self.sockets.add(socket)
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._keep_running(loop)) for loop in (self._tail, self._painter, self._listen)]
+            self._tasks = [
+                asyncio.create_task(self._keep_running(loop))
+                for loop in (self._tail, self._painter, self._listen)
+            ]
 
     async def leave(self, socket: Socket) -> None:
         self.sockets.discard(socket)
@@ -164,11 +177,14 @@ class Hub:
         """Where Django's ORM is used: one thread, so one connection of Django's a process."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="live")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, with_connection, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, with_connection, function, *arguments
+        )
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
-        log, self.log = self.log, LiveLog()  # all of it before the first wait: whoever enters meanwhile begins anew
+        # All of it before the first wait: whoever enters meanwhile begins anew.
+        log, self.log = self.log, LiveLog()
         threads, self._threads = self._threads, None
         self._owed = Touched()
         for task in tasks:
@@ -179,7 +195,7 @@ class Hub:
             threads.submit(connections.close_all)
             threads.shutdown(wait=False)
 
-    # -- the tail ---------------------------------------------------------------------------------------------------------------
+    # -- the tail ----------------------------------------------------------------------------------
     async def _keep_running(self, loop: Callable[[], Awaitable[None]]) -> None:
         """The database and the channel layer may be away for a while. What was owed stays owed."""
         pause = 0.2
@@ -191,7 +207,13 @@ class Hub:
             except Exception as error:
                 await self.log.forget_connection()
                 pause = 0.2 if time.monotonic() - began > 30 else min(5.0, pause * 2)
-                logger.warning("live pages: %s stopped, again in %.1f s: %s: %s", loop.__name__, pause, type(error).__name__, error)
+                logger.warning(
+                    "live pages: %s stopped, again in %.1f s: %s: %s",
+                    loop.__name__,
+                    pause,
+                    type(error).__name__,
+                    error,
+                )
                 await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
@@ -223,7 +245,9 @@ class Hub:
     async def _deliver(self, rows: list[EventRow]) -> None:
         touched = Touched()
         touched.add(rows)
-        for key in {key for subject in touched.subjects for key in self.by_subject.get(subject, ())}:
+        for key in {
+            key for subject in touched.subjects for key in self.by_subject.get(subject, ())
+        }:
             self._soil(self.watched[key], touched.since)
         if touched.verbs & ACCESS_VERBS:
             self._recheck()
@@ -233,7 +257,8 @@ class Hub:
         while self._joiners:
             joiner = self._joiners[0]
             await self._catch_up(joiner)
-            self._joiners = [other for other in self._joiners if other is not joiner]  # it may have left meanwhile, and others come
+            # It may have left meanwhile, and others come.
+            self._joiners = [other for other in self._joiners if other is not joiner]
         self._paint.set()
 
     def _soil(self, watched: Watched, since: Position | None) -> None:
@@ -248,7 +273,10 @@ class Hub:
         found = await self.log.cells(touched.slots, touched.members, touched.pools & set(pools))
         for pool_id, cells in found.items():
             if watched := pools.get(pool_id):
-                frame = json.dumps({"cells": watched.opened.name, "set": cells, "to": str(self.log.position)}, separators=(",", ":"))
+                frame = json.dumps(
+                    {"cells": watched.opened.name, "set": cells, "to": str(self.log.position)},
+                    separators=(",", ":"),
+                )
                 for socket in watched.sockets & sockets:
                     socket.push(f"cells:{pool_id}:{time.monotonic()}", frame)
 
@@ -270,7 +298,7 @@ class Hub:
                 self._soil(self.watched[opened.key], touched.since)
         await self._send_cells(touched, {joiner.socket})
 
-    # -- the clock --------------------------------------------------------------------------------------------------------------
+    # -- the clock ---------------------------------------------------------------------------------
     async def _by_the_clock(self) -> None:
         now = time.monotonic()
         if now - self._told_at >= POSITION_EVERY:
@@ -285,7 +313,8 @@ class Hub:
         frame: dict[str, Any] = {"at": str(self.safe_position()), "now": int(time.time() * 1000)}
         if held > HELD_UP:
             frame["held"] = round(held)
-            for watched in self.watched.values():  # what the log can't say yet, a fresh look at the tables does
+            # What the log can't say yet, a fresh look at the tables does.
+            for watched in self.watched.values():
                 self._soil(watched, self.log.position)
             self._paint.set()
         text = json.dumps(frame)
@@ -294,14 +323,19 @@ class Hub:
             socket.push("at", text)
 
     def safe_position(self) -> Position:
-        owed = [p for w in self.watched.values() for p in (w.dirty_since, w.painting_since) if p is not None]
+        owed = [
+            p
+            for w in self.watched.values()
+            for p in (w.dirty_since, w.painting_since)
+            if p is not None
+        ]
         return min([self.log.position, *owed, *([self._owed.since] if self._owed.since else [])])
 
     def _recheck(self) -> None:
         for socket in list(self.sockets):
             socket.recheck()
 
-    # -- painting ---------------------------------------------------------------------------------------------------------------
+    # -- painting ----------------------------------------------------------------------------------
     async def _painter(self) -> None:
         while True:
             now = time.monotonic()
@@ -312,7 +346,9 @@ class Hub:
                 continue
             self._paint.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._paint.wait(), None if first is None else min(first.ready_at - now, TICK))
+                await asyncio.wait_for(
+                    self._paint.wait(), None if first is None else min(first.ready_at - now, TICK)
+                )
 
     async def _paint_one(self, watched: Watched) -> None:
         began = time.monotonic()

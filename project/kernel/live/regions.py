@@ -1,14 +1,17 @@
-"""Regions: parts of a page that are rendered by the server, at first with the page and again whenever what they show was touched.
+"""Regions: parts of a page that are rendered by the server, at first with the page and again
+whenever what they show was touched.
 
-An app registers how a region is opened for somebody: nothing, if they may not see it; else what touches it and how it is rendered.
-Who has the same permission shares the region's key, so it is rendered once for all of them.
+An app registers how a region is opened for somebody: nothing, if they may not see it; else what
+touches it and how it is rendered. Who has the same permission shares the region's key, so it is
+rendered once for all of them.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-Subject = tuple[str, int]  # ("pool", 12), ("member", 5), ("claim", 88), ("slot", 7): as events name them
+# ("pool", 12), ("member", 5), ("claim", 88), ("slot", 7): as events name them.
+Subject = tuple[str, int]
 ANY: Subject = ("any", 0)  # touched by every event
 
 
@@ -24,7 +27,9 @@ class Opened:
 
 Opener = Callable[[Any, str], Opened | None]  # identity, argument
 # connection, slots, members, pools -> {pool: {class: [slot, ...]}}
-CellReader = Callable[[Any, set[int], set[int], set[int]], Awaitable[dict[int, dict[str, list[int]]]]]
+CellReader = Callable[
+    [Any, set[int], set[int], set[int]], Awaitable[dict[int, dict[str, list[int]]]]
+]
 
 _openers: dict[str, Opener] = {}
 read_cells: CellReader | None = None

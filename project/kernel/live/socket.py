@@ -1,13 +1,17 @@
-"""One WebSocket of a live page, as plain ASGI. What it may see is asked of `Access`, which an app above knows how to answer.
+"""One WebSocket of a live page, as plain ASGI. What it may see is asked of `Access`, which an app
+above knows how to answer.
 
-The browser says   {"watch": ["pool.head:tf-prod", ...], "after": "<position>"}   and   {"unwatch": [...]}.
+The browser says   {"watch": ["pool.head:tf-prod", ...], "after": "<position>"}   and
+                   {"unwatch": [...]}.
 It hears           {"region": name, "html": ...}   a region anew
                    {"cells": "cells:tf-prod", "set": {"running": [slot, ...]}, "to": position}   the present class of slots, and
                                               up to where the log was read for it
-                   {"at": position, "now": ms, "held": seconds}   every 5 s: where to go on from; held: the log's end is out of sight
+                   {"at": position, "now": ms, "held": seconds}   every 5 s: where to go on
+                                                                  from; held: the log's end is
+                                                                  out of sight
                    {"gone": [name, ...]}   not to be seen (any more)
                    {"reload": true}   too far behind, or permission has changed: load the page anew
-"""
+"""  # noqa: E501
 
 import asyncio
 import json
@@ -42,11 +46,15 @@ Receive = Callable[[], Awaitable[Any]]
 
 class Access(Protocol):
     def identify(self) -> Any:
-        """Who is there, at this moment; None: nobody (any more). Runs in a thread and may ask the database."""
+        """Who is there, at this moment; None: nobody (any more). Runs in a thread and may ask
+        the database.
+        """
 
 
 class Outbox:
-    """Frames that are still to be sent. Newer content of a region takes the place of older; who can't keep up loads the page anew."""
+    """Frames that are still to be sent. Newer content of a region takes the place of older; who
+    can't keep up loads the page anew.
+    """
 
     LIMIT = 64
 
@@ -56,7 +64,9 @@ class Outbox:
 
     def put(self, key: str, frame: str) -> None:
         if key == "at":
-            self._frames.pop(key, None)  # a position goes behind all that it covers; a region may stay where its older content stood
+            # A position goes behind all that it covers; a region may stay where its older
+            # content stood.
+            self._frames.pop(key, None)
         if key not in self._frames and len(self._frames) >= self.LIMIT:
             self._frames = {"reload": RELOAD}
         elif "reload" not in self._frames:
@@ -92,7 +102,7 @@ class LiveSocket:
         self._is_checking = self._check_again = False
         self.is_closed = False
 
-    # -- for the hub ------------------------------------------------------------------------------------------------------------
+    # -- for the hub -------------------------------------------------------------------------------
     def push(self, key: str, frame: str) -> None:
         self.outbox.put(key, frame)
 
@@ -102,7 +112,7 @@ class LiveSocket:
             self._is_checking = True
             self._spawn(self._check())
 
-    # -- the connection ---------------------------------------------------------------------------------------------------------
+    # -- the connection ----------------------------------------------------------------------------
     async def run(self, receive: Receive) -> None:
         await receive()  # websocket.connect
         try:
@@ -180,13 +190,14 @@ class LiveSocket:
             opened = await self.hub.in_thread(open_all, identity, names)
             if self.is_closed:
                 return
-            if identity is self.identity:  # else it has changed meanwhile: what was opened is not theirs any more
+            # Else it has changed meanwhile: what was opened is not theirs any more.
+            if identity is self.identity:
                 break
         if missing := [name for name in names if name not in opened]:
             self.push(f"gone:{missing}", json.dumps({"gone": missing}))
         self.hub.watch(self, opened, after or self.hub.log.position)
 
-    # -- permission -------------------------------------------------------------------------------------------------------------
+    # -- permission --------------------------------------------------------------------------------
     async def _check(self) -> None:
         try:
             while self._check_again and not self.is_closed:
@@ -201,7 +212,8 @@ class LiveSocket:
                     await self.close(SIGNED_OUT, "Signed out")
                 elif identity != self.identity:
                     self.identity = identity
-                    self.hub.unwatch(self, list(self.watching))  # the page asks again for what it shows now
+                    # The page asks again for what it shows now.
+                    self.hub.unwatch(self, list(self.watching))
                     self.outbox.clear()
                     self.push("reload", RELOAD)
         finally:
@@ -216,13 +228,20 @@ class LiveSocket:
 async def refuse_handshake(send: Send, error: Exception) -> None:
     """The answer of HTTP instead of an open socket, with its reason."""
     body, more = describe(error)
-    headers = [(b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in more.items())]
-    await send({"type": "websocket.http.response.start", "status": body["status"], "headers": headers})
+    headers = [
+        (b"content-type", CONTENT_TYPE.encode()),
+        *((name.lower().encode(), value.encode()) for name, value in more.items()),
+    ]
+    await send(
+        {"type": "websocket.http.response.start", "status": body["status"], "headers": headers}
+    )
     await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
 
 
 def are_names(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(n, str) and len(n) <= LONGEST_NAME and "\x00" not in n for n in given)
+    return isinstance(given, list) and all(
+        isinstance(n, str) and len(n) <= LONGEST_NAME and "\x00" not in n for n in given
+    )
 
 
 def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:
@@ -232,7 +251,13 @@ def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:
 
 async def refuse_unknown(scope: Any, receive: Receive, send: Send) -> None:
     await receive()  # websocket.connect
-    await refuse_handshake(send, NotFound("There is no WebSocket under this address.", way_out="Use /ws/live/ or /ws/agent/."))
+    await refuse_handshake(
+        send,
+        NotFound(
+            "There is no WebSocket under this address.", way_out="Use /ws/live/ or /ws/agent/."
+        ),
+    )
 
 
-unknown_sockets = [re_path("", refuse_unknown)]  # type: ignore[arg-type]  # behind all others, for URLRouter
+# Behind all others, for URLRouter.
+unknown_sockets = [re_path("", refuse_unknown)]  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""The live reader's own look at the log and at the slots: one asynchronous connection, outside every transaction."""
+"""The live reader's own look at the log and at the slots: one asynchronous connection, outside
+every transaction.
+"""
 
 from typing import Any
 
@@ -50,10 +52,13 @@ class LiveLog:
             earlier = await self._between(after, self._recent_from)
             if earlier is None:
                 return None
-            self._recent, self._recent_from = earlier + self._recent, after  # the next ones who come back find it here
+            # The next ones who come back find it here.
+            self._recent, self._recent_from = earlier + self._recent, after
         return [row for row in self._recent if row.position > after]
 
-    async def cells(self, slots: set[int], members: set[int], pools: set[int]) -> dict[int, dict[str, list[int]]]:
+    async def cells(
+        self, slots: set[int], members: set[int], pools: set[int]
+    ) -> dict[int, dict[str, list[int]]]:
         """The present class of slots, by pool and class."""
         if regions.read_cells is None or not (slots or members or pools):
             return {}

@@ -26,12 +26,25 @@ class ControllerCommand(BaseCommand):
     controllers: Sequence[type[Controller]] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="do what there is to do, then leave")
-        parser.add_argument("--standby", type=int, metavar="FD", help="prepare, then wait for a byte from this file descriptor")
         parser.add_argument(
-            "--probe", type=int, default=default_port(), metavar="PORT",
-            help="answer /healthz, /readyz and /metrics on this port of BERTH_PROBE_BIND (default: BERTH_PROBE_PORT)",
-        )  # fmt: skip
+            "--once", action="store_true", help="do what there is to do, then leave"
+        )
+        parser.add_argument(
+            "--standby",
+            type=int,
+            metavar="FD",
+            help="prepare, then wait for a byte from this file descriptor",
+        )
+        parser.add_argument(
+            "--probe",
+            type=int,
+            default=default_port(),
+            metavar="PORT",
+            help=(
+                "answer /healthz, /readyz and /metrics on this port of BERTH_PROBE_BIND (default: "
+                "BERTH_PROBE_PORT)"
+            ),
+        )
 
     def build(self, **options: Any) -> list[Controller]:
         return [controller() for controller in self.controllers]
@@ -58,7 +71,14 @@ def explain(error: BerthError) -> str:
     if not error.fields:
         return f"{error.detail} {error.way_out}".strip()
     lines = [f"{f.field}: {f.message} {f.way_out}".strip() for f in error.fields]
-    return "\n".join([f"{len(lines)} faults, nothing was changed:" if len(lines) > 1 else "Nothing was changed:", *lines])
+    return "\n".join(
+        [
+            f"{len(lines)} faults, nothing was changed:"
+            if len(lines) > 1
+            else "Nothing was changed:",
+            *lines,
+        ]
+    )
 
 
 def read_sources(paths: Sequence[str]) -> list[tuple[str, str]]:
@@ -84,9 +104,15 @@ def describe_changes(outcomes: Sequence[ApplyResult]) -> list[str]:
             sign = "+" if change.before is None else "-" if change.after is None else "~"
             field = f"{what}: {change.field}" if change.field else what
             values = _short(change.after if change.before is None else change.before)
-            lines.append(f"{sign} {field}: {values}" + (f" -> {_short(change.after)}" if sign == "~" else ""))
+            lines.append(
+                f"{sign} {field}: {values}" + (f" -> {_short(change.after)}" if sign == "~" else "")
+            )
     return lines
 
 
 def _short(value: object) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, default=str, ensure_ascii=False)
+    return (
+        value
+        if isinstance(value, str) and value
+        else json.dumps(value, default=str, ensure_ascii=False)
+    )

@@ -1,4 +1,6 @@
-"""`manage.py`: a database that does not answer is told in words, with the way out, not as a traceback."""
+"""`manage.py`: a database that does not answer is told in words, with the way out, not as
+a traceback.
+"""
 
 import os
 import sys
@@ -13,17 +15,24 @@ def main(arguments: list[str]) -> None:
     try:
         execute_from_command_line(arguments)
     except OperationalError as error:
-        if "--traceback" in arguments or getattr(error.__cause__, "sqlstate", None):  # the server answered: it is something else
+        # The server answered: it is something else.
+        if "--traceback" in arguments or getattr(error.__cause__, "sqlstate", None):
             raise
         sys.exit(explain_no_database(str(error).strip()))
 
 
 def explain_no_database(said: str) -> str:
     if os.environ.get("DATABASE_URL"):
-        return f"The database of DATABASE_URL does not answer. Start it, or correct DATABASE_URL. It said: {said}"
+        return (
+            "The database of DATABASE_URL does not answer. Start it, or correct DATABASE_URL. "
+            f"It said: {said}"
+        )
     if env.database_url():
-        return f"Berth in {env.home()} does not answer; it may have been killed. Start it: make up. Its database said: {said}"
+        return (
+            f"Berth in {env.home()} does not answer; it may have been killed. Start it: make up. "
+            f"Its database said: {said}"
+        )
     return (
-        f"Berth does not run in {env.home()}. Start it: make up. "
-        "If it runs with another state folder or a database of your own, name that in BERTH_HOME or DATABASE_URL."
+        f"Berth does not run in {env.home()}. Start it: make up. If it runs with another state "
+        "folder or a database of your own, name that in BERTH_HOME or DATABASE_URL."
     )

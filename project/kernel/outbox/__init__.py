@@ -1,1 +1,3 @@
-"""Operations to be performed outside: the outbox table, its Celery tasks, provider budgets and the relay to Valkey."""
+"""Operations to be performed outside: the outbox table, its Celery tasks, provider budgets and
+the relay to Valkey.
+"""

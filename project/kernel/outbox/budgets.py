@@ -1,4 +1,6 @@
-"""Calls left for a provider account: one token bucket for all workers, because a limit in each worker is none."""
+"""Calls left for a provider account: one token bucket for all workers, because a limit in each
+worker is none.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +15,9 @@ class Budgeted(NamedTuple):
 
 
 def take_budget(key: str, n: int, *, rate: float, burst: float) -> Budgeted:
-    """Ask before a batch of `n` calls. `rate` tokens come back each second, up to `burst`. One short UPDATE, never in a transaction."""
+    """Ask before a batch of `n` calls. `rate` tokens come back each second, up to `burst`. One
+    short UPDATE, never in a transaction.
+    """
     if not 0 < n <= burst or rate <= 0:
         raise ValueError(f"{n} calls never fit a bucket of {burst} that fills at {rate} a second")
     refuse_inside_transaction("take_budget")  # the row is everybody's: nobody may keep it locked

@@ -9,7 +9,9 @@ from project.kernel.outbox.operations import ProviderError
 
 
 class timed:  # noqa: N801  used as a context manager
-    """Observes how long a call took. The histogram's last label is the outcome: ok, or the code of the error."""
+    """Observes how long a call took. The histogram's last label is the outcome: ok, or the code
+    of the error.
+    """
 
     def __init__(self, histogram: Histogram, *labels: str) -> None:
         self._histogram, self._labels = histogram, labels
@@ -17,6 +19,17 @@ class timed:  # noqa: N801  used as a context manager
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        outcome = "ok" if error is None else error.code if isinstance(error, ProviderError) else "unexpected"
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        outcome = (
+            "ok"
+            if error is None
+            else error.code
+            if isinstance(error, ProviderError)
+            else "unexpected"
+        )
         self._histogram.labels(*self._labels, outcome).observe(time.perf_counter() - self._began)

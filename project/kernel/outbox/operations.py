@@ -1,8 +1,10 @@
 """The outbox to the world outside: take, perform, settle.
 
-An operation is written in the transaction of the change that needs it and says "make this equal to its rows"; so performing it twice,
-or late, does no harm. Nothing is called while a transaction is open. Correctness rests on the rows: SKIP LOCKED, a lease in `due_at`,
-and `attempts` as the fence that lets only the last taker settle. The advisory lock on a lane saves work and keeps one writer at a time.
+An operation is written in the transaction of the change that needs it and says "make this equal to
+its rows"; so performing it twice, or late, does no harm. Nothing is called while a transaction is
+open. Correctness rests on the rows: SKIP LOCKED, a lease in `due_at`, and `attempts` as the fence
+that lets only the last taker settle. The advisory lock on a lane saves work and keeps one writer
+at a time.
 """
 
 import json
@@ -38,7 +40,7 @@ LONGEST_ERROR = 2000
 
 
 class ProviderError(Exception):
-    """The world outside did not do it. Each type backs off in its own way (`policy.BACKOFF`)."""
+    """The world outside did not do it. Each type backs off in its own way (`retry.BACKOFF`)."""
 
     code = "unavailable"
 
@@ -64,13 +66,17 @@ class ConflictError(ProviderError):
 
 
 class NotFoundOutside(ProviderError):
-    """What was to be changed is not there. Where that is what was wanted, the performer takes it as success."""
+    """What was to be changed is not there. Where that is what was wanted, the performer takes it
+    as success.
+    """
 
     code = "not_found"
 
 
 class Misconfigured(ProviderError):
-    """What we were told cannot be: a person mends it here or outside, and then it works by itself."""
+    """What we were told cannot be: a person mends it here or outside, and then it works
+    by itself.
+    """
 
     code = "misconfigured"
     body: Any = None  # what the provider answered, for whoever can say which field it means
@@ -98,8 +104,8 @@ class Taken:
     attempt: int
 
 
-# A performer makes the world equal to the rows and returns, or raises. The batch kind gets all that was taken from a lane at once and
-# names those that failed; raising fails them all.
+# A performer makes the world equal to the rows and returns, or raises. The batch kind gets all that
+# was taken from a lane at once and names those that failed; raising fails them all.
 Performer = Callable[[Taken], None]
 BatchPerformer = Callable[[Sequence[Taken]], Mapping[int, Exception] | None]
 
@@ -139,8 +145,16 @@ def add_operation(
     text = json.dumps({} if body is None else body, cls=DjangoJSONEncoder)
     found = SQL.value(
         "add_operation",
-        queue=queue, lane=lane, kind=kind, pool=pool_id, member=member_id, claim=claim_id, generation=generation, body=text, delay=delay,
-    )  # fmt: skip
+        queue=queue,
+        lane=lane,
+        kind=kind,
+        pool=pool_id,
+        member=member_id,
+        claim=claim_id,
+        generation=generation,
+        body=text,
+        delay=delay,
+    )
     hint("operations")
     return int(found)
 
@@ -151,24 +165,47 @@ def queues_due(late: float = 0.0) -> list[str]:
 
 
 def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) -> list[Taken]:
-    """What is due on a lane, oldest first. A short transaction of its own; from here until `lease` it is ours alone."""
+    """What is due on a lane, oldest first. A short transaction of its own; from here until
+    `lease` it is ours alone.
+    """
     refuse_inside_transaction("take")
     rows = SQL.rows("take", limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
     taken = [
-        Taken(r.id, r.queue, r.lane, r.kind, r.pool_id, r.member_id, r.claim_id, r.generation, json.loads(r.body), r.attempts) for r in rows
+        Taken(
+            r.id,
+            r.queue,
+            r.lane,
+            r.kind,
+            r.pool_id,
+            r.member_id,
+            r.claim_id,
+            r.generation,
+            json.loads(r.body),
+            r.attempts,
+        )
+        for r in rows
     ]
     return sorted(taken, key=lambda t: t.id)
 
 
 def renew(taken: Sequence[Taken], lease: float | None = None) -> list[Taken]:
-    """Hold on to them for longer. Those that somebody else has taken since are left out of the answer."""
+    """Hold on to them for longer. Those that somebody else has taken since are left out of
+    the answer.
+    """
     seconds = LEASE if lease is None else lease
-    mine = {r.id for r in SQL.rows("renew", ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=seconds)}
+    mine = {
+        r.id
+        for r in SQL.rows(
+            "renew", ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=seconds
+        )
+    }
     return [t for t in taken if t.id in mine]
 
 
 def settle(taken: Taken, error: Exception | None = None) -> bool:
-    """Write down how it went. False: the lease ran out and somebody else has it; what we did was harmless, so nothing is written."""
+    """Write down how it went. False: the lease ran out and somebody else has it; what we did was
+    harmless, so nothing is written.
+    """
     if error is None:
         return len(settle_done([taken])) == 1
     code = error.code if isinstance(error, ProviderError) else "unexpected"
@@ -177,7 +214,15 @@ def settle(taken: Taken, error: Exception | None = None) -> bool:
     text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]
     with transaction.atomic():
         is_ours = (
-            SQL.one("settle_failed", operation=taken.id, attempt=taken.attempt, error=text, code=code, delay=decision.delay) is not None
+            SQL.one(
+                "settle_failed",
+                operation=taken.id,
+                attempt=taken.attempt,
+                error=text,
+                code=code,
+                delay=decision.delay,
+            )
+            is not None
         )
         if is_ours and decision.is_permanent:
             _record("give_up", taken, reason=text)
@@ -193,10 +238,14 @@ def settle_done(taken: Sequence[Taken]) -> list[int]:
     return [r.id for r in rows]
 
 
-def perform_due(queue: str, limit: int = 500, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Perform what is due in a queue, lane by lane, and say how many were settled. Call it until it answers 0.
+def perform_due(
+    queue: str, limit: int = 500, should_stop: Callable[[], bool] = lambda: False
+) -> int:
+    """Perform what is due in a queue, lane by lane, and say how many were settled. Call it until it
+    answers 0.
 
-    A lane somebody else works on is passed over, and so is one that failed: neither holds up another.
+    A lane somebody else works on is passed over, and so is one that failed: neither holds
+    up another.
     """
     refuse_inside_transaction("perform_due")
     count, seen = 0, list[str]()
@@ -207,7 +256,9 @@ def perform_due(queue: str, limit: int = 500, should_stop: Callable[[], bool] = 
         for lane in lanes:
             seen.append(lane)
             with try_lock(LANE, lane) as is_ours:
-                while is_ours and count < limit and not should_stop() and (taken := take(queue, lane)):
+                while (
+                    is_ours and count < limit and not should_stop() and (taken := take(queue, lane))
+                ):
                     count += _perform_taken(taken, should_stop)
             if count >= limit or should_stop():
                 break
@@ -215,7 +266,9 @@ def perform_due(queue: str, limit: int = 500, should_stop: Callable[[], bool] = 
 
 
 def hurry(*lanes: str) -> bool:
-    """What these lanes wait for may have happened, or what stood in their way is gone: they are due now. False: nothing is open there."""
+    """What these lanes wait for may have happened, or what stood in their way is gone: they are
+    due now. False: nothing is open there.
+    """
     is_any = bool(SQL.rows("hurry", lanes=list(lanes)))
     if is_any:
         hint("operations")
@@ -227,7 +280,10 @@ def retry_operation(operation_id: int, reason: str = "") -> None:
     with transaction.atomic():
         row = SQL.one("retry_operation", operation=operation_id)
         if row is None:
-            raise Conflict(f"Operation {operation_id} has no error to retry.", way_out="Look at the list again: it may be done by now.")
+            raise Conflict(
+                f"Operation {operation_id} has no error to retry.",
+                way_out="Look at the list again: it may be done by now.",
+            )
         _record("retry", row, reason=reason)
         hint("operations")
 
@@ -237,7 +293,10 @@ def see_operation(operation_id: int, reason: str = "") -> None:
     with transaction.atomic():
         row = SQL.one("see_operation", operation=operation_id, actor=current_actor())
         if row is None:
-            raise Conflict(f"Operation {operation_id} has no permanent error.", way_out="Look at the list again: it may be retried by now.")
+            raise Conflict(
+                f"Operation {operation_id} has no permanent error.",
+                way_out="Look at the list again: it may be retried by now.",
+            )
         _record("see_error", row, reason=reason)
 
 
@@ -283,7 +342,8 @@ def _perform(group: list[Taken]) -> Mapping[int, Exception]:
             performer(group[0])
             return {}
     except (OperationalError, InterfaceError):
-        raise  # our own database is away: there is no way to settle now, and the lease runs out by itself
+        # Our own database is away: there is no way to settle now, and the lease runs out by itself.
+        raise
     except Exception as error:
         if not isinstance(error, ProviderError):
             logger.exception("operation %s (%s on %s) raised", group[0].id, kind, group[0].lane)

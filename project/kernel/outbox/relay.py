@@ -1,7 +1,9 @@
-"""The only publisher to Valkey: it turns what is committed into hints for web processes and Celery workers.
+"""The only publisher to Valkey: it turns what is committed into hints for web processes and
+Celery workers.
 
-Everybody else would block for seconds and fail after their commit while Valkey is away. Here it is a hint that is dropped: web processes
-look at the log every second, and due operations are looked for every second, for as long as they are due.
+Everybody else would block for seconds and fail after their commit while Valkey is away. Here it is
+a hint that is dropped: web processes look at the log every second, and due operations are looked
+for every second, for as long as they are due.
 """
 
 import asyncio
@@ -36,7 +38,8 @@ DOWN = (OSError, TimeoutError, RedisError, KombuError)
 class LiveRelay(Controller):
     """Tells the web processes that there is more in the log, at most ten times a second.
 
-    After a restore from a dump nobody could read the log; so whoever announces it first sees to it that it can be read.
+    After a restore from a dump nobody could read the log; so whoever announces it first sees to it
+    that it can be read.
     """
 
     name = "relay-live"
@@ -49,13 +52,15 @@ class LiveRelay(Controller):
         self._quiet = Quiet("live hints", logger)
 
     def step(self) -> bool:
-        # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the last one is always followed.
+        # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the
+        # last one is always followed.
         time.sleep(max(0.0, self._sent_at + LIVE_INTERVAL - time.monotonic()))
         self._sent_at = time.monotonic()
         if self._sent_at >= self._renumber_at:
             renumber_future_events()
             self._renumber_at = self._sent_at + self.resync
-        if self._runner is None:  # the channel layer keeps a connection for each event loop: this is the one
+        # The channel layer keeps a connection for each event loop: this is the one.
+        if self._runner is None:
             self._runner = asyncio.Runner()
         try:
             self._runner.run(asyncio.wait_for(_send_live(), TIMEOUT))
@@ -71,14 +76,18 @@ class LiveRelay(Controller):
 
 
 class QueueRelay(Controller):
-    """Names the queues in which something is due to Celery. The message names no operation: whoever gets it reads what is due."""
+    """Names the queues in which something is due to Celery. The message names no operation:
+    whoever gets it reads what is due.
+    """
 
     name = "relay-queues"
     topics = ("operations",)
     resync = 1.0
 
     def __init__(self, app: Any = None) -> None:
-        self._app: Any = app or import_string(getattr(settings, "BERTH_CELERY", "project.celery.app"))
+        self._app: Any = app or import_string(
+            getattr(settings, "BERTH_CELERY", "project.celery.app")
+        )
         self._connection: Any = None
         self._sent_at: dict[str, float] = {}
         self._quiet = Quiet("queue hints", logger)
@@ -100,11 +109,23 @@ class QueueRelay(Controller):
     def _send(self, queue: str) -> bool:
         try:
             if self._connection is None:
-                short = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT, "retry_on_timeout": False}
+                short = {
+                    "socket_timeout": TIMEOUT,
+                    "socket_connect_timeout": TIMEOUT,
+                    "retry_on_timeout": False,
+                }
                 options = {**self._app.conf.broker_transport_options, **short}
-                self._connection = self._app.connection_for_write(connect_timeout=TIMEOUT, transport_options=options)
+                self._connection = self._app.connection_for_write(
+                    connect_timeout=TIMEOUT, transport_options=options
+                )
             self._app.send_task(
-                tasks.PERFORM, args=[queue], queue=queue, connection=self._connection, ignore_result=True, expires=EXPIRES, retry=False
+                tasks.PERFORM,
+                args=[queue],
+                queue=queue,
+                connection=self._connection,
+                ignore_result=True,
+                expires=EXPIRES,
+                retry=False,
             )
         except DOWN as error:
             self._quiet.failed(error)

@@ -23,7 +23,8 @@ POLL = 2.0
 LATE = 5.0  # nobody was told for so long: the broker or the relay is away
 
 
-# Acknowledged early: the message is a hint, and the operations are safe in the database whatever becomes of the worker.
+# Acknowledged early: the message is a hint, and the operations are safe in the database whatever
+# becomes of the worker.
 @shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[no-untyped-call, untyped-decorator]
 def perform(queue: str) -> int:
     """Perform what is due in this queue, until nothing is."""
@@ -35,7 +36,9 @@ def perform(queue: str) -> int:
 
 
 class OutboxPoller:
-    """Performs in the worker itself what nobody was told of, so that the outbox goes on without Valkey and without the relay."""
+    """Performs in the worker itself what nobody was told of, so that the outbox goes on without
+    Valkey and without the relay.
+    """
 
     def __init__(self, queues: frozenset[str]) -> None:
         self._queues = queues
@@ -50,7 +53,11 @@ class OutboxPoller:
 
     def poll(self) -> int:
         with acting_as("worker"):
-            return sum(perform_due(q, should_stop=self._stop.is_set) for q in queues_due(LATE) if q in self._queues)
+            return sum(
+                perform_due(q, should_stop=self._stop.is_set)
+                for q in queues_due(LATE)
+                if q in self._queues
+            )
 
     def _run(self) -> None:
         while not self._stop.wait(POLL):
@@ -59,7 +66,8 @@ class OutboxPoller:
             except DatabaseError as error:
                 logger.warning("the database does not answer: %s", error)
                 connections.close_all()
-            except Exception:  # whatever it was: without this thread the outbox stands still while Valkey is away
+            except Exception:
+                # Whatever it was: without this thread the outbox stands still while Valkey is away.
                 logger.exception("the look for forgotten operations failed, next one in %s s", POLL)
                 connections.close_all()
         connections.close_all()

@@ -1,1 +1,3 @@
-"""Encryption at rest, login throttling, sessions, client addresses and the sandbox for untrusted input."""
+"""Encryption at rest, login throttling, sessions, client addresses and the sandbox for
+untrusted input.
+"""

@@ -1,6 +1,8 @@
-"""The address of a client: the peer of its connection, or behind trusted proxies what they say in X-Forwarded-For.
+"""The address of a client: the peer of its connection, or behind trusted proxies what they say
+in X-Forwarded-For.
 
-Every limit per address (sign-in, unknown tokens, connections) counts this address, and none counts a proxy.
+Every limit per address (sign-in, unknown tokens, connections) counts this address, and none
+counts a proxy.
 """
 
 import ipaddress
@@ -9,24 +11,32 @@ from functools import lru_cache
 
 from django.conf import settings
 
-UNTRUSTED_PROXY = "untrusted_proxy"  # the verb of the event about a peer that sends X-Forwarded-For and is not trusted
+# The verb of the event about a peer that sends X-Forwarded-For and is not trusted.
+UNTRUSTED_PROXY = "untrusted_proxy"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def read_networks(words: Iterable[str]) -> list[Network]:
-    """Networks from addresses and CIDR ranges. Raises ValueError, which names the word that is neither."""
+    """Networks from addresses and CIDR ranges. Raises ValueError, which names the word that
+    is neither.
+    """
     found = []
     for word in words:
         try:
             found.append(ipaddress.ip_network(word, strict=False))
         except ValueError:
-            raise ValueError(f"{word[:60]} is neither an address nor a network. Write one like 10.0.0.7 or 10.0.0.0/8.") from None
+            raise ValueError(
+                f"{word[:60]} is neither an address nor a network. Write one like 10.0.0.7 "
+                "or 10.0.0.0/8."
+            ) from None
     return found
 
 
 @lru_cache(4096)
 def normalize_address(address: str) -> str:
-    """An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.7) is the IPv4 address. Other text comes back as it is."""
+    """An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.7) is the IPv4 address. Other
+    text comes back as it is.
+    """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -37,7 +47,9 @@ def normalize_address(address: str) -> str:
 
 @lru_cache(4096)
 def network_of(address: str) -> str:
-    """What limits count: an IPv4 address alone, an IPv6 address with its /64, which one client usually has as a whole."""
+    """What limits count: an IPv4 address alone, an IPv6 address with its /64, which one client
+    usually has as a whole.
+    """
     plain = normalize_address(address)
     if ":" not in plain:
         return plain
@@ -69,5 +81,9 @@ def is_address(text: str) -> bool:
 
 
 def counted_address(address: str) -> str:
-    """The key under which limits count this client; "": it is unknown (a proxy, or no network peer) and not limited by address."""
-    return "" if not address or is_trusted_proxy(normalize_address(address)) else network_of(address)
+    """The key under which limits count this client; "": it is unknown (a proxy, or no network
+    peer) and not limited by address.
+    """
+    return (
+        "" if not address or is_trusted_proxy(normalize_address(address)) else network_of(address)
+    )

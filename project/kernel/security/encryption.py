@@ -1,8 +1,10 @@
-"""Sealing: what is kept at rest so that neither a dump of the database nor a copy of the files tells it: secrets, logs, saved plans.
+"""Sealing: what is kept at rest so that neither a dump of the database nor a copy of the files
+tells it: secrets, logs, saved plans.
 
-Sealed bytes name the key they were sealed with, so a key that is missing is named in the error, and `manage.py reseal` knows what is
-left to do. Keys come from BERTH_SEALING_KEYS (the first seals, all unseal); without it from a file in the state folder, one a line.
-The file is read again when a key is not known yet: a rotation needs no restart.
+Sealed bytes name the key they were sealed with, so a key that is missing is named in the error, and
+`manage.py reseal` knows what is left to do. Keys come from BERTH_SEALING_KEYS (the first seals, all
+unseal); without it from a file in the state folder, one a line. The file is read again when a key
+is not known yet: a rotation needs no restart.
 """
 
 import base64
@@ -18,12 +20,26 @@ from django.conf import settings
 
 from project.kernel.errors import BerthError
 
-from .sealing_keys import DROPPED, FILE, ID_BYTES, id_of, merge_keys, normalise, read_keys, write_keys, write_scratch
+from .sealing_keys import (
+    DROPPED,
+    FILE,
+    ID_BYTES,
+    id_of,
+    merge_keys,
+    normalise,
+    read_keys,
+    write_keys,
+    write_scratch,
+)
 
 MARK = b"B1"
 HEAD = len(MARK) + ID_BYTES
-LOOK = 5.0  # seconds between two looks whether the file has changed: so soon everybody seals with a new key
-WAY_OUT = "Set BERTH_SEALING_KEYS to the keys it was sealed with (the first seals; commas between), the same for every process."
+# Seconds between two looks whether the file has changed: so soon everybody seals with a new key.
+LOOK = 5.0
+WAY_OUT = (
+    "Set BERTH_SEALING_KEYS to the keys it was sealed with (the first seals; commas between), the "
+    "same for every process."
+)
 
 
 class SealError(BerthError):
@@ -85,7 +101,10 @@ def unseal(data: bytes) -> bytes:
         ring = _current(is_fresh=True)
     if number not in ring.ids:
         known = ", ".join(key.hex() for key in ring.ids)
-        raise SealError(f"This was sealed with key {number.hex()}, which is not among the keys here ({known}).", way_out=WAY_OUT)
+        raise SealError(
+            f"This was sealed with key {number.hex()}, which is not among the keys here ({known}).",
+            way_out=WAY_OUT,
+        )
     try:
         return ring.fernet.decrypt(base64.urlsafe_b64encode(data[HEAD:]))
     except InvalidToken:
@@ -98,7 +117,9 @@ def key_id() -> str:
 
 
 def head() -> bytes:
-    """What everything begins with that was sealed with the present key: the rest is to be resealed."""
+    """What everything begins with that was sealed with the present key: the rest is to
+    be resealed.
+    """
     return MARK + _current().ids[0]
 
 
@@ -136,7 +157,9 @@ def write_file(keys: list[str]) -> None:
 
 
 def drop_old_keys() -> Path | None:
-    """Keep only the key that seals. The others move to a file of their own: older dumps need them. None: there were no others."""
+    """Keep only the key that seals. The others move to a file of their own: older dumps need
+    them. None: there were no others.
+    """
     first, *others = read_file()
     dropped = key_file().with_name(DROPPED)
     merge_keys(dropped, others)  # before they leave the other file: no key is ever in neither
@@ -173,7 +196,10 @@ def _current(*, is_fresh: bool = False) -> Ring:
             raise SealError(
                 "There is no sealing key, so nothing secret can be kept or read.",
                 code="no_sealing_key",
-                way_out="Set BERTH_SEALING_KEYS, the same for every process; manage.py reseal --print-key makes one.",
+                way_out=(
+                    "Set BERTH_SEALING_KEYS, the same for every process; manage.py reseal "
+                    "--print-key makes one."
+                ),
             )
         _ring, _known_by, _looked_at = Ring.of(texts), known_by, time.monotonic()
         return _ring

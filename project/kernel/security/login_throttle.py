@@ -1,9 +1,10 @@
-"""Guessing a password is slow: per account, so that one password cannot be searched for, and per address, so that one host cannot
-try a common password on every account.
+"""Guessing a password is slow: per account, so that one password cannot be searched for, and per
+address, so that one host cannot try a common password on every account.
 
-Attempts are counted in the database, because there are several web processes. An attempt is counted before the password is looked
-at, in one statement that refuses while a wait lasts: a hundred guesses at once are no way around it. Nobody is locked out: who knows
-the password waits a minute at most on their account.
+Attempts are counted in the database, because there are several web processes. An attempt is counted
+before the password is looked at, in one statement that refuses while a wait lasts: a hundred
+guesses at once are no way around it. Nobody is locked out: who knows the password waits a minute at
+most on their account.
 """
 
 from dataclasses import dataclass
@@ -37,21 +38,31 @@ ON CONFLICT (key) DO UPDATE SET
     attempts = CASE WHEN a.last_at < now() - interval '1 hour' THEN 1 ELSE a.attempts + 1 END,
     last_at = now(),
     wait_until = CASE WHEN a.last_at < now() - interval '1 hour' OR a.attempts < a.free THEN now()
-        ELSE now() + interval '1 second' * least(a.longest, 2.0 ^ least(a.attempts - a.free, 20)) END
+        ELSE now() + interval '1 second' * least(a.longest,
+          2.0 ^ least(a.attempts - a.free, 20)) END
 WHERE a.wait_until <= now()
 RETURNING key
 """
-WAIT = "SELECT ceil(extract(epoch FROM max(wait_until) - now()))::int AS seconds FROM kernel_sign_in_attempt WHERE key = ANY (%(keys)s)"
+WAIT = (
+    "SELECT ceil(extract(epoch FROM max(wait_until) - now()))::int AS seconds "
+    "FROM kernel_sign_in_attempt WHERE key = ANY (%(keys)s)"
+)
 # A right password takes its own attempt back from the address, which may be that of a whole office.
 FORGET = """
-WITH gone AS (DELETE FROM kernel_sign_in_attempt WHERE key = %(account)s OR last_at < now() - interval '1 day')
-UPDATE kernel_sign_in_attempt SET attempts = greatest(attempts - 1, 0) WHERE key = ANY (%(keys)s) AND key <> %(account)s
+WITH gone AS (DELETE FROM kernel_sign_in_attempt
+  WHERE key = %(account)s OR last_at < now() - interval '1 day')
+UPDATE kernel_sign_in_attempt SET attempts = greatest(attempts - 1, 0)
+  WHERE key = ANY (%(keys)s) AND key <> %(account)s
 """
 
 
 def count_attempt(keys: dict[str, ThrottlePace]) -> int:
     """Seconds to wait before the next attempt is looked at; 0: this one may go on."""
-    values = {"keys": list(keys), "free": [pace.free for pace in keys.values()], "longest": [pace.longest for pace in keys.values()]}
+    values = {
+        "keys": list(keys),
+        "free": [pace.free for pace in keys.values()],
+        "longest": [pace.longest for pace in keys.values()],
+    }
     if len(run(COUNT, values)) == len(keys):
         return 0
     return max(1, run(WAIT, {"keys": list(keys)})[0].seconds or 1)
@@ -63,22 +74,32 @@ def key_of(kind: str, value: str) -> str:
 
 
 class SlowedBackend(ModelBackend):
-    """Counts per account, and per client address as trusted proxies tell it; an IPv6 address counts with its /64."""
+    """Counts per account, and per client address as trusted proxies tell it; an IPv6 address
+    counts with its /64.
+    """
 
     def authenticate(
-        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **kwargs: Any,
     ) -> User | None:
         if username is None or password is None:
             return None
         account = key_of("account", username)
         keys = {account: ACCOUNT}
-        if request is not None and (address := counted_address(request.META.get("REMOTE_ADDR", ""))):
+        if request is not None and (
+            address := counted_address(request.META.get("REMOTE_ADDR", ""))
+        ):
             keys[key_of("address", address)] = ADDRESS
         if wait := count_attempt(keys):
             if request is not None:
-                request.sign_in_wait = wait  # type: ignore[attr-defined]  # the sign-in page says it
+                # The sign-in page says it.
+                request.sign_in_wait = wait  # type: ignore[attr-defined]
             raise PermissionDenied
-        if "\x00" in username:  # no account has such a name, and the database refuses to look for it
+        # No account has such a name, and the database refuses to look for it.
+        if "\x00" in username:
             return None
         user = super().authenticate(request, username, password, **kwargs)
         if user is not None:

@@ -1,7 +1,8 @@
 """Runs one function in a child process with limits on CPU time, memory, duration and output.
 
-For what strangers send and what may take far more than its size to read: archives, plans. The child has no secrets in its environment,
-writes no files, and ends alone when it exceeds a limit. Starting it takes about 50 ms.
+For what strangers send and what may take far more than its size to read: archives, plans. The child
+has no secrets in its environment, writes no files, and ends alone when it exceeds a limit. Starting
+it takes about 50 ms.
 """
 
 import gc
@@ -41,7 +42,9 @@ class SandboxLimits:
 
 
 class ChildFailed(Exception):
-    """The child ended without an answer. `limit` names what it exceeded: memory, cpu, wall or output; empty: it failed otherwise."""
+    """The child ended without an answer. `limit` names what it exceeded: memory, cpu, wall or
+    output; empty: it failed otherwise.
+    """
 
     def __init__(self, limit: str, detail: str) -> None:
         super().__init__(detail)
@@ -51,14 +54,22 @@ class ChildFailed(Exception):
 def run_limited(function: str, data: bytes, limits: SandboxLimits) -> bytes:
     """What `function` ("package.module:name", of bytes) returns for `data`.
 
-    Raises the BerthError that the function raises, as its nearest kind in `project.kernel.errors`, and ChildFailed where the child
-    exceeds a limit or fails otherwise. The child imports the standard library and the modules of this project only.
+    Raises the BerthError that the function raises, as its nearest kind in `project.kernel.errors`,
+    and ChildFailed where the child exceeds a limit or fails otherwise. The child imports the
+    standard library and the modules of this project only.
     """
-    order = json.dumps({"function": function, "size": len(data), "memory": limits.memory, "cpu": limits.cpu})
+    order = json.dumps(
+        {"function": function, "size": len(data), "memory": limits.memory, "cpu": limits.cpu}
+    )
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-B", "-c", START, str(ROOT), order],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=_environment(), start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        env=_environment(),
+        start_new_session=True,
+    )
     try:
         answer, complaint = _exchange(process, data, limits)
         code = process.wait(AFTER_ITS_ANSWER)
@@ -83,8 +94,12 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
-def _exchange(process: subprocess.Popen[bytes], data: bytes, limits: SandboxLimits) -> tuple[bytearray, bytes]:
-    """Writes the input and reads the answer at the same time, until the child has closed its output."""
+def _exchange(
+    process: subprocess.Popen[bytes], data: bytes, limits: SandboxLimits
+) -> tuple[bytearray, bytes]:
+    """Writes the input and reads the answer at the same time, until the child has closed
+    its output.
+    """
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     until = time.monotonic() + limits.wall
     rest, answer, complaint = memoryview(data), bytearray(), bytearray()
@@ -113,7 +128,9 @@ def _exchange(process: subprocess.Popen[bytes], data: bytes, limits: SandboxLimi
                 elif len(complaint) < LONGEST_ERROR:
                     complaint += piece
                 if len(answer) > limits.output:
-                    raise ChildFailed("output", f"Its answer is larger than {limits.output:,} bytes.")
+                    raise ChildFailed(
+                        "output", f"Its answer is larger than {limits.output:,} bytes."
+                    )
     return answer, bytes(complaint)
 
 
@@ -140,27 +157,38 @@ def _explain(code: int, complaint: bytes, limits: SandboxLimits) -> ChildFailed:
     if -code in (24, 9):  # XCPU, and KILL a second later
         return ChildFailed("cpu", f"It needs more than {limits.cpu} s of CPU time.")
     last = complaint.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return ChildFailed("", f"Its reader ended with exit code {code}{': ' if last else ''}{''.join(last)[:300]}.")
+    return ChildFailed(
+        "", f"Its reader ended with exit code {code}{': ' if last else ''}{''.join(last)[:300]}."
+    )
 
 
-# In the child ---------------------------------------------------------------------------------------------------------------------------
+# In the child -------------------------------------------------------------------------------------
 
 
 def main() -> None:
     order = json.loads(sys.argv[2])
     gc.disable()  # it finds nothing here, over and over
-    for name, value in (("RLIMIT_AS", order["memory"]), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0), ("RLIMIT_NOFILE", FILES)):
+    for name, value in (
+        ("RLIMIT_AS", order["memory"]),
+        ("RLIMIT_FSIZE", 0),
+        ("RLIMIT_CORE", 0),
+        ("RLIMIT_NOFILE", FILES),
+    ):
         _limit(name, value, value)
     _limit("RLIMIT_CPU", order["cpu"], order["cpu"] + 1)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
     try:
         module, _, name = order["function"].partition(":")
-        answer = ANSWERED + getattr(importlib.import_module(module), name)(_read_input(order["size"]))
+        answer = ANSWERED + getattr(importlib.import_module(module), name)(
+            _read_input(order["size"])
+        )
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except BerthError as error:
-        kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        kind = next(
+            kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__
+        )
         told = {"kind": kind, "detail": error.detail, "code": error.code, "way_out": error.way_out}
         answer = REFUSED + json.dumps(told).encode()
     rest = memoryview(answer)

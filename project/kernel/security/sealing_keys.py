@@ -1,4 +1,6 @@
-"""Files with sealing keys, one key a line. No Django: `make dump` and `make restore` carry them along, too."""
+"""Files with sealing keys, one key a line. No Django: `make dump` and `make restore` carry them
+along, too.
+"""
 
 import base64
 import hashlib

@@ -1,4 +1,6 @@
-"""How long a session may last: until it was idle for too long, and never beyond its life however busy it was."""
+"""How long a session may last: until it was idle for too long, and never beyond its life however
+busy it was.
+"""
 
 import time
 from typing import Any
@@ -14,11 +16,15 @@ def note_sign_in(sender: object, request: Any, **kwargs: object) -> None:
 
 
 def is_over(session: Any, now: float) -> bool:
-    """Also for a WebSocket, which looks again while it stays open. A session that says neither is not of our making."""
+    """Also for a WebSocket, which looks again while it stays open. A session that says neither
+    is not of our making.
+    """
     since, seen = session.get(SINCE), session.get(SEEN)
     if since is None or seen is None:
         return True
-    return bool(now - since > settings.BERTH_SESSION_LIFE or now - seen > settings.BERTH_SESSION_IDLE)
+    return bool(
+        now - since > settings.BERTH_SESSION_LIFE or now - seen > settings.BERTH_SESSION_IDLE
+    )
 
 
 def note_seen(session: Any, now: float) -> None:

@@ -1,4 +1,6 @@
-"""Template tags that know no pool, slot or claim: times, numbers, states in words, buttons that say why they are off."""
+"""Template tags that know no pool, slot or claim: times, numbers, states in words, buttons that
+say why they are off.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -27,13 +29,21 @@ FORMATS = ("clock", "hour", "day", "moment", "ago", "for", "left", "date", "brie
 
 @register.simple_tag
 def when(moment: datetime | None, form: str = "clock", now: datetime | None = None) -> SafeString:
-    """A moment. The script says it in the browser's zone and goes on counting; the title stays exact UTC."""
+    """A moment. The script says it in the browser's zone and goes on counting; the title stays
+    exact UTC.
+    """
     if form not in FORMATS:
         raise template.TemplateSyntaxError(f"when: no such form: {form}")
     if moment is None:
         return mark_safe('<span class="mut">–</span>')
     text = say(moment, form, now or timezone.now())
-    return format_html('<time datetime="{}" title="{}" data-f="{}">{}</time>', formatting.iso(moment), formatting.exact(moment), form, text)
+    return format_html(
+        '<time datetime="{}" title="{}" data-f="{}">{}</time>',
+        formatting.iso(moment),
+        formatting.exact(moment),
+        form,
+        text,
+    )
 
 
 def say(moment: datetime, form: str, now: datetime) -> str:
@@ -62,12 +72,16 @@ def say(moment: datetime, form: str, now: datetime) -> str:
 
 @register.simple_tag(takes_context=True)
 def region(context: Any, name: str, argument: Any = "", tag: str = "div") -> SafeString:
-    """A part of the page that stays live: rendered here as it is rendered later. Nothing for who may not see it."""
+    """A part of the page that stays live: rendered here as it is rendered later. Nothing for who
+    may not see it.
+    """
     opened = open_region(context["identity"], f"{name}:{argument}" if argument != "" else name)
     if opened is None or opened.render is None:
         return mark_safe("")
     html = mark_safe(opened.render())  # noqa: S308  from a template, which escapes
-    return format_html('<{} data-region="{}" data-at="{}">{}</{}>', tag, opened.name, context["at"], html, tag)
+    return format_html(
+        '<{} data-region="{}" data-at="{}">{}</{}>', tag, opened.name, context["at"], html, tag
+    )
 
 
 @register.simple_tag
@@ -81,7 +95,11 @@ def off(why: str, name: str = "") -> SafeString:
     """Attributes of a button that is off and says why. Nothing for one that is on."""
     if not why:
         return mark_safe("")
-    return format_html(' aria-disabled="true" data-why="{}"{}', why, format_html(' aria-label="{}: {}"', name, why) if name else "")
+    return format_html(
+        ' aria-disabled="true" data-why="{}"{}',
+        why,
+        format_html(' aria-label="{}: {}"', name, why) if name else "",
+    )
 
 
 @register.filter

@@ -1,4 +1,5 @@
-"""Actions of the admin: ask for the reason, show what is affected, then call the service, one row at a time.
+"""Actions of the admin: ask for the reason, show what is affected, then call the service, one row
+at a time.
 
 One method serves the list (rows ticked) and the page of a row (a button).
 """
@@ -37,13 +38,22 @@ Do = Callable[..., Any]
 
 
 def service_action(
-    label: str, *, effect: str, numbers: Mapping[str, Number] | None = None, is_typed: bool = False, needs_reason: bool = True
+    label: str,
+    *,
+    effect: str,
+    numbers: Mapping[str, Number] | None = None,
+    is_typed: bool = False,
+    needs_reason: bool = True,
 ) -> Callable[[Do], Do]:
-    """`do(self, obj, reason=..., **numbers)` calls the service and may return a note. `is_typed`: the person types what is affected."""
+    """`do(self, obj, reason=..., **numbers)` calls the service and may return a note.
+    `is_typed`: the person types what is affected.
+    """
 
     def decorate(do: Do) -> Do:
         @wraps(do)
-        def action(self: Any, request: HttpRequest, queryset: Any = None, object_id: Any = None) -> HttpResponse | None:
+        def action(
+            self: Any, request: HttpRequest, queryset: Any = None, object_id: Any = None
+        ) -> HttpResponse | None:
             if not self.admin_site.has_permission(request):
                 raise PermissionDenied
             if queryset is None:
@@ -51,17 +61,35 @@ def service_action(
             rows = list(queryset.order_by("pk")[: MOST_ROWS + 1])
             back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
             if object_id is not None:
-                back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+                back = reverse(
+                    f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id]
+                )
             if not rows or len(rows) > MOST_ROWS:
-                messages.error(request, f"{label}: choose at least one row and {MOST_ROWS} at most.")
+                messages.error(
+                    request, f"{label}: choose at least one row and {MOST_ROWS} at most."
+                )
                 return HttpResponseRedirect(back)
             form = _Form(request, rows, numbers or {}, is_typed, needs_reason)
             if not form.is_complete():
-                return _page(self, request, action=do.__name__, label=label, effect=effect, form=form, rows=rows, back=back)
+                return _page(
+                    self,
+                    request,
+                    action=do.__name__,
+                    label=label,
+                    effect=effect,
+                    form=form,
+                    rows=rows,
+                    back=back,
+                )
             _do(self, request, do, label, rows, {"reason": form.reason, **form.values})
             return HttpResponseRedirect(back)
 
-        for name, value in {"short_description": label, "attrs": {}, "variant": ActionVariant.DEFAULT, "url_path": do.__name__}.items():
+        for name, value in {
+            "short_description": label,
+            "attrs": {},
+            "variant": ActionVariant.DEFAULT,
+            "url_path": do.__name__,
+        }.items():
             setattr(action, name, value)
         return action
 
@@ -71,11 +99,20 @@ def service_action(
 class _Form:
     """What was filled in, and what is wrong with it. Before the page was shown, nothing is."""
 
-    def __init__(self, request: HttpRequest, rows: list[Any], numbers: Mapping[str, Number], is_typed: bool, needs_reason: bool) -> None:
+    def __init__(
+        self,
+        request: HttpRequest,
+        rows: list[Any],
+        numbers: Mapping[str, Number],
+        is_typed: bool,
+        needs_reason: bool,
+    ) -> None:
         self.is_asked = request.method == "POST" and "asked" in request.POST
         self.reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
         self.needs_reason = needs_reason
-        self.phrase = (str(rows[0].pk) if len(rows) == 1 else f"{len(rows)} rows") if is_typed else ""
+        self.phrase = (
+            (str(rows[0].pk) if len(rows) == 1 else f"{len(rows)} rows") if is_typed else ""
+        )
         self.numbers = numbers
         self.errors: list[str] = []
         self.values: dict[str, int] = {}
@@ -89,7 +126,9 @@ class _Form:
             except ValueError:
                 is_good = False
             if not is_good:
-                self.errors.append(f"{number.label}: a whole number from {number.least} to {number.most}.")
+                self.errors.append(
+                    f"{number.label}: a whole number from {number.least} to {number.most}."
+                )
         if needs_reason and not self.reason:
             self.errors.append("A reason is needed; it stands in the events.")
         if self.phrase and request.POST.get("typed", "").strip() != self.phrase:
@@ -99,14 +138,19 @@ class _Form:
         return self.is_asked and not self.errors
 
 
-def _do(self: Any, request: HttpRequest, do: Do, label: str, rows: list[Any], values: dict[str, Any]) -> None:
+def _do(
+    self: Any, request: HttpRequest, do: Do, label: str, rows: list[Any], values: dict[str, Any]
+) -> None:
     done = 0
     with acting_as(request.user.get_username()):
         for row in rows:
             try:
                 note = do(self, row, **values)
             except BerthError as error:
-                messages.error(request, f"{self.opts.verbose_name} {row}: {error.detail} {error.way_out}".strip())
+                messages.error(
+                    request,
+                    f"{self.opts.verbose_name} {row}: {error.detail} {error.way_out}".strip(),
+                )
                 continue
             done += 1
             if note:
@@ -116,7 +160,15 @@ def _do(self: Any, request: HttpRequest, do: Do, label: str, rows: list[Any], va
 
 
 def _page(
-    self: Any, request: HttpRequest, *, action: str, label: str, effect: str, form: _Form, rows: list[Any], back: str
+    self: Any,
+    request: HttpRequest,
+    *,
+    action: str,
+    label: str,
+    effect: str,
+    form: _Form,
+    rows: list[Any],
+    back: str,
 ) -> HttpResponse:
     context = {
         **self.admin_site.each_context(request),

@@ -1,7 +1,9 @@
-"""What the admin of every table has in common: it reads, and whoever wants a change calls the service that everybody calls.
+"""What the admin of every table has in common: it reads, and whoever wants a change calls the
+service that everybody calls.
 
-Tables may have millions of rows: nothing here counts, sorts or joins one as a whole. Rows are shown by primary key, newest first;
-a list ends after MOST rows and says so; each page is one short transaction that may scan, and gives up after the usual five seconds.
+Tables may have millions of rows: nothing here counts, sorts or joins one as a whole. Rows are shown
+by primary key, newest first; a list ends after MOST rows and says so; each page is one short
+transaction that may scan, and gives up after the usual five seconds.
 """
 
 import json
@@ -67,12 +69,14 @@ class ReadAdmin(ModelAdmin):
     list_filter_sheet = False
     compressed_fields = True
     does: Sequence[str] = ()  # names of methods made by admin_actions.service_action
-    # How a word of the search is looked up: "owner:web" uses owner's; a word without a name the first that takes it.
+    # How a word of the search is looked up: "owner:web" uses owner's; a word without a name the
+    # first that takes it.
     lookups: dict[str, str] = {"id": "pk"}
     bare_words: Sequence[str] = ("id",)
 
     def __init_subclass__(cls) -> None:
-        cls.actions = cls.actions_detail = tuple(cls.does)  # type: ignore[assignment]  # unfold's is typed by its empty default
+        # unfold's is typed by its empty default.
+        cls.actions = cls.actions_detail = tuple(cls.does)  # type: ignore[assignment]
         names = ", ".join(f"{name}:…" for name in cls.lookups)
         cls.search_help_text = f"Search by {names}; without a name: {' or '.join(cls.bare_words)}"
 
@@ -87,18 +91,29 @@ class ReadAdmin(ModelAdmin):
         return False
 
     # -- pages --------------------------------------------------------------------
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
         if request.method != "GET":  # an action; its service opens its own transaction
             return super().changelist_view(request, extra_context)
         context = {**(extra_context or {}), "most": MOST, "estimate": self.estimate()}
         return self._read(request, lambda: super(ReadAdmin, self).changelist_view(request, context))
 
     def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
     ) -> Any:
         if request.method != "GET":  # the few that can be added
             return super().changeform_view(request, object_id, form_url, extra_context)
-        return self._read(request, lambda: super(ReadAdmin, self).changeform_view(request, object_id, form_url, extra_context))
+        return self._read(
+            request,
+            lambda: super(ReadAdmin, self).changeform_view(
+                request, object_id, form_url, extra_context
+            ),
+        )
 
     def _read(self, request: HttpRequest, answer: Any) -> HttpResponse:
         try:
@@ -111,18 +126,25 @@ class ReadAdmin(ModelAdmin):
             if "statement timeout" not in str(error) or not request.GET:
                 raise
             messages.warning(
-                request, "That search took longer than five seconds and was ended. Name an id, a pool or a claim to narrow it."
+                request,
+                "That search took longer than five seconds and was ended. Name an id, a pool or a "
+                "claim to narrow it.",
             )
             return HttpResponseRedirect(request.path)
 
     def estimate(self) -> int:
         """About how many rows there are, as the last ANALYZE saw it; -1: not known yet."""
         with connection.cursor() as cursor:
-            cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [self.model._meta.db_table])
+            cursor.execute(
+                "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
+                [self.model._meta.db_table],
+            )
             return int(cursor.fetchone()[0])
 
     # -- search -------------------------------------------------------------------
-    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> tuple[QuerySet[Any], bool]:
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
         for word in search_term.split():
             name, _, value = word.partition(":")
             if value and name in self.lookups:
@@ -133,7 +155,9 @@ class ReadAdmin(ModelAdmin):
         return queryset, False
 
     def _look_up(self, queryset: QuerySet[Any], names: Iterable[str], value: str) -> Q | None:
-        """The first that can take the value; one at a time, because an OR over columns would use no index."""
+        """The first that can take the value; one at a time, because an OR over columns would
+        use no index.
+        """
         for name in names:
             lookup = self.lookups[name]
             field = self._field(lookup)
@@ -161,7 +185,11 @@ class ReadAdmin(ModelAdmin):
 
     def get_preserved_filters(self, request: HttpRequest) -> str:
         """Kept as they are; only the page is dropped after a search."""
-        return super().get_preserved_filters(request) if PAGE_VAR not in request.GET or "q" not in request.GET else ""
+        return (
+            super().get_preserved_filters(request)
+            if PAGE_VAR not in request.GET or "q" not in request.GET
+            else ""
+        )
 
     # -- columns ------------------------------------------------------------------
     @admin.display(description="last events")
@@ -175,7 +203,9 @@ def link(model: str, pk: Any, text: Any = None) -> SafeString | str:
     if pk is None:
         return "-"
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', reverse(_name(model, "change"), args=[pk]), text or pk
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>',
+        reverse(_name(model, "change"), args=[pk]),
+        text or pk,
     )
 
 
@@ -183,7 +213,10 @@ def link_list(model: str, text: str, **filters: Any) -> SafeString:
     """To a list, filtered: link_list("slots.slot", "slots", member__id__exact=4)."""
     query = "&".join(f"{name}={value}" for name, value in filters.items())
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>', reverse(_name(model, "changelist")), query, text
+        '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>',
+        reverse(_name(model, "changelist")),
+        query,
+        text,
     )
 
 
@@ -194,13 +227,25 @@ def links(rows: Iterable[Any]) -> SafeString | str:
 def lines(rows: Iterable[Sequence[Any]]) -> SafeString | str:
     """A small table."""
     body = format_html_join(
-        "", "<tr>{}</tr>", ((format_html_join("", '<td class="pr-4 py-1 align-top">{}</td>', ((cell,) for cell in row)),) for row in rows)
+        "",
+        "<tr>{}</tr>",
+        (
+            (
+                format_html_join(
+                    "", '<td class="pr-4 py-1 align-top">{}</td>', ((cell,) for cell in row)
+                ),
+            )
+            for row in rows
+        ),
     )
     return format_html("<table>{}</table>", body) if body else "-"
 
 
 def as_json(value: Any) -> SafeString:
-    return format_html('<pre class="text-xs whitespace-pre-wrap">{}</pre>', json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    return format_html(
+        '<pre class="text-xs whitespace-pre-wrap">{}</pre>',
+        json.dumps(value, indent=2, default=str, ensure_ascii=False),
+    )
 
 
 def as_hex(value: Any) -> str:
@@ -211,8 +256,19 @@ def events_of(obj: Any) -> SafeString | str:
     """The last of a pool, member, slot or claim, newest first."""
     column = f"{obj._meta.model_name}_id"
     rows = list(Event.objects.filter(**{column: obj.pk}).order_by("-pk")[:SHOWN_EVENTS])
-    shown = [(f"{e.at:%Y-%m-%d %H:%M:%S}", e.verb, f"{e.before} > {e.after}".strip(" >"), e.actor, e.reason) for e in rows]
-    return format_html("{}{}", lines(shown), link_list("kernel.event", "all events", **{column: obj.pk}))
+    shown = [
+        (
+            f"{e.at:%Y-%m-%d %H:%M:%S}",
+            e.verb,
+            f"{e.before} > {e.after}".strip(" >"),
+            e.actor,
+            e.reason,
+        )
+        for e in rows
+    ]
+    return format_html(
+        "{}{}", lines(shown), link_list("kernel.event", "all events", **{column: obj.pk})
+    )
 
 
 def _name(model: str, page: str) -> str:

@@ -1,4 +1,6 @@
-"""The admin's entry in INSTALLED_APPS. Apart from the site itself: it is imported before the apps are ready."""
+"""The admin's entry in INSTALLED_APPS. Apart from the site itself: it is imported before the
+apps are ready.
+"""
 
 from django.contrib.admin.apps import AdminConfig
 

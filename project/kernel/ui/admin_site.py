@@ -1,4 +1,6 @@
-"""The admin: every table, for those who may do everything. It has no way in of its own: one sign-in page, slowed and counted."""
+"""The admin: every table, for those who may do everything. It has no way in of its own: one
+sign-in page, slowed and counted.
+"""
 
 from typing import Any
 
@@ -19,10 +21,18 @@ class BerthAdminSite(UnfoldAdminSite):
         """Rows of all pools are here side by side, so a role in some of them is not enough."""
         return bool(request.user.is_active and request.user.is_superuser)
 
-    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied
         wanted, index = request.GET.get("next", ""), reverse("admin:index", current_app=self.name)
-        if not url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        if not url_has_allowed_host_and_scheme(
+            wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+        ):
             wanted = index
-        return HttpResponseRedirect(wanted) if self.has_permission(request) else redirect_to_login(wanted)
+        return (
+            HttpResponseRedirect(wanted)
+            if self.has_permission(request)
+            else redirect_to_login(wanted)
+        )

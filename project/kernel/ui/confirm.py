@@ -1,7 +1,9 @@
-"""Questions before something is done: what it is, what it affects, why, and for what is dangerous the name typed.
+"""Questions before something is done: what it is, what it affects, why, and for what is dangerous
+the name typed.
 
-One question serves both a dialog over the page and a page of its own, which is what a browser without scripts gets. What it affects is
-looked at again when it is confirmed: if that has changed since, nothing is done and the question is asked anew.
+One question serves both a dialog over the page and a page of its own, which is what a browser
+without scripts gets. What it affects is looked at again when it is confirmed: if that has changed
+since, nothing is done and the question is asked anew.
 """
 
 import hashlib
@@ -68,7 +70,10 @@ class Question:
     @property
     def seen(self) -> str:
         """Of what somebody looked at when they said yes."""
-        text = repr([(a.name, a.now, a.then, a.loses) for a in self.affected] + [("more", self.affected_more)])
+        text = repr(
+            [(a.name, a.now, a.then, a.loses) for a in self.affected]
+            + [("more", self.affected_more)]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -94,7 +99,9 @@ class ConfirmInput:
 Perform = Callable[[ConfirmInput], Done]
 
 
-def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]) -> HttpResponse:
+def ask(
+    request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]
+) -> HttpResponse:
     """`frame`: what the page around it needs, where it is a page of its own."""
     if request.method != "POST":
         return show(request, question, frame)
@@ -105,19 +112,31 @@ def ask(request: Any, question: Question, perform: Perform, frame: Mapping[str, 
         question,
         given_reason=given.reason,
         given_typed=request.POST.get("typed", ""),
-        fields=[f if f.kind == "hiddens" else replace(f, value=given.values.get(f.name, "")) for f in question.fields],
+        fields=[
+            f if f.kind == "hiddens" else replace(f, value=given.values.get(f.name, ""))
+            for f in question.fields
+        ],
     )
     if problems := list_problems(request, question, given):
         return show(request, with_problems(answered, problems), frame, status=422)
     if question.affected and request.POST.get("seen") != question.seen:
-        changed = FieldError("", "What it affects has changed while you looked.", "Look again, then confirm. Nothing was done.")
+        changed = FieldError(
+            "",
+            "What it affects has changed while you looked.",
+            "Look again, then confirm. Nothing was done.",
+        )
         return show(request, with_problems(answered, [changed]), frame, status=409)
     try:
         done = perform(given)
     except (Forbidden, NotFound):
         raise
     except BerthError as error:
-        return show(request, with_problems(answered, errors_of(error)), frame, status=409 if isinstance(error, Conflict) else 422)
+        return show(
+            request,
+            with_problems(answered, errors_of(error)),
+            frame,
+            status=409 if isinstance(error, Conflict) else 422,
+        )
     return finish(request, done)
 
 
@@ -130,14 +149,24 @@ def read(request: HttpRequest, question: Question) -> ConfirmInput:
     )
 
 
-def list_problems(request: HttpRequest, question: Question, given: ConfirmInput) -> list[FieldError]:
+def list_problems(
+    request: HttpRequest, question: Question, given: ConfirmInput
+) -> list[FieldError]:
     found = []
     if question.reason == "needed" and not given.reason:
         found.append(FieldError("reason", "A reason is missing.", "Say why, in a few words."))
     if len(given.reason) > LONGEST_REASON:
-        found.append(FieldError("reason", f"{len(given.reason)} characters are too many.", f"Use {LONGEST_REASON} at most."))
+        found.append(
+            FieldError(
+                "reason",
+                f"{len(given.reason)} characters are too many.",
+                f"Use {LONGEST_REASON} at most.",
+            )
+        )
     if question.typed and request.POST.get("typed", "") != question.typed:
-        found.append(FieldError("typed", "This is not the name.", f"Type {question.typed} to confirm."))
+        found.append(
+            FieldError("typed", "This is not the name.", f"Type {question.typed} to confirm.")
+        )
     for f in question.fields:
         if f.is_needed and not given.values.get(f.name):
             found.append(FieldError(f.name, "This is missing."))
@@ -151,9 +180,16 @@ def errors_of(error: BerthError) -> list[FieldError]:
 def with_problems(question: Question, problems: Sequence[FieldError]) -> Question:
     """Each at its field; what belongs to none stands above."""
     names = {f.name for f in question.fields} | {"reason", "typed"}
-    fields = [replace(f, errors=tuple(p for p in problems if top(p.field) == f.name)) for f in question.fields]
+    fields = [
+        replace(f, errors=tuple(p for p in problems if top(p.field) == f.name))
+        for f in question.fields
+    ]
     return replace(
-        question, fields=fields, problems=[p for p in problems if top(p.field) not in names or top(p.field) in ("reason", "typed")]
+        question,
+        fields=fields,
+        problems=[
+            p for p in problems if top(p.field) not in names or top(p.field) in ("reason", "typed")
+        ],
     )
 
 
@@ -162,7 +198,9 @@ def top(name: str) -> str:
     return name.partition(".")[0].partition("[")[0]
 
 
-def show(request: Any, question: Question, frame: Mapping[str, Any], status: int = 200) -> HttpResponse:
+def show(
+    request: Any, question: Question, frame: Mapping[str, Any], status: int = 200
+) -> HttpResponse:
     is_part = bool(request.headers.get("HX-Request"))
     template = "parts/question.html" if is_part else "pages/question.html"
     context = {**frame, "question": question, "is_part": is_part, "back": back_of(request)}

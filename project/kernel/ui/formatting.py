@@ -1,6 +1,8 @@
-"""Numbers and times as people read them: a space before the unit, two units at most, no more precision than is known.
+"""Numbers and times as people read them: a space before the unit, two units at most, no more
+precision than is known.
 
-`times.js` says durations with the same rules, because a page goes on counting after it was rendered.
+`times.js` says durations with the same rules, because a page goes on counting after it
+was rendered.
 """
 
 import math

@@ -22,7 +22,9 @@ class TokenRejected(AgentError):
 class RequestRefused(AgentError):
     """Berth itself says no, with a reason of its own: asking again changes nothing."""
 
-    def __init__(self, status: int, code: str, detail: str = "", body: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str = "", body: dict[str, object] | None = None
+    ) -> None:
         super().__init__(f"{status} {code}: {detail}" if detail else f"{status} {code}")
         self.status = status
         self.code = code
@@ -33,7 +35,9 @@ class RequestRefused(AgentError):
 class TaskFailed(AgentError):
     """The task ends as failed (or is to be planned again), typed, with words for its page."""
 
-    def __init__(self, code: str, reason: str, exit_code: int | None = None, outcome: str = "failed") -> None:
+    def __init__(
+        self, code: str, reason: str, exit_code: int | None = None, outcome: str = "failed"
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason

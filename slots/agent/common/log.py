@@ -1,4 +1,6 @@
-"""The agent's own log: one line each on stderr, key=value. Never a secret: what servers and tasks say is cut and quoted."""
+"""The agent's own log: one line each on stderr, key=value. Never a secret: what servers and
+tasks say is cut and quoted.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,20 @@ class Journal:
 
     def _write(self, level: str, what: str, facts: dict[str, Any]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        pairs = "".join(f" {key}={quote(value)}" for key, value in facts.items() if value not in ("", None))
+        pairs = "".join(
+            f" {key}={quote(value)}" for key, value in facts.items() if value not in ("", None)
+        )
         line = f"{stamp} {level} {what}{pairs}\n".encode("utf-8", "replace")
-        # Past Python's own buffers: at the very end a thread that waits for their lock would bring the process down.
+        # Past Python's own buffers: at the very end a thread that waits for their lock would bring
+        # the process down.
         with self.lock, contextlib.suppress(OSError):  # whoever listened is gone; the work goes on
             os.write(self.handle, line)
 
 
 def quote(value: Any) -> str:
     text = str(value)[:LONGEST]
-    return text if text and all(character.isalnum() or character in "-_.:/+@%," for character in text) else json.dumps(text)
+    return (
+        text
+        if text and all(character.isalnum() or character in "-_.:/+@%," for character in text)
+        else json.dumps(text)
+    )

@@ -1,6 +1,8 @@
-"""The state folder: what this agent took on, written before it does it. One file per generation, whole or not at all.
+"""The state folder: what this agent took on, written before it does it. One file per generation,
+whole or not at all.
 
-accepted -> launching -> running -> finished -> reported. Who finds `launching` or `running` after a restart knows that it may have run.
+accepted -> launching -> running -> finished -> reported. Who finds `launching` or `running` after a
+restart knows that it may have run.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from typing import Any, Collection
 
 from .errors import Unusable
 
-ACCEPTED, LAUNCHING, RUNNING, FINISHED, REPORTED = "accepted", "launching", "running", "finished", "reported"
+ACCEPTED, LAUNCHING, RUNNING, FINISHED, REPORTED = (
+    "accepted",
+    "launching",
+    "running",
+    "finished",
+    "reported",
+)
 LOST, NOT_STARTED = "lost", "not_started"
 MOST_REPORTED = 1000  # generations known to be over; the server does not come back to older ones
 MOST_KEPT = 50
@@ -54,8 +62,14 @@ class Record:
 
     @property
     def fate(self) -> str:
-        """What became of it if this agent knows no more than this. Of an apply, what came before its own program changed nothing."""
-        return NOT_STARTED if self.phase == ACCEPTED or (self.step == "apply" and self.stage != "apply") else LOST
+        """What became of it if this agent knows no more than this. Of an apply, what came before
+        its own program changed nothing.
+        """
+        return (
+            NOT_STARTED
+            if self.phase == ACCEPTED or (self.step == "apply" and self.stage != "apply")
+            else LOST
+        )
 
 
 class State:
@@ -69,7 +83,8 @@ class State:
             self.handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unusable(
-                f"The state folder {folder} cannot be used: {error.strerror}. Give a folder of the agent's own in --state."
+                f"The state folder {folder} cannot be used: {error.strerror}. Give a folder of the "
+                "agent's own in --state."
             ) from error
         self.records: dict[tuple[int, int], Record] = {}
         self.guard = threading.RLock()  # runs save from threads of their own
@@ -80,8 +95,8 @@ class State:
         except OSError as error:
             other = os.pread(self.handle, 20, 0).decode("ascii", "replace").strip()
             raise Unusable(
-                f"Another agent{f' (process {other})' if other else ''} works with the state folder {self.folder}. "
-                "Stop it, or give this one a folder of its own in --state.",
+                f"Another agent{f' (process {other})' if other else ''} works with the state "
+                f"folder {self.folder}. Stop it, or give this one a folder of its own in --state.",
                 4,
             ) from error
         os.ftruncate(self.handle, 0)
@@ -101,7 +116,9 @@ class State:
         return fresh
 
     def load(self) -> list[str]:
-        """All that is known from before. Returns the names of files that cannot be read: those are taken as having run."""
+        """All that is known from before. Returns the names of files that cannot be read: those
+        are taken as having run.
+        """
         broken = []
         known = {item.name for item in fields(Record)}
         for path in sorted(self.runs.glob("*.json")):
@@ -139,13 +156,24 @@ class State:
     def kept(self, claim: int, digest: str) -> Record | None:
         """The plan of this claim whose folder is still here."""
         for record in sorted(self.list_records(), key=lambda record: -record.generation):
-            if record.claim == claim and record.step == "plan" and record.keep and record.digest == digest:
+            if (
+                record.claim == claim
+                and record.step == "plan"
+                and record.keep
+                and record.digest == digest
+            ):
                 return record
         return None
 
     def sweep(self, claims: Collection[int] = ()) -> list[Record]:
-        """Forgets the oldest that are over, but of none of these claims. Returns those whose folders go, too."""
-        over = [record for record in self.list_records() if record.phase == REPORTED and record.claim not in claims]
+        """Forgets the oldest that are over, but of none of these claims. Returns those whose
+        folders go, too.
+        """
+        over = [
+            record
+            for record in self.list_records()
+            if record.phase == REPORTED and record.claim not in claims
+        ]
         reported = sorted(over, key=lambda record: -record.generation)
         kept = [record for record in reported if record.keep]
         gone = kept[MOST_KEPT:]
@@ -162,7 +190,9 @@ class State:
 def write_whole(path: Path, data: bytes) -> None:
     """Also after the machine died, the file is the old one or the new one."""
     fresh = path.with_name(f".{path.name}.new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+    with open(
+        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+    ) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,6 @@
-"""Where Terraform keeps the state of a module, as `init` has set it up: from the configuration in any syntax, and all that overrides it."""
+"""Where Terraform keeps the state of a module, as `init` has set it up: from the configuration
+in any syntax, and all that overrides it.
+"""
 
 from __future__ import annotations
 
@@ -13,36 +15,51 @@ LARGEST = 1_000_000  # bytes of that record
 LOCAL = "local"  # a file in the folder of the task, which is deleted
 KEEPING = "plan_and_apply"  # the other tasks change no state
 DISCARD = "discard"  # what a run says to do without
-WAY_OUT = 'Name a backend in the module, like `terraform { backend "s3" {} }`. If the state is not needed, say `state: discard` in the run.'
+WAY_OUT = (
+    'Name a backend in the module, like `terraform { backend "s3" {} }`. If the state is not '
+    "needed, say `state: discard` in the run."
+)
 
 
 def find_backend(job: Job, inside: str) -> str:
     """The type of the effective backend; `cloud` for a cloud block. Empty: there is none."""
     try:
-        with entered(job.folder.source, f"{inside}/{DATA}") as folder, open_plain(RECORD, folder) as file:
+        with entered(job.folder.source, f"{inside}/{DATA}") as folder, open_plain(
+            RECORD, folder
+        ) as file:
             found = json.loads(file.read(LARGEST + 1)[:LARGEST])
     except (OSError, TaskFailed, ValueError, RecursionError):
         return ""
-    parts = [found.get(name) for name in ("backend", "state_store")] if isinstance(found, dict) else []
+    parts = (
+        [found.get(name) for name in ("backend", "state_store")] if isinstance(found, dict) else []
+    )
     types = [str(part.get("type") or "") for part in parts if isinstance(part, dict)]
     return next((name[:100] for name in types if name), "")
 
 
 def check_backend(job: Job, inside: str) -> dict[str, str]:
-    """Once init is done, before anything is planned or applied: a state that nothing keeps is refused, unless the run says so. What is
-    known of the backend, for the facts of the run."""
+    """Once init is done, before anything is planned or applied: a state that nothing keeps is
+    refused, unless the run says so. What is known of the backend, for the facts of the run."""
     backend = find_backend(job, inside)
     is_kept = backend not in ("", LOCAL)
     if job.work.task != KEEPING:
         return {"backend": backend} if backend else {}
     if job.work.state == DISCARD:
         if is_kept:
-            text = f"The run says `state: discard`, and the {backend} backend of the module keeps the state."
+            text = (
+                f"The run says `state: discard`, and the {backend} backend of the module "
+                "keeps the state."
+            )
             raise TaskFailed("has_backend", f"{text} Leave `state` out of the run.")
-        job.say("Berth: the state is not kept (state: discard); the next run makes everything again")
+        job.say(
+            "Berth: the state is not kept (state: discard); the next run makes everything again"
+        )
         return {"backend": DISCARD}
     if not is_kept:
         what = "The backend of the module is `local`" if backend else "The module has no backend"
-        text = f"{what}: the state would be deleted with the folder of this task, and the next run would make everything again."
+        text = (
+            f"{what}: the state would be deleted with the folder of this task, and the next run "
+            "would make everything again."
+        )
         raise TaskFailed("no_backend", f"{text} {WAY_OUT}")
     return {"backend": backend}

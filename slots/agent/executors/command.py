@@ -26,19 +26,31 @@ def plan(job: Job, client: BerthClient) -> Made:
         raise failure(job, "plan", code)
     made = Made("planned", code, facts=list_facts(origin))
     limits, folder = job.work.limits, job.folder
-    size = folder.take_out("plan", folder.saved_plan, limits.plan_bytes, "saved plan", "plan_too_large")
+    size = folder.take_out(
+        "plan", folder.saved_plan, limits.plan_bytes, "saved plan", "plan_too_large"
+    )
     made.has_plan = size > 0
     raw = folder.top / "shown.json"
-    has_changes = not (code == 0 and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0)
+    has_changes = not (
+        code == 0
+        and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0
+    )
     shown_digest = ""
     if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
         shown = keep_shown(job, raw, folder.plan_json)
         shown_digest = digest_file(raw)
         raw.unlink()
-        made.summary = {**shown.summary, **({"drift": shown.drift} if job.work.task == "drift_check" else {})}
+        made.summary = {
+            **shown.summary,
+            **({"drift": shown.drift} if job.work.task == "drift_check" else {}),
+        }
         has_changes = shown.has_changes if shown.says_changes else has_changes
         made.has_json = True
-    made.digest = digest_file(folder.saved_plan) if made.has_plan else digest_of(origin.digest, output, shown_digest)
+    made.digest = (
+        digest_file(folder.saved_plan)
+        if made.has_plan
+        else digest_of(origin.digest, output, shown_digest)
+    )
     made.outcome = "planned" if has_changes else "no_changes"
     return made
 
@@ -49,7 +61,9 @@ def apply(job: Job, client: BerthClient) -> Made:
     command = find_command(job)
     kept = find_kept(job)
     if kept is not None:
-        origin = Origin(str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept)
+        origin = Origin(
+            str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
+        )
         enter(job, kept)
     else:
         origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
@@ -71,7 +85,11 @@ def find_command(job: Job) -> str:
 
 def variables(job: Job) -> dict[str, str]:
     out = job.folder.out
-    return {"BERTH_PLAN_FILE": str(out / "plan"), "BERTH_PLAN_JSON": str(out / "plan.json"), "BERTH_NO_CHANGES": str(out / "no-changes")}
+    return {
+        "BERTH_PLAN_FILE": str(out / "plan"),
+        "BERTH_PLAN_JSON": str(out / "plan.json"),
+        "BERTH_NO_CHANGES": str(out / "no-changes"),
+    }
 
 
 def list_facts(origin: Origin) -> dict[str, str]:
@@ -80,14 +98,22 @@ def list_facts(origin: Origin) -> dict[str, str]:
 
 
 def digest_of(source: str, output: str, shown: str) -> str:
-    """Of a plan without a file: what it started from, what it printed, and what people are shown of it."""
+    """Of a plan without a file: what it started from, what it printed, and what people are
+    shown of it.
+    """
     return hashlib.sha256(f"berth plan\n{source}\n{output}\n{shown}\n".encode()).hexdigest()
 
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     said = job.clean(find_errors(job.tail))
     if code in (NOT_FOUND, NOT_ALLOWED):
-        return TaskFailed("command_not_found", f"The command for {stage} does not run: {said or f'exit code {code}'}", code)
+        return TaskFailed(
+            "command_not_found",
+            f"The command for {stage} does not run: {said or f'exit code {code}'}",
+            code,
+        )
     if "no space left on device" in said.lower():
         return TaskFailed("disk_full", f"The disk is full: {said}", code)
-    return TaskFailed("exit_code", f"{stage} ended with exit code {code}{f': {said}' if said else ''}", code)
+    return TaskFailed(
+        "exit_code", f"{stage} ended with exit code {code}{f': {said}' if said else ''}", code
+    )

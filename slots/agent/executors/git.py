@@ -25,7 +25,10 @@ GONE = (
 USUAL_PORTS = {"https": 443, "ssh": 22}
 SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ConnectTimeout=20"
 # A password among the secrets of the pool is used for https, without being in any command line.
-HELPER = '!f() { test "$1" = get && test -n "$GIT_PASSWORD" && echo "username=${GIT_USERNAME:-git}" && echo "password=$GIT_PASSWORD"; }; f'
+HELPER = (
+    '!f() { test "$1" = get && test -n "$GIT_PASSWORD" && echo "username=${GIT_USERNAME:-git}" && '
+    'echo "password=$GIT_PASSWORD"; }; f'
+)
 OPTIONS = (
     "core.hooksPath=/dev/null",
     "http.followRedirects=false",
@@ -45,7 +48,11 @@ ENVIRONMENT = {
 
 
 def check_url(url: str, hosts: tuple[str, ...]) -> None:
-    if any(character.isspace() or ord(character) < 32 for character in url) or len(url) > 2000 or url.startswith("-"):
+    if (
+        any(character.isspace() or ord(character) < 32 for character in url)
+        or len(url) > 2000
+        or url.startswith("-")
+    ):
         raise refused("is no address")
     scp = SCP.match(url) if "://" not in url else None
     if scp:
@@ -57,7 +64,10 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
         if parts.scheme not in ("https", "ssh"):
             raise refused("is neither https nor ssh")
         if parts.password or (parts.username and parts.scheme == "https"):
-            raise refused("holds a user or password: give it as the pool's secrets GIT_USERNAME and GIT_PASSWORD")
+            raise refused(
+                "holds a user or password: give it as the pool's secrets GIT_USERNAME "
+                "and GIT_PASSWORD"
+            )
         if (parts.username or "").startswith("-"):
             raise refused("is no address")
         host = host_of(parts)
@@ -66,7 +76,10 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
         raise refused("names no host")
     if not any(is_host(host, allowed.lower()) for allowed in hosts):
         named = ", ".join(hosts) if hosts else "none"
-        raise TaskFailed("source_refused", f"The host {host} is not among those this pool allows for git: {named}.")
+        raise TaskFailed(
+            "source_refused",
+            f"The host {host} is not among those this pool allows for git: {named}.",
+        )
 
 
 def host_of(parts: urllib.parse.SplitResult) -> str:
@@ -81,12 +94,22 @@ def host_of(parts: urllib.parse.SplitResult) -> str:
 
 def is_host(host: str, allowed: str) -> bool:
     """A name stands for its usual port alone; `*.example.com` for every host below example.com."""
-    return host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:]) and len(host) > len(allowed) - 1)
+    return host == allowed or (
+        allowed.startswith("*.") and host.endswith(allowed[1:]) and len(host) > len(allowed) - 1
+    )
 
 
 def check_ref(ref: str) -> None:
-    if not REF.match(ref) or ".." in ref or ref.endswith((".lock", "/", ".")) or "//" in ref or "@{" in ref:
-        raise TaskFailed("source_refused", f"{ref[:100]!r} is no git ref. Give a branch, a tag or a commit.")
+    if (
+        not REF.match(ref)
+        or ".." in ref
+        or ref.endswith((".lock", "/", "."))
+        or "//" in ref
+        or "@{" in ref
+    ):
+        raise TaskFailed(
+            "source_refused", f"{ref[:100]!r} is no git ref. Give a branch, a tag or a commit."
+        )
 
 
 def check_path(path: str) -> str:
@@ -101,12 +124,17 @@ def refused(what: str) -> TaskFailed:
 
 
 def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
-    """Into the source folder; the commit. Run as the task's user, like everything that meets what comes from there."""
+    """Into the source folder; the commit. Run as the task's user, like everything that meets
+    what comes from there.
+    """
     check_url(url, hosts)
     ref = ref or "HEAD"
     if ref != "HEAD":
         check_ref(ref)
-    git = ["git", *(part for option in (*OPTIONS, f"credential.helper={HELPER}") for part in ("-c", option))]
+    git = [
+        "git",
+        *(part for option in (*OPTIONS, f"credential.helper={HELPER}") for part in ("-c", option)),
+    ]
     env = {**ENVIRONMENT, "GIT_SSH_COMMAND": job.environment.get("GIT_SSH_COMMAND", SSH)}
     job.say(f"Berth: git {url} {ref}")
     demand(job, [*git, "init", "-q", "--template=", "."], env)
@@ -115,13 +143,31 @@ def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
     if job.run([*fetch, "--depth=1", "--", url, ref], "fetch", env, cwd=job.folder.source) != 0:
         if not COMMIT.match(ref):
             raise failure(job, ref)
-        # Not every server gives a commit by its number: then all branches and tags are asked for it.
-        demand(job, [*fetch, "--", url, "+refs/heads/*:refs/remotes/berth/*", "+refs/tags/*:refs/tags/*"], env)
+        # Not every server gives a commit by its number: then all branches and tags are
+        # asked for it.
+        demand(
+            job,
+            [*fetch, "--", url, "+refs/heads/*:refs/remotes/berth/*", "+refs/tags/*:refs/tags/*"],
+            env,
+        )
         target = ref
-    if job.run([*git, "checkout", "-q", "--detach", target], "fetch", env, cwd=job.folder.source) != 0:
+    if (
+        job.run([*git, "checkout", "-q", "--detach", target], "fetch", env, cwd=job.folder.source)
+        != 0
+    ):
         raise failure(job, ref)
     named = job.folder.top / "commit"
-    if job.run([*git, "rev-parse", "HEAD"], "fetch", env, stdout_to=named, most=1000, cwd=job.folder.source) != 0:
+    if (
+        job.run(
+            [*git, "rev-parse", "HEAD"],
+            "fetch",
+            env,
+            stdout_to=named,
+            most=1000,
+            cwd=job.folder.source,
+        )
+        != 0
+    ):
         raise failure(job, ref)
     commit = named.read_text(errors="replace").strip()
     if not COMMIT.match(commit):
@@ -139,6 +185,9 @@ def failure(job: Job, ref: str) -> TaskFailed:
     text = plain(job.tail)
     if any(sign in text for sign in GONE):
         return TaskFailed("git_ref_gone", f"The git source has no {ref!r} (any more).")
-    said = [line.strip() for line in text.splitlines() if line.startswith(("fatal:", "error:", "ssh:"))]
-    reason = job.clean(said[-1]) if said else "it says no reason"  # before it is cut: half a secret is not found any more
+    said = [
+        line.strip() for line in text.splitlines() if line.startswith(("fatal:", "error:", "ssh:"))
+    ]
+    # Before it is cut: half a secret is not found any more.
+    reason = job.clean(said[-1]) if said else "it says no reason"
     return TaskFailed("source_failed", f"git does not get the source: {reason}"[:400])

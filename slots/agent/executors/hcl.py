@@ -1,6 +1,8 @@
-"""Reads as much of Terraform's language as names the literals of variables: blocks, assignments, texts and numbers.
+"""Reads as much of Terraform's language as names the literals of variables: blocks, assignments,
+texts and numbers.
 
-What is no literal is passed over. A file that cannot be read to its end yields what comes before that place.
+What is no literal is passed over. A file that cannot be read to its end yields what comes before
+that place.
 """
 
 from __future__ import annotations
@@ -19,8 +21,18 @@ TOKEN = re.compile(
     |(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
-PART = re.compile(r'[^"\\$%\n]+|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|\$\$\{|%%\{|\$\{|%\{|["$%\n]', re.DOTALL)
-ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", '\\"': '"', "\\\\": "\\", "$${": "${", "%%{": "%{"}
+PART = re.compile(
+    r'[^"\\$%\n]+|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|\$\$\{|%%\{|\$\{|%\{|["$%\n]', re.DOTALL
+)
+ESCAPES = {
+    "\\n": "\n",
+    "\\r": "\r",
+    "\\t": "\t",
+    '\\"': '"',
+    "\\\\": "\\",
+    "$${": "${",
+    "%%{": "%{",
+}
 OPENING, CLOSING = "{[(", "}])"
 
 
@@ -30,7 +42,9 @@ class HclToken(NamedTuple):
 
 
 class Block(NamedTuple):
-    """`variable "name" { ... }`, or an assignment at the top: then its name is `kind`, and it has no label."""
+    """`variable "name" { ... }`, or an assignment at the top: then its name is `kind`, and it
+    has no label.
+    """
 
     kind: str
     label: str
@@ -42,7 +56,12 @@ def read_variables(text: str) -> list[Block]:
     tokens = list(tokenize(text))
     found = []
     for at, token in enumerate(tokens):
-        if token == (NAME, "variable") and at + 2 < len(tokens) and tokens[at + 2] == (SIGN, "{") and tokens[at + 1].kind in (NAME, TEXT):
+        if (
+            token == (NAME, "variable")
+            and at + 2 < len(tokens)
+            and tokens[at + 2] == (SIGN, "{")
+            and tokens[at + 1].kind in (NAME, TEXT)
+        ):
             inside = until_closed(tokens, at + 2)
             found.append(Block("variable", tokens[at + 1].text, read_assignments(inside)))
     return found
@@ -53,7 +72,11 @@ def read_assignments(tokens: list[HclToken]) -> dict[str, list[HclToken]]:
     found: dict[str, list[HclToken]] = {}
     at = 0
     while at < len(tokens):
-        if tokens[at].kind in (NAME, TEXT) and at + 1 < len(tokens) and tokens[at + 1] == (SIGN, "="):
+        if (
+            tokens[at].kind in (NAME, TEXT)
+            and at + 1 < len(tokens)
+            and tokens[at + 1] == (SIGN, "=")
+        ):
             end = end_of_line(tokens, at + 2)
             found[tokens[at].text] = tokens[at + 2 : end]
             at = end

@@ -1,4 +1,6 @@
-"""Runs the programs of one task: one after the other, each below a reaper of its own, watched until nothing of it is left."""
+"""Runs the programs of one task: one after the other, each below a reaper of its own, watched
+until nothing of it is left.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ LOOK_MS = 200
 DRAIN = 2.0  # for what is left in the pipe once nobody can write to it
 SHORT_WAIT = 60.0  # seconds from SIGINT to TERM for what is no apply
 CPU_GRACE = 5
-MOST_SPELLED = 100  # values that are also masked as programs write them for others: each costs dozens of searches
+# Values that are also masked as programs write them for others: each costs dozens of searches.
+MOST_SPELLED = 100
 
 
 class Cancellation:
@@ -73,13 +76,26 @@ class Job:
         grace: float,
         stop: Cancellation,
     ) -> None:
-        self.work, self.record, self.state, self.folder, self.user = work, record, state, folder, user
-        self.spool, self.secrets, self.mark, self.grace, self.stop = spool, secrets, mark, grace, stop
+        self.work, self.record, self.state, self.folder, self.user = (
+            work,
+            record,
+            state,
+            folder,
+            user,
+        )
+        self.spool, self.secrets, self.mark, self.grace, self.stop = (
+            spool,
+            secrets,
+            mark,
+            grace,
+            stop,
+        )
         self.deadline = time.monotonic() + work.timeout_s
         self.tail = b""
         self.output = hashlib.sha256()
         self.isolation: Isolation | None = None
-        self.announce: Callable[[str, float], None] | None = None  # a program was interrupted: why, and seconds that it has
+        # A program was interrupted: why, and seconds that it has.
+        self.announce: Callable[[str, float], None] | None = None
         self.has_ended = threading.Event()
         self.progress: Progress | None = None  # of an apply by Terraform, from its begin on
         self.adopt_folder()
@@ -95,7 +111,9 @@ class Job:
         return mask_text(text, self.secrets)
 
     def hide(self, values: list[str]) -> None:
-        """From now on they are masked like secrets, in the log and in what people are shown of the plan."""
+        """From now on they are masked like secrets, in the log and in what people are shown
+        of the plan.
+        """
         fully, others = values[:MOST_SPELLED], values[MOST_SPELLED:]
         self.secrets = sort_secrets([*self.secrets, *spell(fully), *map(as_bytes, others)])
         self.spool.hide(self.secrets)
@@ -114,12 +132,21 @@ class Job:
         most: int = 0,
         cwd: Path | None = None,
     ) -> int:
-        """The program's exit code. Its output goes into the log; with `stdout_to` only what it says on stderr does."""
+        """The program's exit code. Its output goes into the log; with `stdout_to` only what it
+        says on stderr does.
+        """
         self.stop.check()
         self.tail, self.output = b"", hashlib.sha256()
         with contextlib.ExitStack() as stack:
             target = (
-                stack.enter_context(open(os.open(stdout_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"))
+                stack.enter_context(
+                    open(
+                        os.open(
+                            stdout_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+                        ),
+                        "wb",
+                    )
+                )
                 if stdout_to
                 else None
             )
@@ -160,18 +187,28 @@ class Job:
         return self.run(["/bin/sh", "-c", command], stage, env)
 
     def _wait_of(self, stage: str) -> float:
-        """Seconds that a program has from its SIGINT on. Only an apply leaves something half done outside."""
-        return self.work.stop_timeout_s if stage == "apply" else min(self.work.stop_timeout_s, SHORT_WAIT)
+        """Seconds that a program has from its SIGINT on. Only an apply leaves something half
+        done outside.
+        """
+        return (
+            self.work.stop_timeout_s
+            if stage == "apply"
+            else min(self.work.stop_timeout_s, SHORT_WAIT)
+        )
 
     def _write_down(self, program: Program, stage: str) -> None:
-        """Before the program may begin: an agent that dies from here on knows that it ran, and where."""
+        """Before the program may begin: an agent that dies from here on knows that it ran,
+        and where.
+        """
         process = program.process
         self.record.phase, self.record.stage = RUNNING, stage
         self.record.pid, self.record.pid_start = process.pid, started_at(process.pid)
         try:
             self.state.save(self.record)
         except OSError as error:
-            raise TaskFailed("disk_full", f"The agent's disk takes no more: {error.strerror}.") from error
+            raise TaskFailed(
+                "disk_full", f"The agent's disk takes no more: {error.strerror}."
+            ) from error
 
     def _view(self, program: str, env: dict[str, str]) -> dict[str, Any] | None:
         """What the program sees of this machine; None: all of it."""
@@ -184,12 +221,21 @@ class Job:
         if self.work.cpu_s:
             limits.append(("RLIMIT_CPU", self.work.cpu_s, self.work.cpu_s + CPU_GRACE))
         if self.work.memory_bytes:
-            # What is reserved and never touched counts as address space but not as data: programs in Go reserve a lot.
+            # What is reserved and never touched counts as address space but not as data: programs
+            # in Go reserve a lot.
             limits.append(("RLIMIT_DATA", self.work.memory_bytes, self.work.memory_bytes))
-            limits.append(("RLIMIT_AS", self.work.memory_bytes + (4 << 30), self.work.memory_bytes + (4 << 30)))
+            limits.append(
+                (
+                    "RLIMIT_AS",
+                    self.work.memory_bytes + (4 << 30),
+                    self.work.memory_bytes + (4 << 30),
+                )
+            )
         return limits
 
-    def _watch(self, program: Program, wait_s: float, stdout_to: Path | None, most: int) -> AgentError | None:
+    def _watch(
+        self, program: Program, wait_s: float, stdout_to: Path | None, most: int
+    ) -> AgentError | None:
         """Until the program has ended, with all that it started. Returns why it was made to end."""
         ready = select.poll()
         for handle in (program.output, program.said, self.stop.ear):
@@ -221,13 +267,20 @@ class Job:
 
     def _say_interrupted(self, why: AgentError, wait_s: float) -> None:
         said = str(why).rstrip(".")
-        self.say(f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish what it began.")
+        self.say(
+            f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish "
+            "what it began."
+        )
         if self.announce is not None:
             self.announce(said, wait_s)
 
     def list_under_way(self) -> list[str]:
         """What an interrupted apply still has to finish."""
-        return [f"{address} ({verb})" for address, verb in list(self.progress.under_way.items())] if self.progress else []
+        return (
+            [f"{address} ({verb})" for address, verb in list(self.progress.under_way.items())]
+            if self.progress
+            else []
+        )
 
     def _hear(self, heard: dict[str, Any]) -> None:
         if heard.get("phase") == "terminating":
@@ -243,7 +296,14 @@ class Job:
         if program.left is None:
             program.process.wait()
             mark, users, others = self.mark, self._users, children.list_strays
-            is_clean = end_all(None, mark, self.grace, pause=partial(self._listen, program.output), users=users, others=others)
+            is_clean = end_all(
+                None,
+                mark,
+                self.grace,
+                pause=partial(self._listen, program.output),
+                users=users,
+                others=others,
+            )
             left = [] if is_clean else who_is_left(None, mark, users, others)
             program.left = [(pid, started_at(pid)) for pid in left]
         self._drain(program.output)
@@ -255,10 +315,15 @@ class Job:
         return frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
 
     def _note_left(self, left: list[tuple[int, str]]) -> None:
-        """Not even KILL ends them: they wait for a disk or a network that does not answer. Whoever needs the slot is told."""
+        """Not even KILL ends them: they wait for a disk or a network that does not answer.
+        Whoever needs the slot is told.
+        """
         children.give_up(left)
         self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, left)]
-        self.say(f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until they are gone.")
+        self.say(
+            f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until "
+            "they are gone."
+        )
 
     def _listen(self, pipe: int, seconds: float) -> None:
         """What it says while it is told to end: who cannot write cannot end."""
@@ -303,16 +368,37 @@ class Job:
             raise TaskFailed("killed", "Its process cannot be ended.")
         number = -code if code < 0 else code - 128
         if self.work.cpu_s and number == signal.SIGXCPU:
-            raise TaskFailed("timeout", f"It used more than {self.work.cpu_s:,} s of processor time.", code)
+            raise TaskFailed(
+                "timeout", f"It used more than {self.work.cpu_s:,} s of processor time.", code
+            )
         if code != 0 and self.work.memory_bytes and is_out_of_memory(self.tail):
-            raise TaskFailed("out_of_memory", f"It needs more than its {self.work.memory_bytes / 1e6:,.0f} MB of memory.", code)
+            raise TaskFailed(
+                "out_of_memory",
+                f"It needs more than its {self.work.memory_bytes / 1e6:,.0f} MB of memory.",
+                code,
+            )
         if code < 0:
-            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-            why = ", probably because the machine is short of memory" if number == signal.SIGKILL else ""
+            name = (
+                signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            )
+            why = (
+                ", probably because the machine is short of memory"
+                if number == signal.SIGKILL
+                else ""
+            )
             raise TaskFailed("killed", f"It was ended by {name}{why}.", code)
         return code
 
 
 def is_out_of_memory(tail: bytes) -> bool:
     text = tail[-8000:].lower()
-    return any(sign in text for sign in (b"out of memory", b"cannot allocate memory", b"memoryerror", b"bad_alloc", b"std::bad_alloc"))
+    return any(
+        sign in text
+        for sign in (
+            b"out of memory",
+            b"cannot allocate memory",
+            b"memoryerror",
+            b"bad_alloc",
+            b"std::bad_alloc",
+        )
+    )

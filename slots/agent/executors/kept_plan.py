@@ -1,4 +1,6 @@
-"""An apply starts from what was planned: the folder where that happened, or the same things brought anew; never from something else."""
+"""An apply starts from what was planned: the folder where that happened, or the same things
+brought anew; never from something else.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,19 @@ from .git import check_path
 from .job import Job
 from .sources import download
 
-COMPARED = {"binary": "program", "version": "version", "platform": "platform", "lock_digest": "lock file", "source_digest": "source"}
+COMPARED = {
+    "binary": "program",
+    "version": "version",
+    "platform": "platform",
+    "lock_digest": "lock file",
+    "source_digest": "source",
+}
 
 
 def find_kept(job: Job) -> str | None:
-    """The folder inside the source, where the planned folder is here, untouched since. Then the job works there."""
+    """The folder inside the source, where the planned folder is here, untouched since. Then the
+    job works there.
+    """
     saved = job.work.plan
     record = job.state.kept(job.work.claim, saved.digest) if saved else None
     if record is None:
@@ -31,14 +41,19 @@ def find_kept(job: Job) -> str | None:
 
 
 def bring_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
-    """The agent's own copy, or the server's, laid out for the task. Another digest is another plan."""
+    """The agent's own copy, or the server's, laid out for the task. Another digest is
+    another plan.
+    """
     if not saved.has_file:
         return
     copy = job.folder.saved_plan
     if not copy.is_file() or digest_file(copy) != saved.digest:
         download(job, client, f"{job.record.path}plan/", copy, job.work.limits.plan_bytes)
         if digest_file(copy) != saved.digest:
-            raise again("The saved plan that came from the server is not the one that was approved.", "plan_differs")
+            raise again(
+                "The saved plan that came from the server is not the one that was approved.",
+                "plan_differs",
+            )
     job.folder.lay_out("plan", copy, job.user)
 
 

@@ -40,7 +40,10 @@ class Made:
 def name_platform() -> str:
     """As Terraform names it: linux_amd64."""
     machine = platform.machine().lower()
-    return f"{sys.platform.rstrip('0123456789')}_{ {'x86_64': 'amd64', 'aarch64': 'arm64', 'i686': '386'}.get(machine, machine) }"
+    return (
+        f"{sys.platform.rstrip('0123456789')}"
+        f"_{ {'x86_64': 'amd64', 'aarch64': 'arm64', 'i686': '386'}.get(machine, machine) }"
+    )
 
 
 def plain(data: bytes) -> str:
@@ -48,7 +51,9 @@ def plain(data: bytes) -> str:
 
 
 def find_errors(tail: bytes) -> str:
-    """The heads of what Terraform complains of, else its last line. Whole: what is cut before it is masked keeps the half of a secret."""
+    """The heads of what Terraform complains of, else its last line. Whole: what is cut before it
+    is masked keeps the half of a secret.
+    """
     lines = [line.strip(FRAME) for line in plain(tail).splitlines()]
     heads = [line for line in lines if line.startswith("Error: ")]
     if heads:

@@ -1,6 +1,8 @@
-"""What people are shown of a plan: its JSON, read, counted, redacted and written in a process of its own.
+"""What people are shown of a plan: its JSON, read, counted, redacted and written in a process
+of its own.
 
-A few megabytes of JSON can become gigabytes of objects. That process is short of memory then, and not the agent with all its other tasks.
+A few megabytes of JSON can become gigabytes of objects. That process is short of memory then, and
+not the agent with all its other tasks.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ MOST_MEMORY, LEAST_MEMORY = 3 << 30, 256 << 20
 MOST_SECONDS = 300
 LOOK_EVERY = 0.2
 OUT_OF_MEMORY = 3  # exit code
-START = f"import sys; sys.path.insert(0, sys.argv[1]); from {__package__}.plan_json import main; main()"
+START = (
+    f"import sys; sys.path.insert(0, sys.argv[1]); from {__package__}.plan_json import main; main()"
+)
 
 
 @dataclass
 class Shown:
     summary: dict[str, int]
     drift: int
-    says_changes: bool  # it lists changes; where it lists none of any kind, others know whether there are some
+    # It lists changes; where it lists none of any kind, others know whether there are some.
+    says_changes: bool
     has_changes: bool
 
 
@@ -53,11 +58,19 @@ def keep_shown(job: Job, raw: Path, kept: Path) -> Shown:
     }
     answer, code = run_beside(job, json.dumps(order).encode())
     if code == OUT_OF_MEMORY or code < 0:
-        raise TaskFailed("plan_too_large", f"The plan as JSON needs more than {memory / 1e6:,.0f} MB of memory, or too long, to be read.")
+        raise TaskFailed(
+            "plan_too_large",
+            (
+                f"The plan as JSON needs more than {memory / 1e6:,.0f} MB of memory, or too "
+                "long, to be read."
+            ),
+        )
     try:
         found = json.loads(answer)
     except ValueError as error:
-        raise TaskFailed("not_json", f"The plan as JSON cannot be read: its reader ended with exit code {code}.") from error
+        raise TaskFailed(
+            "not_json", f"The plan as JSON cannot be read: its reader ended with exit code {code}."
+        ) from error
     if "errno" in found:
         raise OSError(found["errno"], found["text"])
     if "code" in found:
@@ -140,9 +153,17 @@ def limit(name: str, value: int) -> None:
 def digest_shown(order: dict[str, Any]) -> dict[str, Any]:
     shown = read_json(Path(order["raw"]), order["most_raw"])
     found = Shown(
-        summarize_plan(shown), count_drift(shown), "resource_changes" in shown or "output_changes" in shown, changes_anything(shown)
+        summarize_plan(shown),
+        count_drift(shown),
+        "resource_changes" in shown or "output_changes" in shown,
+        changes_anything(shown),
     )
-    keep_json(shown, [bytes.fromhex(secret) for secret in order["secrets"]], Path(order["kept"]), order["most"])
+    keep_json(
+        shown,
+        [bytes.fromhex(secret) for secret in order["secrets"]],
+        Path(order["kept"]),
+        order["most"],
+    )
     return asdict(found)
 
 
@@ -154,7 +175,9 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
             raise TaskFailed("plan_too_large", f"The plan as JSON has more than {most:,} bytes.")
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise TaskFailed("not_json", f"What should be the plan as JSON is none: {str(error)[:200]}") from error
+        raise TaskFailed(
+            "not_json", f"What should be the plan as JSON is none: {str(error)[:200]}"
+        ) from error
     if not isinstance(found, dict):
         raise TaskFailed("not_json", "What should be the plan as JSON is no JSON object.")
     return found
@@ -166,11 +189,18 @@ def keep_json(plan: dict[str, Any], secrets: list[bytes], path: Path, most: int)
         kept = redact_plan(plan, secrets)
         data = json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace")
         if len(data) > most:
-            slim = {key: value for key, value in kept.items() if key not in ("prior_state", "planned_values", "relevant_attributes")}
+            slim = {
+                key: value
+                for key, value in kept.items()
+                if key not in ("prior_state", "planned_values", "relevant_attributes")
+            }
             data = json.dumps(slim, ensure_ascii=False).encode("utf-8", "replace")
     except RecursionError as error:
         raise TaskFailed("not_json", "The plan as JSON is nested too deep.") from error
     if len(data) > most:
-        raise TaskFailed("plan_too_large", f"The plan as JSON has {len(data):,} bytes, the limit of this pool is {most:,}.")
+        raise TaskFailed(
+            "plan_too_large",
+            f"The plan as JSON has {len(data):,} bytes, the limit of this pool is {most:,}.",
+        )
     path.write_bytes(data)
     path.chmod(0o600)

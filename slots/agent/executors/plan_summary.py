@@ -44,4 +44,8 @@ def changes_anything(plan: dict[str, Any]) -> bool:
     if any(summarize_plan(plan).values()):
         return True
     outputs = as_dict(plan.get("output_changes")).values()
-    return any(action != "no-op" for output in outputs for action in as_list(as_dict(output).get("actions")))
+    return any(
+        action != "no-op"
+        for output in outputs
+        for action in as_list(as_dict(output).get("actions"))
+    )

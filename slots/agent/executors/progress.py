@@ -10,7 +10,12 @@ from .outcome import ANSI, FRAME
 BEGUN = re.compile(r"(?P<address>\S.*?): (?P<verb>Creating|Modifying|Destroying|Importing)\.\.\.")
 DONE = re.compile(r"(?P<address>\S.*?): (?:Creation|Modifications|Destruction|Import) complete")
 FAILED = re.compile(r"with (?P<address>\S.*),\Z")
-VERBS = {"Creating": "create", "Modifying": "change", "Destroying": "destroy", "Importing": "import"}
+VERBS = {
+    "Creating": "create",
+    "Modifying": "change",
+    "Destroying": "destroy",
+    "Importing": "import",
+}
 COUNTED = {"add": 1, "change": 1, "destroy": 1, "replace": 2}  # a replacement destroys and creates
 LONGEST_LINE = 4000
 MOST_NAMED = 5
@@ -18,9 +23,13 @@ MOST_NAMED = 5
 
 class Progress:
     def __init__(self, planned: Mapping[str, Any]) -> None:
-        """`planned`: how many resources the plan adds, changes, destroys and replaces. Empty: the server did not say."""
+        """`planned`: how many resources the plan adds, changes, destroys and replaces. Empty:
+        the server did not say.
+        """
         counts = {name: planned.get(name) for name in COUNTED}
-        self.total = sum(COUNTED[name] * count for name, count in counts.items() if isinstance(count, int))
+        self.total = sum(
+            COUNTED[name] * count for name, count in counts.items() if isinstance(count, int)
+        )
         self.done = 0
         self.under_way: dict[str, str] = {}  # address: create, change, destroy
         self.failed: list[str] = []
@@ -30,7 +39,9 @@ class Progress:
     def feed(self, data: bytes) -> None:
         *lines, rest = (self.line + data).split(b"\n")
         for line in lines:
-            self._read(ANSI.sub("", line[:LONGEST_LINE].decode("utf-8", "replace")).strip(FRAME + "\r"))
+            self._read(
+                ANSI.sub("", line[:LONGEST_LINE].decode("utf-8", "replace")).strip(FRAME + "\r")
+            )
         self.line = rest[:LONGEST_LINE]
 
     def _read(self, line: str) -> None:
@@ -50,7 +61,11 @@ class Progress:
 
     def describe(self) -> str:
         """In one sentence, for the page of a task that did not come to its end."""
-        number = f"{self.done} of {self.total} changes" if self.total else f"{self.done} change{'' if self.done == 1 else 's'}"
+        number = (
+            f"{self.done} of {self.total} changes"
+            if self.total
+            else f"{self.done} change{'' if self.done == 1 else 's'}"
+        )
         parts = [f"{number} {'was' if self.done == 1 else 'were'} done"]
         if self.failed:
             parts.append(f"failed: {name(self.failed)}")

@@ -1,9 +1,11 @@
 """What Terraform marks as sensitive does not leave this machine; nor do secrets by value.
 
-The JSON keeps the form of `show -json`. Configuration is left out: it may hold literals that nothing marks.
+The JSON keeps the form of `show -json`. Configuration is left out: it may hold literals that
+nothing marks.
 
-Secrets are masked in values only. Keys, actions, addresses and types stay as they are, whatever a secret's value is: an approver
-who reads the plan must see every change, and a secret with the value "delete" must not hide one.
+Secrets are masked in values only. Keys, actions, addresses and types stay as they are, whatever a
+secret's value is: an approver who reads the plan must see every change, and a secret with the value
+"delete" must not hide one.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any, Container
 from ..logs.masking import mask_text, sort_secrets, spell
 
 SENSITIVE = "(sensitive value)"
-# Nothing else is let through: what a newer version adds may hold values that we do not know how to redact.
+# Nothing else is let through: what a newer version adds may hold values that we do not know how
+# to redact.
 KEPT = (
     "format_version",
     "terraform_version",
@@ -33,20 +36,30 @@ KEPT = (
 
 # What says which resource a change is of, and what happens to it. Secrets are masked in none of it.
 OF_RESOURCE = frozenset({
-    "action_reason", "address", "deposed", "deposed_key", "depends_on", "index", "mode", "module_address", "name", "previous_address",
-    "provider_name", "resource", "schema_version", "tainted", "type",
+    "action_reason", "address", "deposed", "deposed_key", "depends_on", "index", "mode",
+    "module_address", "name", "previous_address", "provider_name", "resource", "schema_version",
+    "tainted", "type",
 })  # fmt: skip
-OF_CHANGE = frozenset({"actions", "after_sensitive", "after_unknown", "before_sensitive", "replace_paths"})
+OF_CHANGE = frozenset(
+    {"actions", "after_sensitive", "after_unknown", "before_sensitive", "replace_paths"}
+)
 OF_VALUES = frozenset({"sensitive", "sensitive_values", "type"})
 CHANGED = " (changed)"  # behind a value that differs only where it is masked
 
-SHORTEST = 6  # characters of a sensitive variable's value that is looked for elsewhere; shorter ones stand everywhere
+# Characters of a sensitive variable's value that is looked for elsewhere; shorter ones
+# stand everywhere.
+SHORTEST = 6
 
 
 def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     hidden = sensitive_variables(plan)
     given = as_dict(plan.get("variables"))
-    values = {text for name in hidden for text in list_texts(as_dict(given.get(name)).get("value")) if len(text.strip()) >= SHORTEST}
+    values = {
+        text
+        for name in hidden
+        for text in list_texts(as_dict(given.get(name)).get("value"))
+        if len(text.strip()) >= SHORTEST
+    }
     secrets = sort_secrets([*secrets, *spell(values)])
     kept = {key: value for key, value in plan.items() if key in KEPT}
     for part in ("resource_changes", "resource_drift"):
@@ -54,7 +67,9 @@ def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
             kept[part] = [redact_resource_change(entry) for entry in as_list(kept[part])]
     if "output_changes" in kept:
         changes = as_dict(kept["output_changes"])
-        kept["output_changes"] = {name: redact_change(as_dict(change)) for name, change in changes.items()}
+        kept["output_changes"] = {
+            name: redact_change(as_dict(change)) for name, change in changes.items()
+        }
     if "planned_values" in kept:
         kept["planned_values"] = redact_values(as_dict(kept["planned_values"]))
     if "prior_state" in kept:
@@ -62,16 +77,24 @@ def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
         kept["prior_state"] = {**prior, "values": redact_values(as_dict(prior.get("values")))}
     if "variables" in kept:
         kept["variables"] = {
-            name: {**as_dict(given), "value": SENSITIVE} if name in hidden else given for name, given in as_dict(kept["variables"]).items()
+            name: {**as_dict(given), "value": SENSITIVE} if name in hidden else given
+            for name, given in as_dict(kept["variables"]).items()
         }
     if "checks" in kept and hidden:
-        kept["checks"] = [{key: value for key, value in as_dict(check).items() if key != "instances"} for check in as_list(kept["checks"])]
+        kept["checks"] = [
+            {key: value for key, value in as_dict(check).items() if key != "instances"}
+            for check in as_list(kept["checks"])
+        ]
     return mask_plan(kept, secrets) if secrets else kept
 
 
 def redact_resource_change(entry: Any) -> dict[str, Any]:
     entry = as_dict(entry)
-    return {**entry, "change": redact_change(as_dict(entry.get("change")))} if "change" in entry else entry
+    return (
+        {**entry, "change": redact_change(as_dict(entry.get("change")))}
+        if "change" in entry
+        else entry
+    )
 
 
 def redact_change(change: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +104,12 @@ def redact_change(change: dict[str, Any]) -> dict[str, Any]:
         if key in kept:
             kept[key] = redact_by(kept[key], marks)
     if "importing" in kept:
-        kept["importing"] = {key: value for key, value in as_dict(kept["importing"]).items() if key == "id"}
+        kept["importing"] = {
+            key: value for key, value in as_dict(kept["importing"]).items() if key == "id"
+        }
     kept.pop("generated_config", None)
-    # An identity repeats attributes, without marks: shown only where nothing of the resource is marked.
+    # An identity repeats attributes, without marks: shown only where nothing of the resource
+    # is marked.
     for key, marks in (("before_identity", before), ("after_identity", after)):
         if key in kept and has_mark(marks):
             kept[key] = SENSITIVE
@@ -91,9 +117,11 @@ def redact_change(change: dict[str, Any]) -> dict[str, Any]:
 
 
 def redact_by(value: Any, marks: Any) -> Any:
-    """`marks` has the form of the value, with true where it is sensitive; one true covers all below it.
+    """`marks` has the form of the value, with true where it is sensitive; one true covers
+    all below it.
 
-    A form that does not fit the value says that something is sensitive but not what: all of it is hidden.
+    A form that does not fit the value says that something is sensitive but not what: all of it
+    is hidden.
     """
     if marks is True:
         return None if value is None else SENSITIVE
@@ -102,7 +130,10 @@ def redact_by(value: Any, marks: Any) -> Any:
     if isinstance(value, dict) and isinstance(marks, dict):
         return {key: redact_by(one, marks.get(key, False)) for key, one in value.items()}
     if isinstance(value, list) and isinstance(marks, list):
-        return [redact_by(one, marks[number] if number < len(marks) else False) for number, one in enumerate(value)]
+        return [
+            redact_by(one, marks[number] if number < len(marks) else False)
+            for number, one in enumerate(value)
+        ]
     return SENSITIVE if has_mark(marks) else value
 
 
@@ -118,24 +149,36 @@ def redact_values(values: dict[str, Any]) -> dict[str, Any]:
     """planned_values, and the values of a state."""
     kept = dict(values)
     if "outputs" in kept:
-        kept["outputs"] = {name: redact_output(as_dict(output)) for name, output in as_dict(kept["outputs"]).items()}
+        kept["outputs"] = {
+            name: redact_output(as_dict(output))
+            for name, output in as_dict(kept["outputs"]).items()
+        }
     if "root_module" in kept:
         kept["root_module"] = redact_module(as_dict(kept["root_module"]))
     return kept
 
 
 def redact_output(output: dict[str, Any]) -> dict[str, Any]:
-    return {**output, "value": SENSITIVE} if output.get("sensitive") and "value" in output else output
+    return (
+        {**output, "value": SENSITIVE} if output.get("sensitive") and "value" in output else output
+    )
 
 
 def redact_module(module: dict[str, Any]) -> dict[str, Any]:
     kept = dict(module)
     if "resources" in kept:
-        kept["resources"] = [redact_resource(as_dict(resource)) for resource in as_list(kept["resources"])]
+        kept["resources"] = [
+            redact_resource(as_dict(resource)) for resource in as_list(kept["resources"])
+        ]
     if "child_modules" in kept:
-        kept["child_modules"] = [redact_module(as_dict(child)) for child in as_list(kept["child_modules"])]
+        kept["child_modules"] = [
+            redact_module(as_dict(child)) for child in as_list(kept["child_modules"])
+        ]
     if "outputs" in kept:
-        kept["outputs"] = {name: redact_output(as_dict(output)) for name, output in as_dict(kept["outputs"]).items()}
+        kept["outputs"] = {
+            name: redact_output(as_dict(output))
+            for name, output in as_dict(kept["outputs"]).items()
+        }
     return kept
 
 
@@ -151,13 +194,23 @@ def redact_resource(resource: dict[str, Any]) -> dict[str, Any]:
 
 def sensitive_variables(plan: dict[str, Any]) -> set[str]:
     root = as_dict(as_dict(plan.get("configuration")).get("root_module"))
-    declared = {name for name, variable in as_dict(root.get("variables")).items() if as_dict(variable).get("sensitive")}
-    marked = {name for name, given in as_dict(plan.get("variables")).items() if as_dict(given).get("sensitive")}
+    declared = {
+        name
+        for name, variable in as_dict(root.get("variables")).items()
+        if as_dict(variable).get("sensitive")
+    }
+    marked = {
+        name
+        for name, given in as_dict(plan.get("variables")).items()
+        if as_dict(given).get("sensitive")
+    }
     return declared | marked
 
 
 def list_texts(value: Any) -> list[str]:
-    """All texts and numbers in it. What a provider makes of a sensitive variable, it need not mark."""
+    """All texts and numbers in it. What a provider makes of a sensitive variable, it
+    need not mark.
+    """
     if isinstance(value, str):
         return [value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -171,16 +224,27 @@ def mask_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     kept = dict(plan)
     for part in ("resource_changes", "resource_drift"):
         if part in kept:
-            kept[part] = [mask_resource_change(as_dict(entry), secrets) for entry in as_list(kept[part])]
+            kept[part] = [
+                mask_resource_change(as_dict(entry), secrets) for entry in as_list(kept[part])
+            ]
     if "output_changes" in kept:
-        kept["output_changes"] = {name: mask_change(as_dict(change), secrets) for name, change in as_dict(kept["output_changes"]).items()}
+        kept["output_changes"] = {
+            name: mask_change(as_dict(change), secrets)
+            for name, change in as_dict(kept["output_changes"]).items()
+        }
     if "planned_values" in kept:
         kept["planned_values"] = mask_module_values(as_dict(kept["planned_values"]), secrets)
     if "prior_state" in kept:
         prior = as_dict(kept["prior_state"])
-        kept["prior_state"] = {**prior, "values": mask_module_values(as_dict(prior.get("values")), secrets)}
+        kept["prior_state"] = {
+            **prior,
+            "values": mask_module_values(as_dict(prior.get("values")), secrets),
+        }
     if "variables" in kept:
-        kept["variables"] = {name: mask_except((), as_dict(given), secrets) for name, given in as_dict(kept["variables"]).items()}
+        kept["variables"] = {
+            name: mask_except((), as_dict(given), secrets)
+            for name, given in as_dict(kept["variables"]).items()
+        }
     if "checks" in kept:
         kept["checks"] = [mask_check(as_dict(check), secrets) for check in as_list(kept["checks"])]
     return kept
@@ -196,7 +260,9 @@ def mask_resource_change(entry: dict[str, Any], secrets: list[bytes]) -> dict[st
 def mask_change(change: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     kept = mask_except(OF_CHANGE, change, secrets)
     if "before" in kept and "after" in kept:
-        kept["after"] = tell_changed(change["before"], change["after"], kept["before"], kept["after"])
+        kept["after"] = tell_changed(
+            change["before"], change["after"], kept["before"], kept["after"]
+        )
     return kept
 
 
@@ -205,7 +271,10 @@ def tell_changed(before: Any, after: Any, masked_before: Any, masked_after: Any)
     if masked_before != masked_after or before == after:
         return masked_after  # looks different already, or does not change
     if isinstance(before, dict) and isinstance(after, dict):
-        return {key: tell_changed(before[key], after[key], masked_before[key], masked_after[key]) for key in after}
+        return {
+            key: tell_changed(before[key], after[key], masked_before[key], masked_after[key])
+            for key in after
+        }
     if isinstance(before, list) and isinstance(after, list):
         return [tell_changed(*each) for each in zip(before, after, masked_before, masked_after)]
     return f"{masked_after}{CHANGED}"
@@ -223,33 +292,48 @@ def mask_module_values(values: dict[str, Any], secrets: list[bytes]) -> dict[str
 def mask_module(module: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     kept = mask_except(("address", "resources", "child_modules", "outputs"), module, secrets)
     if "resources" in kept:
-        kept["resources"] = [mask_except({*OF_RESOURCE, *OF_VALUES}, as_dict(each), secrets) for each in as_list(kept["resources"])]
+        kept["resources"] = [
+            mask_except({*OF_RESOURCE, *OF_VALUES}, as_dict(each), secrets)
+            for each in as_list(kept["resources"])
+        ]
     if "child_modules" in kept:
-        kept["child_modules"] = [mask_module(as_dict(child), secrets) for child in as_list(kept["child_modules"])]
+        kept["child_modules"] = [
+            mask_module(as_dict(child), secrets) for child in as_list(kept["child_modules"])
+        ]
     if "outputs" in kept:
         kept["outputs"] = mask_outputs(as_dict(kept["outputs"]), secrets)
     return kept
 
 
 def mask_outputs(outputs: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
-    return {name: mask_except(OF_VALUES, as_dict(output), secrets) for name, output in outputs.items()}
+    return {
+        name: mask_except(OF_VALUES, as_dict(output), secrets) for name, output in outputs.items()
+    }
 
 
 def mask_check(check: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     kept = dict(check)
     if "instances" in kept:
         instances = [as_dict(each) for each in as_list(kept["instances"])]
-        kept["instances"] = [mask_except(("address", "status"), each, secrets) for each in instances]
+        kept["instances"] = [
+            mask_except(("address", "status"), each, secrets) for each in instances
+        ]
     return kept
 
 
-def mask_except(names: Container[str], given: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_except(
+    names: Container[str], given: dict[str, Any], secrets: list[bytes]
+) -> dict[str, Any]:
     """What stands below other names is masked: also below those that a newer version adds."""
-    return {key: value if key in names else mask_below(value, secrets) for key, value in given.items()}
+    return {
+        key: value if key in names else mask_below(value, secrets) for key, value in given.items()
+    }
 
 
 def mask_below(value: Any, secrets: list[bytes]) -> Any:
-    """Texts and numbers. Keys stay: two that were masked would become one, and the name of an attribute is no secret."""
+    """Texts and numbers. Keys stay: two that were masked would become one, and the name of an
+    attribute is no secret.
+    """
     if isinstance(value, str):
         return mask_text(value, secrets)
     if isinstance(value, dict):

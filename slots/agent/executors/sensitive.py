@@ -1,4 +1,6 @@
-"""The values of sensitive variables, known before Terraform runs: its log shows what a provider derives from them without a mark."""
+"""The values of sensitive variables, known before Terraform runs: its log shows what a provider
+derives from them without a mark.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ LARGEST = 1_000_000  # characters of a file
 MOST = 4_000_000  # of all of them
 
 
-def find_sensitive(folder: Path, top: Path, variables: dict[str, Any], environment: dict[str, str]) -> list[str]:
-    """Values that a log must not show, of the variables that the root module in `folder` declares as sensitive.
+def find_sensitive(
+    folder: Path, top: Path, variables: dict[str, Any], environment: dict[str, str]
+) -> list[str]:
+    """Values that a log must not show, of the variables that the root module in `folder` declares
+    as sensitive.
 
-    They come from the task's `variables`, from `environment`, from defaults and from files of values. `top`: nothing above it is read.
+    They come from the task's `variables`, from `environment`, from defaults and from files of
+    values. `top`: nothing above it is read.
     """
     defaults: dict[str, list[str]] = {}
     assigned: dict[str, list[str]] = {}
@@ -40,18 +46,28 @@ def find_sensitive(folder: Path, top: Path, variables: dict[str, Any], environme
     for name, values in defaults.items():
         given = environment.get(f"{IN_ENVIRONMENT}{name}", "")
         inside = list_literals(list(tokenize(given))) if given[:1] in ("[", "{") else []
-        found += [*values, *assigned.get(name, ()), *list_texts(variables.get(name)), given, *inside]
+        found += [
+            *values,
+            *assigned.get(name, ()),
+            *list_texts(variables.get(name)),
+            given,
+            *inside,
+        ]
     return list(dict.fromkeys(value for value in found if len(value.strip()) >= SHORTEST))
 
 
 def collect_variables(text: str, defaults: dict[str, list[str]]) -> None:
     for block in read_variables(text):
         if is_true(block.values.get("sensitive", [])):
-            defaults.setdefault(block.label, []).extend(list_literals(block.values.get("default", [])))
+            defaults.setdefault(block.label, []).extend(
+                list_literals(block.values.get("default", []))
+            )
 
 
 def is_true(tokens: list[HclToken]) -> bool:
-    return [token.text for token in tokens if token.kind != LINE and token.text not in "()"] == ["true"]
+    return [token.text for token in tokens if token.kind != LINE and token.text not in "()"] == [
+        "true"
+    ]
 
 
 def collect_json_variables(text: str, defaults: dict[str, list[str]]) -> None:
@@ -65,7 +81,11 @@ def collect_json_variables(text: str, defaults: dict[str, list[str]]) -> None:
 
 
 def as_items(value: Any) -> list[dict[str, Any]]:
-    return [value] if isinstance(value, dict) else [one for one in as_list(value) if isinstance(one, dict)]
+    return (
+        [value]
+        if isinstance(value, dict)
+        else [one for one in as_list(value) if isinstance(one, dict)]
+    )
 
 
 def parse(text: str) -> Any:
@@ -79,7 +99,9 @@ def read_files(folder: Path, top: Path) -> Iterator[tuple[str, str]]:
     inside, left = os.path.realpath(top) + os.sep, MOST
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         name = path.name
-        is_wanted = name in ALWAYS or name.endswith((*CONFIGURATION, *VALUES, ".tf.json", ".tofu.json"))
+        is_wanted = name in ALWAYS or name.endswith(
+            (*CONFIGURATION, *VALUES, ".tf.json", ".tofu.json")
+        )
         if not is_wanted or not path.is_file() or not os.path.realpath(path).startswith(inside):
             continue
         with path.open(errors="replace") as file:

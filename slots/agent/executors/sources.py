@@ -1,4 +1,4 @@
-"""Brings a task's files into its folder, whatever they come from, and says what exactly they are."""
+"""Brings a task's files into its folder, whatever they come from, and says what exactly they are."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import Away, AnswerTooLarge, RequestRefused, TaskFailed, TokenRejected
+from ..common.errors import AnswerTooLarge, Away, RequestRefused, TaskFailed, TokenRejected
 from ..server.client import BerthClient
 from ..server.protocol import DIGEST
 from ..workdir.archive import unpack
@@ -61,12 +61,16 @@ def bring_archive(job: Job, client: BerthClient) -> str:
     packed = job.folder.top / "source.tar.gz"
     found = download(job, client, f"{job.record.path}source/", packed, work.limits.source_bytes)
     if found != source.digest:
-        raise TaskFailed("source_refused", f"The archive that came is another one: {found[:12]}… instead of {source.digest[:12]}….")
+        raise TaskFailed(
+            "source_refused",
+            f"The archive that came is another one: {found[:12]}… instead of {source.digest[:12]}….",  # noqa: E501
+        )
     try:
         unpack(packed, job.folder.source)
     except OSError as error:
         raise TaskFailed(
-            "disk_full" if error.errno in (28, 122) else "source_failed", f"The archive cannot be unpacked: {error.strerror}."
+            "disk_full" if error.errno in (28, 122) else "source_failed",
+            f"The archive cannot be unpacked: {error.strerror}.",
         ) from error
     finally:
         packed.unlink()
@@ -83,7 +87,9 @@ def download(job: Job, client: BerthClient, path: str, file: Path, most: int) ->
         except RequestRefused as error:
             raise TaskFailed("source_failed", f"The server does not give it: {error}") from error
         except AnswerTooLarge as error:
-            raise TaskFailed("source_refused", f"What comes from the server is over the limit: {error}") from error
+            raise TaskFailed(
+                "source_refused", f"What comes from the server is over the limit: {error}"
+            ) from error
         except (Away, TokenRejected) as error:
             job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
             job.stop.check()

@@ -1,4 +1,6 @@
-"""The state that a backend did not take: the program leaves it in its folder, which goes. It is the only copy of what is true now."""
+"""The state that a backend did not take: the program leaves it in its folder, which goes. It is
+the only copy of what is true now.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,24 @@ class NotPlain(Exception):
 
 
 def mark_state(job: Job) -> None:
-    """Before the apply: where it would lie, and whether one lies there already. Written down with the process that begins."""
+    """Before the apply: where it would lie, and whether one lies there already. Written down
+    with the process that begins.
+    """
     source = os.path.realpath(job.folder.source)
     inside = os.path.relpath(os.path.realpath(job.cwd), source)
     job.record.extra["state"] = [source, inside, stamp_of(Path(source), inside)]
 
 
 def rescue_state(state: Path, record: Record) -> str:
-    """Where it is kept from here on; empty: there is none. The task may have planted a link there: only a plain file of one name counts."""
+    """Where it is kept from here on; empty: there is none. The task may have planted a link
+    there: only a plain file of one name counts.
+    """
     source, inside, before = record.extra.get("state") or ("", "", "")
     if not source or stamp_of(Path(source), inside) in ("", before):
         return ""
     kept = rescued_file(state, record.name)
-    partial = kept.with_name(f"{record.name}.part")  # what bears the final name is whole, and is uploaded
+    # What bears the final name is whole, and is uploaded.
+    partial = kept.with_name(f"{record.name}.part")
     is_whole = False
     with contextlib.suppress(OSError, NotPlain), entered(Path(source), inside) as folder:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
@@ -55,23 +62,34 @@ def rescue_state(state: Path, record: Record) -> str:
 
 
 def is_left_behind(state: Path, record: Record) -> bool:
-    """A failed apply has left a state in its folder that could not be rescued yet: the folder must stay."""
+    """A failed apply has left a state in its folder that could not be rescued yet: the folder
+    must stay.
+    """
     source, inside, before = record.extra.get("state") or ("", "", "")
     is_applied = (record.result or {}).get("outcome") == "applied"
-    if not source or is_applied or record.extra.get("rescued") or rescued_file(state, record.name).is_file():
+    if (
+        not source
+        or is_applied
+        or record.extra.get("rescued")
+        or rescued_file(state, record.name).is_file()
+    ):
         return False
     return stamp_of(Path(source), inside) not in ("", before)
 
 
 def copy(folder: int, kept: Path) -> None:
-    """As large as it is when it is opened: what is left of the task may still write to it, or put another in its place."""
+    """As large as it is when it is opened: what is left of the task may still write to it, or
+    put another in its place.
+    """
     handle = os.open(RESCUED, PLAIN, dir_fd=folder)
     about = os.fstat(handle)
     if not is_plain(about):
         os.close(handle)
         raise NotPlain
     with open(handle, "rb") as data:
-        with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as into:
+        with open(
+            os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+        ) as into:
             left = about.st_size
             while left > 0 and (piece := data.read(min(left, PIECE))):
                 into.write(piece)

@@ -1,4 +1,6 @@
-"""The `terraform` executor: a `tofu` or `terraform` binary plans into a file, and applies that file and nothing else."""
+"""The `terraform` executor: a `tofu` or `terraform` binary plans into a file, and applies that
+file and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,14 @@ VARIABLES = "berth.auto.tfvars.json"
 LOCK_TIMEOUT = "-lock-timeout=20s"
 NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
-LOCKED = ("Error acquiring the state lock", "Error locking state")  # a backend that is slow says "Acquiring state lock" each time
-UNSAVED = ("Failed to save state", "Error saving state", "Failed to persist state", "errored.tfstate")
+# A backend that is slow says "Acquiring state lock" each time.
+LOCKED = ("Error acquiring the state lock", "Error locking state")
+UNSAVED = (
+    "Failed to save state",
+    "Error saving state",
+    "Failed to persist state",
+    "errored.tfstate",
+)
 STALE = ("Saved plan is stale", "Saved plan does not match the given state")
 CRASHED = (
     "panic: ",
@@ -38,7 +46,9 @@ CRASHED = (
     "Failed to load plugin schemas",
     "Request cancelled",
 )
-APPLIED = re.compile(r"Apply complete! Resources: (?:\d+ imported, )?(\d+) added, (\d+) changed, (\d+) destroyed")
+APPLIED = re.compile(
+    r"Apply complete! Resources: (?:\d+ imported, )?(\d+) added, (\d+) changed, (\d+) destroyed"
+)
 RESCUED = "; the agent rescued the state and uploads it"
 ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
@@ -47,20 +57,38 @@ def plan(job: Job, client: BerthClient) -> Made:
     origin = bring_source(job, client)
     hide_sensitive(job)
     binary = find_binary(job)
-    facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
+    facts = {
+        **ask_version(job, binary),
+        "source_digest": origin.digest,
+        **({"commit": origin.commit} if origin.commit else {}),
+    }
     prepare(job, binary, origin)
     facts.update(check_backend(job, origin.inside))
     is_drift = job.work.task == "drift_check"
     out = job.folder.out / "plan"
-    argv = [binary, "plan", *(["-refresh-only"] if is_drift else []), "-input=false", "-detailed-exitcode", LOCK_TIMEOUT, f"-out={out}"]
+    argv = [
+        binary,
+        "plan",
+        *(["-refresh-only"] if is_drift else []),
+        "-input=false",
+        "-detailed-exitcode",
+        LOCK_TIMEOUT,
+        f"-out={out}",
+    ]
     code = job.run(argv, "plan", ENVIRONMENT)
     if code not in (NOTHING, SOMETHING):
         raise failure(job, "plan", code)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     made = Made("no_changes" if code == NOTHING else "planned", code, facts=facts)
-    size = job.folder.take_out("plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large")
+    size = job.folder.take_out(
+        "plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large"
+    )
     if size < 0:
-        raise TaskFailed("exit_code", f"{job.work.binary or binary} says that it planned, but there is no saved plan.", code)
+        raise TaskFailed(
+            "exit_code",
+            f"{job.work.binary or binary} says that it planned, but there is no saved plan.",
+            code,
+        )
     made.digest = digest_file(job.folder.saved_plan)
     shown = show(job, binary, str(out))
     made.summary = {**shown.summary, **({"drift": shown.drift} if is_drift else {})}
@@ -74,14 +102,20 @@ def apply(job: Job, client: BerthClient) -> Made:
     assert saved is not None
     kept = find_kept(job)
     if kept is not None:
-        origin = Origin(str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept)
+        origin = Origin(
+            str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
+        )
         enter(job, kept)
     else:
         origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
         check_facts(saved, {"source_digest": origin.digest})
     hide_sensitive(job)
     binary = find_binary(job)
-    facts = {**ask_version(job, binary), "source_digest": origin.digest, **({"commit": origin.commit} if origin.commit else {})}
+    facts = {
+        **ask_version(job, binary),
+        "source_digest": origin.digest,
+        **({"commit": origin.commit} if origin.commit else {}),
+    }
     check_facts(saved, facts)
     bring_plan(job, client, saved)
     if kept is None:
@@ -89,14 +123,18 @@ def apply(job: Job, client: BerthClient) -> Made:
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     check_facts(saved, facts)
     facts.update(check_backend(job, origin.inside))
-    code = run_apply(job, [binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")])
+    code = run_apply(
+        job, [binary, "apply", "-input=false", LOCK_TIMEOUT, str(job.folder.out / "plan")]
+    )
     if code != 0:
         raise failure(job, "apply", code)
     return Made("applied", code, digest=saved.digest, summary=read_applied(job.tail), facts=facts)
 
 
 def run_apply(job: Job, argv: list[str]) -> int:
-    """One that is told to end, or runs out of time, may do so because its backend does not take the state."""
+    """One that is told to end, or runs out of time, may do so because its backend does not take
+    the state.
+    """
     mark_state(job)
     job.progress = Progress(job.work.plan.summary if job.work.plan else {})
     try:
@@ -107,7 +145,11 @@ def run_apply(job: Job, argv: list[str]) -> int:
         where = where_rescued(job)
         if where and job.stop.event.is_set():
             raise Stopped(f"{job.stop.reason}{where}") from error
-        raise TaskFailed(error.code, f"{error.reason.rstrip('.')}{where}." if where else error.reason, error.exit_code) from error
+        raise TaskFailed(
+            error.code,
+            f"{error.reason.rstrip('.')}{where}." if where else error.reason,
+            error.exit_code,
+        ) from error
 
 
 def where_rescued(job: Job) -> str:
@@ -124,7 +166,8 @@ def prepare(job: Job, binary: str, origin: Origin) -> None:
         job.folder.write(origin.inside, VARIABLES, json.dumps(job.work.variables).encode())
         job.folder.hand_over(job.user)
     has_lock = bool(job.folder.digest_of(origin.inside, LOCK))
-    # A lock file that came with the source says which providers are meant: it is followed, not rewritten.
+    # A lock file that came with the source says which providers are meant: it is followed,
+    # not rewritten.
     argv = [binary, "init", "-input=false", *(["-lockfile=readonly"] if has_lock else [])]
     code = job.run(argv, "init", ENVIRONMENT)
     if code != 0:
@@ -135,7 +178,9 @@ def show(job: Job, binary: str, saved: str) -> Shown:
     raw = job.folder.top / "shown.json"
     most = most_raw(job.work.limits)
     try:
-        code = job.run([binary, "show", "-json", saved], "show", ENVIRONMENT, stdout_to=raw, most=most)
+        code = job.run(
+            [binary, "show", "-json", saved], "show", ENVIRONMENT, stdout_to=raw, most=most
+        )
         if code != 0:
             raise failure(job, "show", code)
         return keep_shown(job, raw, job.folder.plan_json)
@@ -146,17 +191,26 @@ def show(job: Job, binary: str, saved: str) -> Shown:
 def find_binary(job: Job) -> str:
     wanted = job.work.binary
     if wanted and not NAME.match(wanted) and not wanted.startswith("/"):
-        raise TaskFailed("command_not_found", f"{wanted[:100]!r} is no name of a program. Give one like tofu or terraform.")
+        raise TaskFailed(
+            "command_not_found",
+            f"{wanted[:100]!r} is no name of a program. Give one like tofu or terraform.",
+        )
     for name in (wanted,) if wanted else BINARIES:
         found = shutil.which(name, path=job.environment["PATH"])
         if found:
             return found
-    raise TaskFailed("command_not_found", f"This agent has no {wanted or 'tofu and no terraform'} on its PATH.", 127)
+    raise TaskFailed(
+        "command_not_found",
+        f"This agent has no {wanted or 'tofu and no terraform'} on its PATH.",
+        127,
+    )
 
 
 def ask_version(job: Job, binary: str) -> dict[str, str]:
     raw = job.folder.top / "version.json"
-    job.run([binary, "version", "-json"], "version", ENVIRONMENT, stdout_to=raw, most=LARGEST_VERSION)
+    job.run(
+        [binary, "version", "-json"], "version", ENVIRONMENT, stdout_to=raw, most=LARGEST_VERSION
+    )
     try:
         text = raw.read_text(errors="replace")
         found = json.loads(text[max(0, text.find("{")) :])
@@ -166,23 +220,42 @@ def ask_version(job: Job, binary: str) -> dict[str, str]:
         raw.unlink()
     found = found if isinstance(found, dict) else {}
     version = str(found.get("terraform_version") or "")[:100]
-    return {"binary": binary.rpartition("/")[2], "version": version, "platform": str(found.get("platform") or name_platform())[:100]}
+    return {
+        "binary": binary.rpartition("/")[2],
+        "version": version,
+        "platform": str(found.get("platform") or name_platform())[:100],
+    }
 
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     text, said = plain(job.tail), job.clean(find_errors(job.tail))
-    where = where_rescued(job) if stage == "apply" else ""  # many errors may have pushed what says so out of the tail
+    # Many errors may have pushed what says so out of the tail.
+    where = where_rescued(job) if stage == "apply" else ""
     if where or (stage == "apply" and any(sign in text for sign in UNSAVED)):
-        return TaskFailed("state_not_saved", f"The apply changed resources, and the backend did not take the state{where}: {said}", code)
+        return TaskFailed(
+            "state_not_saved",
+            f"The apply changed resources, and the backend did not take the state{where}: {said}",
+            code,
+        )
     if stage == "apply" and any(sign in text for sign in STALE):
-        return TaskFailed("stale_plan", f"The state has changed since this was planned; nothing was applied: {said}", code)
+        return TaskFailed(
+            "stale_plan",
+            f"The state has changed since this was planned; nothing was applied: {said}",
+            code,
+        )
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
     if any(sign in text for sign in LOCKED):
-        return TaskFailed("state_locked", f"Somebody else holds the lock of the state: {said}", code)
+        return TaskFailed(
+            "state_locked", f"Somebody else holds the lock of the state: {said}", code
+        )
     if "no space left on device" in text.lower():
         return TaskFailed("disk_full", f"The disk is full: {said}", code)
-    return TaskFailed("init_failed" if stage == "init" else "exit_code", f"{stage} ended with exit code {code}: {said}", code)
+    return TaskFailed(
+        "init_failed" if stage == "init" else "exit_code",
+        f"{stage} ended with exit code {code}: {said}",
+        code,
+    )
 
 
 def read_applied(tail: bytes) -> dict[str, int]:

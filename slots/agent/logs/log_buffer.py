@@ -1,6 +1,8 @@
-"""A run's log on disk, bounded: its head as it came, then a ring with its tail. What lies between is counted, not kept.
+"""A run's log on disk, bounded: its head as it came, then a ring with its tail. What lies between
+is counted, not kept.
 
-Everything is there until the server has taken the result, so that a network cut, or an end of this process, loses nothing that fits.
+Everything is there until the server has taken the result, so that a network cut, or an end of this
+process, loses nothing that fits.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ class Chunk(NamedTuple):
 class Spool:
     """Written by the thread that reads the task's output, read by the one that ships it.
 
-    `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much went in; `index` where
+    `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much
+    went in; `index` where
     chunks begin, so that a number once sent means the same text for ever.
     """
 
-    def __init__(self, folder: Path, head_bytes: int, tail_bytes: int, masker: Masker | None = None) -> None:
+    def __init__(
+        self, folder: Path, head_bytes: int, tail_bytes: int, masker: Masker | None = None
+    ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         with contextlib.suppress(OSError):  # said with the first bytes that the disk does not take
@@ -54,9 +59,17 @@ class Spool:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.head = os.open(folder / "head", flags, 0o600)
         self.index = os.open(folder / "index", flags, 0o600)
-        self.tail: int | None = os.open(folder / "tail", os.O_RDWR | os.O_CLOEXEC) if (folder / "tail").exists() else None
+        self.tail: int | None = (
+            os.open(folder / "tail", os.O_RDWR | os.O_CLOEXEC)
+            if (folder / "tail").exists()
+            else None
+        )
         self.written = os.fstat(self.head).st_size
-        self.through_tail = COUNTER.unpack(os.pread(self.tail, 8, 0).ljust(8, b"\0"))[0] if self.tail is not None else 0
+        self.through_tail = (
+            COUNTER.unpack(os.pread(self.tail, 8, 0).ljust(8, b"\0"))[0]
+            if self.tail is not None
+            else 0
+        )
         self.cut: list[tuple[int, int]] = self._read_index()
         self.is_ended = (folder / "ended").exists()
         self.gap = int((folder / "ended").read_text() or 0) if self.is_ended else 0
@@ -87,10 +100,14 @@ class Spool:
         with self.lock:
             held = self._as_text(self.masker.end(), final=True)
             is_fresh = (held or self._last_byte()) in (b"", b"\n") or held.endswith(b"\n")
-            self._keep(held + self._mask_own(f"{'' if is_fresh else chr(10)}\x1b[2m{text}\x1b[0m\n"))
+            self._keep(
+                held + self._mask_own(f"{'' if is_fresh else chr(10)}\x1b[2m{text}\x1b[0m\n")
+            )
 
     def end(self) -> None:
-        """Nothing more comes: what was held back, and the tail behind a word about what is missing."""
+        """Nothing more comes: what was held back, and the tail behind a word about what
+        is missing.
+        """
         with self.lock:
             if self.is_ended:
                 return
@@ -99,8 +116,15 @@ class Spool:
                 kept = self._read_tail() if self.tail is not None else b""
                 self.gap = self.through_tail - len(kept)
                 if self.left_out:
-                    why = "the agent's disk took no more" if self.lost else "the log is longer than its limit"
-                    notice = f"\n\x1b[2m... {self.left_out:,} bytes are left out here: {why} ...\x1b[0m\n"
+                    why = (
+                        "the agent's disk took no more"
+                        if self.lost
+                        else "the log is longer than its limit"
+                    )
+                    notice = (
+                        f"\n\x1b[2m... {self.left_out:,} bytes are left out here: "
+                        f"{why} ...\x1b[0m\n"
+                    )
                     self._append(notice.encode())
                 self._append(kept)
             self.is_ended = True
@@ -115,7 +139,9 @@ class Spool:
         return masker.feed(text.encode("utf-8", "replace")) + masker.end()
 
     def _as_text(self, data: bytes, final: bool = False) -> bytes:
-        """As it will be sent, before it is counted: what is no text grows threefold when it is replaced."""
+        """As it will be sent, before it is counted: what is no text grows threefold when it
+        is replaced.
+        """
         text = self.decoder.decode(data, final)
         if final:
             self.decoder.reset()
@@ -146,7 +172,9 @@ class Spool:
         size = len(data)
         try:
             if self.tail is None:
-                self.tail = os.open(self.folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self.tail = os.open(
+                    self.folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
             skipped = max(0, len(data) - self.tail_bytes)  # more at once than the ring holds
             total, data = self.through_tail + skipped, data[skipped:]
             while data:
@@ -166,12 +194,23 @@ class Spool:
         if self.through_tail <= self.tail_bytes:
             return os.pread(self.tail, self.through_tail, 8)
         data = os.pread(self.tail, self.tail_bytes - at, 8 + at) + os.pread(self.tail, at, 8)
-        begin = next((skip for skip in range(LONGEST_CHARACTER) if data[skip : skip + 1] and data[skip] & 0xC0 != 0x80), 0)
+        begin = next(
+            (
+                skip
+                for skip in range(LONGEST_CHARACTER)
+                if data[skip : skip + 1] and data[skip] & 0xC0 != 0x80
+            ),
+            0,
+        )
         newline = data.find(b"\n", 0, 4096)
         return data[newline + 1 :] if newline >= 0 else data[begin:]
 
     def _last_byte(self) -> bytes:
-        return os.pread(self.head, 1, self.written - 1) if self.written and self.tail is None else b"\n"
+        return (
+            os.pread(self.head, 1, self.written - 1)
+            if self.written and self.tail is None
+            else b"\n"
+        )
 
     # Reading
 
@@ -205,7 +244,9 @@ class Spool:
             data = os.pread(self.head, most, offset) if offset < self.written else b""
             if not data:
                 return None
-            size, text = fit(data, most, is_last=self.is_ended and offset + len(data) == self.written)
+            size, text = fit(
+                data, most, is_last=self.is_ended and offset + len(data) == self.written
+            )
             if not size:
                 return None
             os.pwrite(self.index, INDEX.pack(seq, size, offset), seq * INDEX.size)
@@ -216,7 +257,10 @@ class Spool:
         """The first chunk cut after the gap says how much is missing."""
         offset, size = self.cut[seq]
         is_after_gap = (
-            self.is_ended and self.left_out > 0 and offset + size > self.head_bytes and (seq == 0 or self._ends(seq - 1) <= self.head_bytes)
+            self.is_ended
+            and self.left_out > 0
+            and offset + size > self.head_bytes
+            and (seq == 0 or self._ends(seq - 1) <= self.head_bytes)
         )
         return Chunk(seq, text, self.left_out if is_after_gap else 0)
 
@@ -244,7 +288,9 @@ class Spool:
 
 
 def fit(data: bytes, most: int, is_last: bool) -> tuple[int, str]:
-    """How many bytes go into one chunk, and their text, at most `most` bytes long when written as UTF-8."""
+    """How many bytes go into one chunk, and their text, at most `most` bytes long when
+    written as UTF-8.
+    """
     end = len(data) if is_last else whole_characters(data)
     if not end:
         return 0, ""

@@ -1,4 +1,6 @@
-"""Sends a run's log in order, in chunks, until the server has all of it. What it has is the server's to say."""
+"""Sends a run's log in order, in chunks, until the server has all of it. What it has is the
+server's to say.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,23 @@ FIRST = 0.2  # for what comes with the first line
 
 class Shipper(threading.Thread):
     def __init__(
-        self, client: BerthClient, path: str, spool: Spool, chunk_bytes: int, quit_now: threading.Event, log: Callable[[str], None]
+        self,
+        client: BerthClient,
+        path: str,
+        spool: Spool,
+        chunk_bytes: int,
+        quit_now: threading.Event,
+        log: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"log {path}", daemon=True)
-        self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = client, path, spool, chunk_bytes, quit_now, log
+        self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = (
+            client,
+            path,
+            spool,
+            chunk_bytes,
+            quit_now,
+            log,
+        )
         self.next = 0
         self.sent_at = 0.0
         self.is_refused = False  # the server wants no more of this log
@@ -53,7 +68,11 @@ class Shipper(threading.Thread):
                 return False
             self.spool.more.wait(0.5)
             return True
-        while not self.spool.is_ended and self.spool.pending < self.chunk_bytes and self.next >= len(self.spool.cut):
+        while (
+            not self.spool.is_ended
+            and self.spool.pending < self.chunk_bytes
+            and self.next >= len(self.spool.cut)
+        ):
             left = self.sent_at + APART - time.monotonic()
             if left <= 0 or self.quit_now.is_set():
                 break
@@ -77,14 +96,22 @@ class Shipper(threading.Thread):
 
     def _take_refusal(self, error: RequestRefused, seq: int) -> None:
         at = error.body.get("next")
-        if error.code == "gap" and isinstance(at, int) and not isinstance(at, bool) and 0 <= at < seq:
+        if (
+            error.code == "gap"
+            and isinstance(at, int)
+            and not isinstance(at, bool)
+            and 0 <= at < seq
+        ):
             self.next = at
-            raise Away(f"the server lacks the log from chunk {at}")  # with the pause that follows: it may say so for ever
+            # With the pause that follows: it may say so for ever.
+            raise Away(f"the server lacks the log from chunk {at}")
         self.log(f"the server takes no more of this log: {error}")
         self.is_refused = True
 
     def _known(self, at: Any, default: int) -> int:
-        """Further on only where these chunks exist: a server that lies does not make us leave out any."""
+        """Further on only where these chunks exist: a server that lies does not make us
+        leave out any.
+        """
         if isinstance(at, bool) or not isinstance(at, int) or at < 0:
             return default
         return at if at <= len(self.spool.cut) else default

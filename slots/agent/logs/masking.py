@@ -20,7 +20,9 @@ PERCENT = re.compile("%..")
 
 
 def spell(values: Iterable[str]) -> list[bytes]:
-    """Each secret as it may be printed: as it is, line by line, and as programs write it for others."""
+    """Each secret as it may be printed: as it is, line by line, and as programs write it
+    for others.
+    """
     found: set[bytes] = set()
     for value in values:
         stripped = value.strip()
@@ -28,7 +30,9 @@ def spell(values: Iterable[str]) -> list[bytes]:
         found.update(map(as_bytes, plain))
         lines = stripped.splitlines()
         if len(lines) > 1:
-            found.update(as_bytes(line.strip()) for line in lines if len(line.strip()) >= SHORTEST_LINE)
+            found.update(
+                as_bytes(line.strip()) for line in lines if len(line.strip()) >= SHORTEST_LINE
+            )
         if len(stripped) >= SHORTEST_ENCODED:
             for text in plain:
                 found.update(map(as_bytes, list_quoted(text)))
@@ -47,7 +51,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def list_quoted(text: str) -> Iterator[str]:
-    """In JSON (also as Go writes it, and inside of another JSON text), in HTML, between a shell's quotes."""
+    """In JSON (also as Go writes it, and inside of another JSON text), in HTML, between a
+    shell's quotes.
+    """
     yield json.dumps(text)[1:-1]
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     yield written
@@ -60,23 +66,33 @@ def list_quoted(text: str) -> Iterator[str]:
 
 
 def list_encoded(data: bytes) -> Iterator[bytes]:
-    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also broken into lines; in URLs; in hex.
+    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also
+    broken into lines; in URLs; in hex.
 
-    Of one that may be a token each block is looked for: a line may break it anywhere, with whatever stands before it, and then shows no
-    more than of the block it cuts."""
+    Of one that may be a token each block is looked for: a line may break it anywhere, with whatever
+    stands before it, and then shows no more than of the block it cuts."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data)
-        for shift, skipped in enumerate((0, 2, 3)):  # the characters in which the bytes before have a part
+        # The characters in which the bytes before have a part.
+        for shift, skipped in enumerate((0, 2, 3)):
             core = encode(b"\0" * shift + data)[skipped : (shift + len(data)) * 8 // 6]
             yield core
-            if encode is base64.b64encode and SHORTEST_BLOCKS <= len(data) <= LONGEST_BLOCKS:  # no program breaks the other one
+            # No program breaks the other one.
+            if encode is base64.b64encode and SHORTEST_BLOCKS <= len(data) <= LONGEST_BLOCKS:
                 yield from (core[at : at + BLOCK] for at in range(0, len(core) - BLOCK + 1, BLOCK))
     whole = base64.b64encode(data)[: len(data) * 8 // 6]
     for width in WIDTHS if len(data) <= LONGEST_BROKEN else ():
         if len(whole) > width:
-            yield from (line for at in range(0, len(whole), width) if len(line := whole[at : at + width]) >= SHORTEST_LINE)
+            yield from (
+                line
+                for at in range(0, len(whole), width)
+                if len(line := whole[at : at + width]) >= SHORTEST_LINE
+            )
     for safe in ("", "/", "!'()*"):
-        for text in (urllib.parse.quote_from_bytes(data, safe), urllib.parse.quote_from_bytes(data, f"{safe} ").replace(" ", "+")):
+        for text in (
+            urllib.parse.quote_from_bytes(data, safe),
+            urllib.parse.quote_from_bytes(data, f"{safe} ").replace(" ", "+"),
+        ):
             yield text.encode()
             yield PERCENT.sub(lambda code: code[0].lower(), text).encode()
     yield data.hex().encode()
@@ -84,15 +100,18 @@ def list_encoded(data: bytes) -> Iterator[bytes]:
 
 
 class Masker:
-    """Every byte that is part of a secret's occurrence is masked, also where occurrences overlap; a run of such bytes becomes one mask.
+    """Every byte that is part of a secret's occurrence is masked, also where occurrences overlap; a
+    run of such bytes becomes one mask.
 
-    Held back is only what may be the beginning of a secret: the longest end of the data with which one begins.
+    Held back is only what may be the beginning of a secret: the longest end of the data with which
+    one begins.
     """
 
     def __init__(self, secrets: list[bytes]) -> None:
         self.secrets = secrets
         self.held = b""
-        self.covered = 0  # so much of the beginning of what is held belongs to an occurrence found already
+        # So much of the beginning of what is held belongs to an occurrence found already.
+        self.covered = 0
         self.is_inside = False  # the last byte given out was masked
 
     def feed(self, data: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """Process 1 of a container: the agent runs as its child.
 
-Process 1 adopts whatever loses its parent, and the container ends with it. So it collects what has ended, passes signals on, and
-outlives an agent that was killed until the reapers of its tasks have ended.
+Process 1 adopts whatever loses its parent, and the container ends with it. So it collects what
+has ended, passes signals on, and outlives an agent that was killed until the reapers of its tasks
+have ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any
 from .process_table import PROC, list_children
 from .program import START
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 REAPER = START.partition("from {}")[2].encode()
 
 
@@ -24,7 +32,9 @@ class Init:
         self.early: list[int] = []  # signals that came before it did
 
     def split(self) -> int | None:
-        """Returns twice: None in the process that is to be the agent; in process 1 the exit code, once everything has ended."""
+        """Returns twice: None in the process that is to be the agent; in process 1 the exit
+        code, once everything has ended.
+        """
         before = {number: signal.signal(number, self._forward) for number in FORWARDED}
         pid = os.fork()
         if not pid:
@@ -42,7 +52,9 @@ class Init:
                 break
             if dead == self.agent:
                 self.agent = 0
-                code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                code = (
+                    128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                )
         return code
 
     def _forward(self, number: int, frame: Any) -> None:

@@ -1,13 +1,17 @@
-"""Namespaces of a task's own, where the agent is an ordinary user. The task runs as the same user as the agent and as Berth itself, so file
-modes keep nothing from it. In these namespaces it sees
+"""Namespaces of a task's own, where the agent is an ordinary user. The task runs as the same user
+as the agent and as Berth itself, so file modes keep nothing from it. In these namespaces it sees
 
-- its own folder and the folders in `writable`, where it may write; /tmp, which is its own; everything else read-only
+- its own folder and the folders in `writable`, where it may write; /tmp, which is its own;
+  everything else read-only
 - nothing of the folders in `hidden`: Berth's state, with its passwords, keys and tokens
-- no process but its own: no environment, no memory, no descriptor of another process, and nothing to signal or trace
-- no sockets of the user's session (/run/user, /tmp) and no container engine, through which code would run outside
+- no process but its own: no environment, no memory, no descriptor of another process, and nothing
+  to signal or trace
+- no sockets of the user's session (/run/user, /tmp) and no container engine, through which code
+  would run outside
 
-Three processes: the relay stays where the agent sees it, passes signals on and ends as the program ends; `init` is number 1 of the new
-process namespace and collects orphans; the program is what the caller goes on to be. Linux only, standard library only, Python 3.8.
+Three processes: the relay stays where the agent sees it, passes signals on and ends as the program
+ends; `init` is number 1 of the new process namespace and collects orphans; the program is what the
+caller goes on to be. Linux only, standard library only, Python 3.8.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ except ImportError:  # a Python built without it
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 MS_PRIVATE = 1 << 18
-KEPT_FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}  # a remount may not drop them
+# A remount may not drop them.
+KEPT_FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 CAPABILITY_VERSION = 0x20080522
@@ -41,11 +46,24 @@ TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (each is the task's own)
 EMPTY = ("/run/user", "/run/screen", "/run/podman", "/run/containerd", "/run/libvirt", "/dev/shm")  # noqa: S108
 COVERED = (
     *("/run/docker.sock", "/run/crio/crio.sock"),
-    *("/var/lib/incus/unix.socket", "/var/lib/lxd/unix.socket", "/var/snap/lxd/common/lxd/unix.socket"),
+    *(
+        "/var/lib/incus/unix.socket",
+        "/var/lib/lxd/unix.socket",
+        "/var/snap/lxd/common/lxd/unix.socket",
+    ),
 )
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-FILES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "TF_CLI_CONFIG_FILE")  # variables that name files for a task
-RESULT = struct.Struct("=i?")  # of the program: its wait status, and whether processes are left behind it
+FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+# Variables that name files for a task.
+FILES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "TF_CLI_CONFIG_FILE")
+# Of the program: its wait status, and whether processes are left behind it.
+RESULT = struct.Struct("=i?")
 
 
 IS_KNOWN = sys.platform.startswith("linux") and ctypes is not None  # of this system and Python
@@ -61,7 +79,12 @@ class View(NamedTuple):
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> View:
-        return cls(tuple(given["hidden"]), tuple(given["writable"]), tuple(given["readable"]), given["temporary"])
+        return cls(
+            tuple(given["hidden"]),
+            tuple(given["writable"]),
+            tuple(given["readable"]),
+            given["temporary"],
+        )
 
 
 class Isolation(NamedTuple):
@@ -70,14 +93,25 @@ class Isolation(NamedTuple):
     hidden: tuple[str, ...]
     writable: tuple[str, ...]
 
-    def view(self, parts: Iterable[Path], temporary: Path, env: Mapping[str, str], program: str) -> dict[str, Any]:
+    def view(
+        self, parts: Iterable[Path], temporary: Path, env: Mapping[str, str], program: str
+    ) -> dict[str, Any]:
         """Of one program of a task: `parts` is its folder. As JSON."""
         folders = env.get("PATH", "").split(os.pathsep)
         files = [program, os.path.realpath(program), *(env[name] for name in FILES if name in env)]
         beside = [str(Path(each).parent) for each in files[:2]]
-        readable = [each for each in (*folders, *beside, *files, sys.prefix, sys.base_prefix) if each.startswith("/")]
+        readable = [
+            each
+            for each in (*folders, *beside, *files, sys.prefix, sys.base_prefix)
+            if each.startswith("/")
+        ]
         writable = [*map(str, parts), *self.writable]
-        return {"hidden": list(self.hidden), "writable": writable, "readable": readable, "temporary": str(temporary)}
+        return {
+            "hidden": list(self.hidden),
+            "writable": writable,
+            "readable": readable,
+            "temporary": str(temporary),
+        }
 
 
 class NotPossible(Exception):
@@ -89,14 +123,17 @@ class NotPossible(Exception):
 
 
 def enter(view: View, cwd: str) -> None:
-    """Returns in the process that is to become the program. The calling process stays behind as its relay and never returns."""
+    """Returns in the process that is to become the program. The calling process stays behind as
+    its relay and never returns.
+    """
     reader, writer = os.pipe()
     unshare()
     try:
         build_view(view)
     except OSError as error:
         raise NotPossible(str(error)) from error
-    handles = list_handles()  # now: /proc is the new process namespace's as soon as its first process has mounted it
+    # Now: /proc is the new process namespace's as soon as its first process has mounted it.
+    handles = list_handles()
     child = fork("relay")
     if child:
         relay(child, reader, handles)
@@ -124,11 +161,13 @@ def fork(name: str) -> int:
         raise NotPossible(f"no process for {name}: {error.strerror}") from error
 
 
-# -- the processes beside the program ------------------------------------------------------------------------------------------------------
+# -- the processes beside the program --------------------------------------------------------------
 
 
 def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
-    """What the agent knows as the program: passes signals on to `init`, and ends as the program has ended."""
+    """What the agent knows as the program: passes signals on to `init`, and ends as the program
+    has ended.
+    """
     drop_capabilities()
     ear = hear_signals({*handles} - {reader})
     while True:
@@ -150,8 +189,11 @@ def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
 
 
 def become_init(program: int, writer: int, handles: list[int]) -> NoReturn:
-    """Collects what has ended. When the program has, the others stay until they end or are ended; without children it ends, too."""
-    call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # what this process still remembers of the agent is out of the program's reach
+    """Collects what has ended. When the program has, the others stay until they end or are
+    ended; without children it ends, too.
+    """
+    # What this process still remembers of the agent is out of the program's reach.
+    call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     ear = hear_signals({*handles} - {writer})
     is_told = False
     while True:
@@ -195,7 +237,9 @@ def list_children() -> list[int]:
 
 
 def hear_signals(closed: Iterable[int]) -> int:
-    """A pipe that says which signals came. What the program has open is closed here: no reader waits for this process."""
+    """A pipe that says which signals came. What the program has open is closed here: no reader
+    waits for this process.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for handle in (0, 1, 2):
         os.dup2(null, handle)
@@ -226,14 +270,18 @@ def end_as(status: int) -> NoReturn:
     os._exit(os.WEXITSTATUS(status))
 
 
-# -- the view ------------------------------------------------------------------------------------------------------------------------------
+# -- the view --------------------------------------------------------------------------------------
 
 
 def unshare() -> None:
     """The same user in new namespaces, in which this process may mount."""
     uid, gid = os.geteuid(), os.getegid()
     call("unshare", CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
         try:
             Path("/proc/self", name).write_text(text)
         except OSError as error:
@@ -249,7 +297,9 @@ def build_view(view: View) -> None:
         for alias in (path, *list_aliases(path)):
             hide(alias)
     own = [path for path in map(os.path.realpath, TEMPORARY) if Path(path).is_dir()]
-    readable = open_all([path for path in view.readable if is_within(path, own) and not is_within(path, hidden)])
+    readable = open_all(
+        [path for path in view.readable if is_within(path, own) and not is_within(path, hidden)]
+    )
     for path in (*EMPTY, *COVERED):
         if is_there(path):
             hide(os.path.realpath(path))
@@ -288,13 +338,21 @@ def hide(path: str) -> None:
     if not os.path.lexists(path):  # it was in a folder that is hidden as a whole
         return
     if Path(path).is_dir():
-        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777" if path == "/dev/shm" else "mode=755,size=1m")  # noqa: S108
+        mount(
+            "tmpfs",
+            path,
+            "tmpfs",
+            MS_NOSUID | MS_NODEV,
+            "mode=1777" if path == "/dev/shm" else "mode=755,size=1m",  # noqa: S108
+        )
     else:
         mount(os.devnull, path, None, MS_BIND)
 
 
 def list_aliases(path: str) -> list[str]:
-    """Other paths that lead to the same folder or file, where its file system is mounted more than once."""
+    """Other paths that lead to the same folder or file, where its file system is mounted more
+    than once.
+    """
     mounts = [line.split(b" ") for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
     places = [(fields[2], unescape(fields[3]), unescape(fields[4])) for fields in mounts]
     above = [place for place in places if is_below(path, place[2])]
@@ -316,7 +374,9 @@ def is_below(path: str, folder: str) -> bool:
 
 def unescape(text: bytes) -> str:
     """Of mountinfo, where a space is \\040."""
-    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found.group(1), 8)]), text))
+    return os.fsdecode(
+        re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found.group(1), 8)]), text)
+    )
 
 
 def put_back(handle: int, path: str) -> None:
@@ -333,7 +393,13 @@ def put_back(handle: int, path: str) -> None:
 def renew_terminals() -> None:
     """Other terminals of this user are not there to be read or written."""
     if Path("/dev/pts").is_dir():
-        mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        mount(
+            "devpts",
+            "/dev/pts",
+            "devpts",
+            MS_NOSUID | MS_NOEXEC,
+            "newinstance,ptmxmode=0666,mode=620",
+        )
         if Path("/dev/ptmx").exists() and not Path("/dev/ptmx").is_symlink():
             mount("/dev/pts/ptmx", "/dev/ptmx", None, MS_BIND)
 
@@ -345,7 +411,8 @@ def make_read_only(kept: Any) -> None:
         try:
             mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
         except NotPossible as error:
-            if error.code not in (errno.EACCES, errno.ENOENT, errno.EINVAL):  # out of this user's reach, or below another mount
+            # Out of this user's reach, or below another mount.
+            if error.code not in (errno.EACCES, errno.ENOENT, errno.EINVAL):
                 raise
 
 
@@ -354,11 +421,13 @@ def list_mounts() -> list[tuple[str, int]]:
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         fields = line.split(b" ")
         options = fields[5].decode().split(",")
-        found.append((unescape(fields[4]), sum(flag for name, flag in KEPT_FLAGS.items() if name in options)))
+        found.append(
+            (unescape(fields[4]), sum(flag for name, flag in KEPT_FLAGS.items() if name in options))
+        )
     return found
 
 
-# -- system calls --------------------------------------------------------------------------------------------------------------------------
+# -- system calls ----------------------------------------------------------------------------------
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:

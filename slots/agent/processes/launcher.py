@@ -6,7 +6,9 @@ import json
 import os
 import resource
 import signal
-import warnings  # noqa: F401  (os.execvpe asks for it, when Python's own folder may be out of the user's reach)
+
+# os.execvpe asks for it, when Python's own folder may be out of the user's reach.
+import warnings  # noqa: F401
 from typing import Any
 
 from .isolation import View, enter
@@ -16,7 +18,9 @@ DEFAULTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGCHLD")
 
 
 def launch(order: dict[str, Any], out: int, err: int, failed: int) -> None:
-    """Does not return. What keeps the program from starting is written to `failed`, which exec closes."""
+    """Does not return. What keeps the program from starting is written to `failed`, which
+    exec closes.
+    """
     try:
         os.setsid()
         os.dup2(out, 1)
@@ -38,10 +42,14 @@ def become(order: dict[str, Any]) -> None:
         number = getattr(resource, name, None)
         if number is not None:
             most = resource.getrlimit(number)[1]
-            fits = [value if most == resource.RLIM_INFINITY else min(value, most) for value in (soft, hard)]
+            fits = [
+                value if most == resource.RLIM_INFINITY else min(value, most)
+                for value in (soft, hard)
+            ]
             resource.setrlimit(number, (fits[0], fits[1]))
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # short of memory, the task goes and not the agent
+        # Short of memory, the task goes and not the agent.
+        with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
     except OSError:
         pass
@@ -56,6 +64,11 @@ def become(order: dict[str, Any]) -> None:
 
 
 def leave_out_shut(env: dict[str, str]) -> None:
-    """A shell that looks into a folder it may not enter calls a program that is nowhere `Permission denied`."""
+    """A shell that looks into a folder it may not enter calls a program that is nowhere
+    `Permission denied`.
+    """
     folders = env.get("PATH", "").split(os.pathsep)
-    env["PATH"] = os.pathsep.join(each for each in folders if os.access(each or os.curdir, os.X_OK)) or os.defpath
+    env["PATH"] = (
+        os.pathsep.join(each for each in folders if os.access(each or os.curdir, os.X_OK))
+        or os.defpath
+    )

@@ -15,7 +15,9 @@ from .isolation import IS_KNOWN, View, enter
 
 
 def why_not(temporary: str) -> str:
-    """Why a task cannot have namespaces of its own here; empty: it can. Tried in a child, with a folder that is hidden."""
+    """Why a task cannot have namespaces of its own here; empty: it can. Tried in a child, with a
+    folder that is hidden.
+    """
     if not IS_KNOWN:
         return "this Python or system has no namespaces"
     reader, writer = os.pipe()
@@ -40,7 +42,11 @@ def try_it(temporary: Path, writer: int) -> NoReturn:
         own = temporary / "own"
         own.mkdir()
         enter(View((str(secret),), (), (), str(own)), "/")
-        others = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) not in (1, os.getpid())]
+        others = [
+            entry
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and int(entry.name) not in (1, os.getpid())
+        ]
         if (secret / "file").exists() or others:
             os.write(writer, b"what is to be hidden is seen")
     except BaseException as error:

@@ -1,4 +1,6 @@
-"""What runs on this machine: told apart by number and start, and by the mark that every process of a task inherits."""
+"""What runs on this machine: told apart by number and start, and by the mark that every process
+of a task inherits.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +27,35 @@ PAUSING = 1.0  # seconds
 RUNNING = (b"R", b"S", b"D")
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "mksh", "zsh")
 KILLING = 5.0  # seconds; it may be stopped by those it is to kill
-BECOME = "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
-KILL = f"{BECOME}; os.getuid() == os.geteuid() == u > 999 and os.kill(-1, 9)"  # all of that user, at once, and never of root
+BECOME = (
+    "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
+)
+# All of that user, at once, and never of root.
+KILL = f"{BECOME}; os.getuid() == os.geteuid() == u > 999 and os.kill(-1, 9)"
 
 
 class Owned(NamedTuple):
     pid: int
     uid: int
-    is_elsewhere: bool  # in a container of this machine, where another agent may give out the same numbers
+    # In a container of this machine, where another agent may give out the same numbers.
+    is_elsewhere: bool
 
 
 class Children:
-    """Processes in sessions of their own that this agent has started itself. Whoever else in another session is its child was let go of by
-    a task whose program has ended: while that runs, they are that program's."""
+    """Processes in sessions of their own that this agent has started itself. Whoever else in
+    another session is its child was let go of by a task whose program has ended: while that runs,
+    they are that program's."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.known: set[int] = set()
-        self.left: dict[int, str] = {}  # not even KILL ends them, and who waits for them knows that; with their start
+        # Not even KILL ends them, and who waits for them knows that; with their start.
+        self.left: dict[int, str] = {}
         self.is_adopting = os.getpid() == 1
 
     def adopt(self) -> None:
-        """What a task lets go of comes back to its program, then to its reaper, and after that to us, whatever session or environment
-        it has by then."""
+        """What a task lets go of comes back to its program, then to its reaper, and after that to
+        us, whatever session or environment it has by then."""
         self.is_adopting = adopt_orphans() or self.is_adopting
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -68,13 +76,17 @@ class Children:
             self.left = {**kept, **{pid: since for pid, since in left if since}}
 
     def list_strays(self) -> set[int]:
-        if not self.is_adopting:  # then children that we do not know are no task's: somebody else in this process has started them
+        # Then children that we do not know are no task's: somebody else in this process has
+        # started them.
+        if not self.is_adopting:
             return set()
         with self.guard:
             parents = read_parents()
             own = os.getsid(0)
             first = {
-                pid for pid, (parent, session) in parents.items() if parent == os.getpid() and session != own and pid not in self.known
+                pid
+                for pid, (parent, session) in parents.items()
+                if parent == os.getpid() and session != own and pid not in self.known
             }
             known = {pid for pid, since in self.left.items() if started_at(pid) == since}
         return (first | below(first, parents)) - known
@@ -84,7 +96,9 @@ children = Children()
 
 
 def adopt_orphans() -> bool:
-    """Descendants whose parents have ended become children of this process. False: the system has no such call."""
+    """Descendants whose parents have ended become children of this process. False: the system
+    has no such call.
+    """
     if ctypes is None:
         return False
     try:
@@ -115,7 +129,9 @@ def ignores_interrupt(pid: int) -> bool:
         status = (PROC / str(pid) / "status").read_bytes()
     except OSError:
         return False
-    ignored = next((line.split()[1] for line in status.splitlines() if line.startswith(b"SigIgn:")), b"0")
+    ignored = next(
+        (line.split()[1] for line in status.splitlines() if line.startswith(b"SigIgn:")), b"0"
+    )
     return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
 
 
@@ -125,7 +141,9 @@ def is_shell(pid: int) -> bool:
 
 
 def list_copies(pids: Iterable[int]) -> set[int]:
-    """Those that run the same command as an older one of them: forks that have not started a command of their own."""
+    """Those that run the same command as an older one of them: forks that have not started a
+    command of their own.
+    """
     eldest: dict[bytes, int] = {}
     return {pid for pid in sorted(pids) if eldest.setdefault(read_command(pid), pid) != pid}
 
@@ -137,7 +155,9 @@ def pause_all(pids: Iterable[int]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGSTOP)
     until = time.monotonic() + PAUSING
-    while (waiting := {pid for pid in waiting if read_state(pid) in RUNNING}) and time.monotonic() < until:
+    while (
+        waiting := {pid for pid in waiting if read_state(pid) in RUNNING}
+    ) and time.monotonic() < until:
         time.sleep(LOOK_EVERY / 10)
 
 
@@ -166,7 +186,9 @@ def below(roots: set[int], parents: dict[int, tuple[int, int]]) -> set[int]:
     found: set[int] = set()
     fresh = roots
     while fresh:
-        fresh = {pid for pid, (parent, _) in parents.items() if parent in fresh and pid not in found}
+        fresh = {
+            pid for pid, (parent, _) in parents.items() if parent in fresh and pid not in found
+        }
         found |= fresh
     return found
 
@@ -188,7 +210,9 @@ def nobody() -> set[int]:
 
 
 def started_at(pid: int) -> str:
-    """Since when this process is that process: its start, and which boot of the machine. Empty: there is none."""
+    """Since when this process is that process: its start, and which boot of the machine. Empty:
+    there is none.
+    """
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
@@ -200,7 +224,12 @@ def started_at(pid: int) -> str:
 
 
 def started_at_by_ps(pid: int) -> str:
-    shown = subprocess.run(["ps", "-o", "lstart=,stat=", "-p", str(pid)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    shown = subprocess.run(
+        ["ps", "-o", "lstart=,stat=", "-p", str(pid)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     text = " ".join(shown.stdout.decode("utf-8", "replace").split())
     return "" if not text or text.split()[-1].startswith("Z") else text.rsplit(" ", 1)[0]
 
@@ -222,7 +251,9 @@ def list_marked(ending: str) -> list[int]:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        if any(value.startswith(sign) and value.endswith(needle) for value in environment.split(b"\0")):
+        if any(
+            value.startswith(sign) and value.endswith(needle) for value in environment.split(b"\0")
+        ):
             found.append(int(entry.name))
     return found
 
@@ -254,15 +285,24 @@ def list_owned(users: Container[int]) -> Iterator[Owned]:
             status = (entry / "status").read_bytes()
         except OSError:
             continue
-        fields = {name: value.split() for name, _, value in (line.partition(b":") for line in status.splitlines())}
+        fields = {
+            name: value.split()
+            for name, _, value in (line.partition(b":") for line in status.splitlines())
+        }
         real, _effective, saved = map(int, fields[b"Uid"][:3])
         if (real in users or saved in users) and fields[b"State"][0] not in (b"Z", b"X"):
             is_nested = len(fields.get(b"NSpid", ())) > 1
-            yield Owned(int(entry.name), real if real in users else saved, is_nested and is_in_our_user_namespace(entry))
+            yield Owned(
+                int(entry.name),
+                real if real in users else saved,
+                is_nested and is_in_our_user_namespace(entry),
+            )
 
 
 def is_in_our_user_namespace(entry: Path) -> bool:
-    """What a task makes for itself, to hide there, has another one: only root makes a container without."""
+    """What a task makes for itself, to hide there, has another one: only root makes a
+    container without.
+    """
     try:
         return (entry / "ns/user").stat().st_ino == (PROC / "self/ns/user").stat().st_ino
     except OSError:
@@ -275,12 +315,19 @@ def kill_user(number: int) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, cwd="/", env=environment, timeout=KILLING, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            env=environment,
+            timeout=KILLING,
+            check=False,
         )  # where there is nobody it fails
 
 
 def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
-    """Where this process is the container's first, what tasks left becomes its child: the dead ones are taken off the list of processes.
+    """Where this process is the container's first, what tasks left becomes its child: the dead ones
+    are taken off the list of processes.
 
     Only those seen dead before, and never one that a run waits for. Returns the dead ones of now.
     """
@@ -292,7 +339,9 @@ def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without collecting it, where the system can: until that, nobody else gets its number, nor its group's."""
+    """Without collecting it, where the system can: until that, nobody else gets its number, nor
+    its group's.
+    """
     if not PROC.is_dir() or not hasattr(os, "waitid"):
         return process.poll() is not None
     if process.returncode is not None:
@@ -319,7 +368,11 @@ def is_group_there(group: int) -> bool:
 
 
 def signal_all(
-    group: int | None, mark: str, number: int, users: frozenset[int] = frozenset(), others: Callable[[], set[int]] = nobody
+    group: int | None,
+    mark: str,
+    number: int,
+    users: frozenset[int] = frozenset(),
+    others: Callable[[], set[int]] = nobody,
 ) -> None:
     if group is not None and group > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -337,9 +390,20 @@ def signal_all(
                 os.kill(one.pid, number)
 
 
-def who_is_left(group: int | None, mark: str, users: frozenset[int] = frozenset(), others: Callable[[], set[int]] = nobody) -> list[int]:
-    found = {*(list_group(group) if group is not None and group > 1 else ()), *(list_marked(mark) if mark else ()), *others()}
-    return sorted(found | {one.pid for one in (list_owned(users) if users else ()) if not one.is_elsewhere})
+def who_is_left(
+    group: int | None,
+    mark: str,
+    users: frozenset[int] = frozenset(),
+    others: Callable[[], set[int]] = nobody,
+) -> list[int]:
+    found = {
+        *(list_group(group) if group is not None and group > 1 else ()),
+        *(list_marked(mark) if mark else ()),
+        *others(),
+    }
+    return sorted(
+        found | {one.pid for one in (list_owned(users) if users else ()) if not one.is_elsewhere}
+    )
 
 
 def end_all(
@@ -351,9 +415,11 @@ def end_all(
     users: frozenset[int] = frozenset(),
     others: Callable[[], set[int]] = nobody,
 ) -> bool:
-    """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not even by KILL).
+    """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not
+    even by KILL).
 
-    `users`: numbers that are this task's alone. What it let go of all marks is known by them. `others`: who else is meant, at each look.
+    `users`: numbers that are this task's alone. What it let go of all marks is known by them.
+    `others`: who else is meant, at each look.
     """
     if not who_is_left(group, mark, users, others):
         return True

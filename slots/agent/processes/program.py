@@ -1,4 +1,6 @@
-"""One program of a task, seen from the agent: started through its reaper, told to end, and heard of."""
+"""One program of a task, seen from the agent: started through its reaper, told to end,
+and heard of.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,21 @@ from .process_table import children
 PIECE = 1 << 16
 NOT_FOUND, NOT_ALLOWED = 2, 13  # errno
 PACKAGE = __name__.rpartition(".")[0]  # an older zipimport sets __package__ later
-ROOT = Path(__file__).resolve().parents[len(PACKAGE.split("."))]  # where the package is imported from: a folder, or the one file
+# Where the package is imported from: a folder, or the one file.
+ROOT = Path(__file__).resolve().parents[len(PACKAGE.split("."))]
 START = "import sys; sys.path.insert(0, sys.argv[1]); from {}.reaper import main; main()"
 
 
 class Program:
     def __init__(self, target: IO[bytes] | None, held: Iterable[int] = ()) -> None:
-        """Starts the reaper, which does nothing before `begin`. `held`: locks that last as long as it lives."""
+        """Starts the reaper, which does nothing before `begin`. `held`: locks that last as long
+        as it lives.
+        """
         self.received = b""
         self.is_over = False  # it has ended, with all that it started, or its reaper has
         self.code: int | None = None
-        self.left: list[tuple[int, str]] | None = None  # what not even KILL ends. None: the reaper did not say
+        # What not even KILL ends. None: the reaper did not say.
+        self.left: list[tuple[int, str]] | None = None
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             order, control = os.pipe()
             said, saying = os.pipe()
@@ -47,7 +53,9 @@ class Program:
                     env={"PATH": os.environ.get("PATH", os.defpath)},
                 )
             except OSError as error:
-                raise TaskFailed("killed", f"The agent cannot start a process: {error.strerror}.") from error
+                raise TaskFailed(
+                    "killed", f"The agent cannot start a process: {error.strerror}."
+                ) from error
             self.handles = ours.pop_all()
 
     def begin(self, order: dict[str, Any]) -> None:
@@ -58,7 +66,9 @@ class Program:
                 return
             if "error" in heard:
                 number, text = heard["error"]
-                raise TaskFailed("command_not_found", f"{order['argv'][0]} {why_not(number, text)}.", 127)
+                raise TaskFailed(
+                    "command_not_found", f"{order['argv'][0]} {why_not(number, text)}.", 127
+                )
 
     def end(self, wait_s: float) -> None:
         """One SIGINT, and so long to finish what it began."""
@@ -72,7 +82,10 @@ class Program:
             if heard:
                 tell(heard)
             if "ended" in heard:
-                self.code, self.left = heard["ended"], [(pid, since) for pid, since in heard["left"]]
+                self.code, self.left = (
+                    heard["ended"],
+                    [(pid, since) for pid, since in heard["left"]],
+                )
                 self.is_over = True
             if self.is_over or not self.has_said_more:
                 return
@@ -114,4 +127,6 @@ def python() -> list[str]:
 def why_not(number: int, text: str) -> str:
     if number == NOT_FOUND:
         return "is not on this agent"
-    return "may not be run by the task's user" if number == NOT_ALLOWED else f"does not start: {text}"
+    return (
+        "may not be run by the task's user" if number == NOT_ALLOWED else f"does not start: {text}"
+    )

@@ -1,11 +1,14 @@
-"""The process between the agent and one program of a task. It starts the program, ends it gently and collects what the program
-leaves behind. It outlives the agent: a program whose agent has died is ended in the same way as one that is cancelled.
+"""The process between the agent and one program of a task. It starts the program, ends it gently
+and collects what the program leaves behind. It outlives the agent: a program whose agent has died
+is ended in the same way as one that is cancelled.
 
-    {"stop": {"wait_s": 600}}     agent to reaper, after the order. The end of this pipe means that the agent has died
+    {"stop": {"wait_s": 600}}     agent to reaper, after the order. The end of this pipe means that
+                                  the agent has died
     {"began": 41} | {"error": [2, "..."]}, {"phase": "terminating"}, {"ended": 0, "left": []}     reaper to agent
 
-Ending is one SIGINT to the program alone and a wait until it has finished what it began; then TERM to all that is left; then KILL.
-"""
+Ending is one SIGINT to the program alone and a wait until it has finished what it began; then TERM
+to all that is left; then KILL.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -53,10 +56,12 @@ class Reaper:
         self.code: int | None = None
         self.received = b""
         self.wait_s: float | None = None  # set: the program is to end, and has this long
-        self.forked: set[int] = set()  # copies of a shell that had not started their own command when they were interrupted
+        # Copies of a shell that had not started their own command when they were interrupted.
+        self.forked: set[int] = set()
         self.spool: Spool | None = None  # set: the agent has died, and the reaper keeps the log
         self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
-        self.first: bytes | None = None  # set: the begin of what the agent has not read, until its first line is whole
+        # Set: the begin of what the agent has not read, until its first line is whole.
+        self.first: bytes | None = None
         self.ear, mouth = os.pipe()
         os.set_blocking(self.ear, False)
         os.set_blocking(mouth, False)
@@ -75,8 +80,17 @@ class Reaper:
             self._interrupt(self.wait_s)
         if who_is_left(self.pid, self.order["mark"], self.users, self._others):
             self._tell({"phase": "terminating"})
-        is_clean = end_all(self.pid, self.order["mark"], self.order["grace_s"], pause=self._listen, users=self.users, others=self._others)
-        left = [] if is_clean else who_is_left(self.pid, self.order["mark"], self.users, self._others)
+        is_clean = end_all(
+            self.pid,
+            self.order["mark"],
+            self.order["grace_s"],
+            pause=self._listen,
+            users=self.users,
+            others=self._others,
+        )
+        left = (
+            [] if is_clean else who_is_left(self.pid, self.order["mark"], self.users, self._others)
+        )
         self._collect()
         self._tell({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
         self._close_log()
@@ -99,8 +113,9 @@ class Reaper:
         return True
 
     def _interrupt(self, wait_s: float) -> None:
-        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what it knows. Shells stand still meanwhile:
-        a program that a shell starts after the look would not be interrupted, and the shell would wait for its end."""
+        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what
+        it knows. Shells stand still meanwhile: a program that a shell starts after the look would
+        not be interrupted, and the shell would wait for its end."""
         until = time.monotonic() + wait_s
         paused: set[int] = set()
         try:
@@ -112,12 +127,15 @@ class Reaper:
             for pid in paused:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
-        while (left := until - time.monotonic()) > 0 and any(self._runs(pid, since) for pid, since in told.items()):
+        while (left := until - time.monotonic()) > 0 and any(
+            self._runs(pid, since) for pid, since in told.items()
+        ):
             self._listen(min(LOOK, left))
 
     def _list_interrupted(self, paused: set[int]) -> dict[int, str]:
-        """The program, with its start. Not its children: the provider processes of Terraform end when Terraform does. But a shell waits
-        for the end of what it runs before it obeys, so that is told as well."""
+        """The program, with its start. Not its children: the provider processes of Terraform end
+        when Terraform does. But a shell waits for the end of what it runs before it obeys, so that
+        is told as well."""
         if not PROC.is_dir():
             return {} if self._has_ended() else {self.pid: started_at(self.pid)}
         found: set[int] = set()
@@ -132,7 +150,9 @@ class Reaper:
         return {pid: started_at(pid) for pid in found if not ignores_interrupt(pid)}
 
     def _list_roots(self) -> set[int]:
-        """The program, and what has lost its parent. In namespaces of its own the program stands below a relay and an init."""
+        """The program, and what has lost its parent. In namespaces of its own the program stands
+        below a relay and an init.
+        """
         roots = list_children(os.getpid())
         if self.order["view"] is None or self.pid not in roots:
             return roots
@@ -140,8 +160,9 @@ class Reaper:
         return (roots - {self.pid}) | (inside or {self.pid})
 
     def _runs(self, pid: int, since: str) -> bool:
-        """Whether an interrupted process still has something to finish. A shell forks a background job first and ignores SIGINT in the
-        copy a moment later: a copy that ignores SIGINT by now has lost the signal, and would be waited for in vain."""
+        """Whether an interrupted process still has something to finish. A shell forks a background
+        job first and ignores SIGINT in the copy a moment later: a copy that ignores SIGINT by now
+        has lost the signal, and would be waited for in vain."""
         if pid in self.forked and ignores_interrupt(pid):
             return False
         return not self._has_ended() if pid == self.pid else started_at(pid) == since != ""
@@ -156,14 +177,20 @@ class Reaper:
         return has_child_ended(self.pid)
 
     def _collect(self) -> None:
-        """Only when all has ended: until then the number of the program, and of its group, stays its own."""
+        """Only when all has ended: until then the number of the program, and of its group,
+        stays its own.
+        """
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                self.code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                self.code = (
+                    -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                )
 
     def _listen(self, seconds: float) -> None:
-        """Waits, and hears the agent, the ends of children and, where the agent has died, the program's output."""
+        """Waits, and hears the agent, the ends of children and, where the agent has died, the
+        program's output.
+        """
         until = time.monotonic() + seconds
         while True:
             left = until - time.monotonic()
@@ -197,14 +224,19 @@ class Reaper:
             self.wait_s = wait_s
 
     def _take_over(self) -> None:
-        """The agent has died. Its pipes stay open here, because a program that writes to a closed one is killed by that."""
+        """The agent has died. Its pipes stay open here, because a program that writes to a
+        closed one is killed by that.
+        """
         self._stop(self.order["wait_s"])
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 2)
         os.close(quiet)
         with contextlib.suppress(OSError):
             self.spool = Spool.again(Path(self.order["log"]), Masker(self.secrets))
-            self.spool.say(f"Berth: the agent has died. The program is interrupted and has {self.wait_s:,.0f} s to end.")
+            self.spool.say(
+                "Berth: the agent has died. The program is interrupted and has "
+                f"{self.wait_s:,.0f} s to end."
+            )
         os.set_blocking(self.output, False)
         self.first = b""
         self.ready.register(self.output, select.POLLIN)
@@ -244,11 +276,15 @@ class Reaper:
 
 
 def leave_out_rest(data: bytes, secrets: list[bytes]) -> bytes:
-    """Without its first line where that begins with the rest of a secret: the agent held back what came before, and half a secret is
-    not masked."""
+    """Without its first line where that begins with the rest of a secret: the agent held back what
+    came before, and half a secret is not masked."""
     line, newline, others = data.partition(b"\n")
     rests = (secret[at:] for secret in secrets for at in range(1, len(secret) - SHORTEST_REST + 1))
-    return others if any(line.startswith(rest[: len(line)]) for rest in rests if line) else line + newline + others
+    return (
+        others
+        if any(line.startswith(rest[: len(line)]) for rest in rests if line)
+        else line + newline + others
+    )
 
 
 def read_line(handle: int) -> bytes:
@@ -264,7 +300,8 @@ def read_line(handle: int) -> bytes:
 
 def main() -> None:
     control, said, output, out, err, *held = map(int, sys.argv[2:])
-    for handle in (control, said, output, out, err, *held):  # `held`: locks that last as long as this process
+    # `held`: locks that last as long as this process.
+    for handle in (control, said, output, out, err, *held):
         os.set_inheritable(handle, False)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)

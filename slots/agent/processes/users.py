@@ -1,4 +1,6 @@
-"""Which system user a task runs as. Where the agent is root, each running task has one of its own."""
+"""Which system user a task runs as. Where the agent is root, each running task has one
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ from typing import NamedTuple
 from ..common.errors import Unusable
 from .process_table import BECOME, end_all, kill_user, list_owned
 
-FIRST, LAST = 64_200, 65_199  # below 65,536, so that they exist in containers with their own range of users
-LOCKS = (Path("/run/berth-agent-users"), Path("/var/tmp/berth-agent-users"))  # noqa: S108  (whose it is is checked before it is used)
+# Below 65,536, so that they exist in containers with their own range of users.
+FIRST, LAST = 64_200, 65_199
+# Whose it is is checked before it is used.
+LOCKS = (Path("/run/berth-agent-users"), Path("/var/tmp/berth-agent-users"))  # noqa: S108
 AUTO, SAME = "auto", "same"
 STRAY_GRACE = 10.0
 
@@ -30,7 +34,8 @@ class User(NamedTuple):
 
 
 class TaskUsers:
-    """`auto`: a number nobody else has while the task runs, on all agents of this machine. `same`: the agent's own.
+    """`auto`: a number nobody else has while the task runs, on all agents of this machine. `same`:
+    the agent's own.
     Or one user for all tasks, by name or number."""
 
     def __init__(self, option: str) -> None:
@@ -42,8 +47,15 @@ class TaskUsers:
         self.fixed: User | None = None
         if option not in (AUTO, SAME):
             self.fixed = find_user(option)
-        if not is_root and option not in (SAME, str(os.geteuid())) and self.fixed != User(os.geteuid(), os.getegid()):
-            raise Unusable(f"--task-user {option}: only an agent that runs as root can run tasks as another user. Leave the option out.")
+        if (
+            not is_root
+            and option not in (SAME, str(os.geteuid()))
+            and self.fixed != User(os.geteuid(), os.getegid())
+        ):
+            raise Unusable(
+                f"--task-user {option}: only an agent that runs as root can run tasks as another "
+                "user. Leave the option out."
+            )
         if not is_root:
             self.fixed, self.is_auto = None, False
         self.locks = find_locks() if self.is_auto else None
@@ -57,10 +69,15 @@ class TaskUsers:
             return self.fixed
         with self.lock:
             for number in range(FIRST, LAST + 1):
-                handle = None if number in self.taken or is_known(number) else lock_number(self.locks, number)
+                handle = (
+                    None
+                    if number in self.taken or is_known(number)
+                    else lock_number(self.locks, number)
+                )
                 if handle is None:
                     continue
-                if not any(list_owned((number,))):  # left by an agent that died, or in a container with an agent of its own
+                # Left by an agent that died, or in a container with an agent of its own.
+                if not any(list_owned((number,))):
                     kill_user(number)  # whoever forks too fast to be seen
                     self.taken[number] = handle
                     return User(number, number, is_its_own=True, lock=handle)
@@ -76,7 +93,10 @@ class TaskUsers:
             return
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", "-c", BECOME, str(user.uid), str(user.gid)], stderr=subprocess.PIPE, timeout=20, check=False
+                [sys.executable, "-I", "-S", "-c", BECOME, str(user.uid), str(user.gid)],
+                stderr=subprocess.PIPE,
+                timeout=20,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unusable(f"Tasks cannot run as another user here: {error}.") from error
@@ -85,19 +105,25 @@ class TaskUsers:
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             text = f"Tasks cannot run as user {user.uid} here ({''.join(why)[:200]})."
-            raise Unusable(f"{text} Allow it (SETUID, SETGID, CHOWN), or say --task-user same: they could read the agent's token then.")
+            raise Unusable(
+                f"{text} Allow it (SETUID, SETGID, CHOWN), or say --task-user same: they could "
+                "read the agent's token then."
+            )
 
     def give_back(self, user: User | None) -> None:
         if user is None or user.uid not in self.taken:
             return
-        if not any(list_owned((user.uid,))):  # else they cannot be killed, or it is a container's too: who takes it next will see
+        # Else they cannot be killed, or it is a container's too: who takes it next will see.
+        if not any(list_owned((user.uid,))):
             kill_user(user.uid)
         with self.lock:
             os.close(self.taken.pop(user.uid))
 
 
 def find_locks() -> Path:
-    """The folder with the locks of all agents of this machine. Agents that see different ones do not know of each other."""
+    """The folder with the locks of all agents of this machine. Agents that see different ones do
+    not know of each other.
+    """
     reasons = []
     for place in LOCKS:
         try:
@@ -113,12 +139,17 @@ def find_locks() -> Path:
             reasons.append(f"{place} cannot be written to")
         else:
             return place
-    raise Unusable(f"Agents cannot tell each other which users their tasks have: {'; '.join(reasons)}. Or give --task-user one user.")
+    raise Unusable(
+        f"Agents cannot tell each other which users their tasks have: {'; '.join(reasons)}. Or "
+        "give --task-user one user."
+    )
 
 
 def lock_number(locks: Path, number: int) -> int | None:
     """None: another agent has it. The file stays: who removed it would let two have it."""
-    handle = os.open(locks / str(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = os.open(
+        locks / str(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -128,7 +159,9 @@ def lock_number(locks: Path, number: int) -> int | None:
 
 
 def end_strays(grace: float = STRAY_GRACE) -> bool:
-    """What still runs of tasks whose agents have died, whatever it did to be forgotten: nobody holds its number. False: some stays."""
+    """What still runs of tasks whose agents have died, whatever it did to be forgotten: nobody
+    holds its number. False: some stays.
+    """
     if os.geteuid() != 0:
         return True
     try:
@@ -137,7 +170,9 @@ def end_strays(grace: float = STRAY_GRACE) -> bool:
         return True  # then nobody has had such numbers
     held: dict[int, int] = {}
     try:
-        for number in sorted({one.uid for one in list_owned(range(FIRST, LAST + 1)) if not one.is_elsewhere}):
+        for number in sorted(
+            {one.uid for one in list_owned(range(FIRST, LAST + 1)) if not one.is_elsewhere}
+        ):
             handle = None if is_known(number) else lock_number(locks, number)
             if handle is not None:
                 held[number] = handle
@@ -162,12 +197,18 @@ def find_user(option: str) -> User:
         uid, gid = entry.pw_uid, entry.pw_gid
     except KeyError:
         if not name.isdigit():
-            raise Unusable(f"--task-user {option}: this machine knows no such user. Give one that it knows, or a number.") from None
+            raise Unusable(
+                f"--task-user {option}: this machine knows no such user. Give one that it "
+                "knows, or a number."
+            ) from None
         uid = gid = int(name)
     if group:
         if not group.isdigit():
             raise Unusable(f"--task-user {option}: give the group as a number.")
         gid = int(group)
     if uid == 0 or gid == 0:
-        raise Unusable("--task-user: tasks of a root agent never run as root by that option. For that, say --task-user same.")
+        raise Unusable(
+            "--task-user: tasks of a root agent never run as root by that option. For that, say "
+            "--task-user same."
+        )
     return User(uid, gid)

@@ -1,7 +1,9 @@
-"""An open connection to the server, where a library for WebSocket is there: `websockets`, or `websocket-client`.
+"""An open connection to the server, where a library for WebSocket is there: `websockets`,
+or `websocket-client`.
 
-It carries what the long-poll answers, sooner and with less effort, and the heartbeat. Nothing depends on it: whatever goes wrong with it,
-the agent goes on by REST at once, and tries again later.
+It carries what the long-poll answers, sooner and with less effort, and the heartbeat.
+Nothing depends on it: whatever goes wrong with it, the agent goes on by REST at once, and
+tries again later.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class ByWebsockets:
 
     needs = "websockets.sync.client"
 
-    def __init__(self, module: Any, url: str, sock: socket.socket, header: str, timeout: float) -> None:
+    def __init__(
+        self, module: Any, url: str, sock: socket.socket, header: str, timeout: float
+    ) -> None:
         sock.settimeout(None)  # it minds its own deadlines
         self.stack = contextlib.ExitStack()
         opened = module.connect(
@@ -96,7 +100,9 @@ class ByWebsocketClient:
 
     needs = "websocket"
 
-    def __init__(self, module: Any, url: str, sock: socket.socket, header: str, timeout: float) -> None:
+    def __init__(
+        self, module: Any, url: str, sock: socket.socket, header: str, timeout: float
+    ) -> None:
         self.module, self.sock = module, Measured(sock)
         headers = {"Authorization": header, "User-Agent": "berth-agent"}
         options = {"timeout": timeout, "suppress_origin": True, "redirect_limit": 0}
@@ -115,7 +121,9 @@ class ByWebsocketClient:
         except self.module.WebSocketTimeoutException:
             return None
         if opcode == self.module.ABNF.OPCODE_CLOSE:
-            raise Cut(data[2:].decode("utf-8", "replace") or "closed", int.from_bytes(data[:2], "big"))
+            raise Cut(
+                data[2:].decode("utf-8", "replace") or "closed", int.from_bytes(data[:2], "big")
+            )
         self.sock.left = MOST_JSON
         return data.decode("utf-8") if opcode == self.module.ABNF.OPCODE_TEXT else ""
 
@@ -130,9 +138,12 @@ LIBRARIES: tuple[Any, ...] = (ByWebsockets, ByWebsocketClient)
 
 
 def find_library(libraries: tuple[Any, ...] = LIBRARIES) -> tuple[Any, Any] | None:
-    """The first that is there. Asked once: what is installed while the agent runs, its next start finds."""
+    """The first that is there. Asked once: what is installed while the agent runs, its next
+    start finds.
+    """
     for library in libraries:
-        with contextlib.suppress(Exception):  # whatever another's module does as it is imported: the agent does without
+        # Whatever another's module does as it is imported: the agent does without.
+        with contextlib.suppress(Exception):
             return library, importlib.import_module(library.needs)
     return None
 
@@ -188,7 +199,9 @@ class Channel:
 
 
 class ChannelOpener:
-    """Opens the connection beside the polls, so that one that takes its time, or is refused, holds up nothing."""
+    """Opens the connection beside the polls, so that one that takes its time, or is refused,
+    holds up nothing.
+    """
 
     def __init__(self, client: BerthClient, journal: Journal) -> None:
         self.client, self.journal = client, journal
@@ -228,12 +241,16 @@ class ChannelOpener:
         return None
 
     def lose(self, channel: Channel, why: Cut) -> None:
-        """It is tried again: soon, if it was good; never all agents of a server at the same moment."""
+        """It is tried again: soon, if it was good; never all agents of a server at the
+        same moment.
+        """
         channel.close()
         if time.monotonic() - channel.opened_at > SOON:
             self.failures = 0
         self._wait()
-        self.journal.note("connection over, asking by polls", error=why, again_s=round(self.until_due, 1))
+        self.journal.note(
+            "connection over, asking by polls", error=why, again_s=round(self.until_due, 1)
+        )
 
     def _wait(self) -> None:
         delay = min(MOST_AGAIN, FIRST_AGAIN * 4 ** min(self.failures, 8))
@@ -249,12 +266,18 @@ class ChannelOpener:
         sock = None
         try:
             sock = self.client.open_socket(OPENING)
-            url = f"ws://{self.client.netloc}{self.client.root}{PATH}"  # what encrypts is in the socket
+            # What encrypts is in the socket.
+            url = f"ws://{self.client.netloc}{self.client.root}{PATH}"
             line = library(module, url, sock, f"Bearer {self.client.token}", OPENING)
             self.found = Channel(line, sock, self.beat_s)
             self.journal.note("connected", by=library.needs)
-        except Exception as error:  # a proxy that knows no WebSocket, a server that is away: polls go on
+        except Exception as error:
+            # A proxy that knows no WebSocket, a server that is away: polls go on.
             if sock is not None:
                 sock.close()
             self._wait()
-            self.journal.note("no open connection, polls go on", error=describe(error)[:200], again_s=round(self.until_due))
+            self.journal.note(
+                "no open connection, polls go on",
+                error=describe(error)[:200],
+                again_s=round(self.until_due),
+            )

@@ -1,4 +1,4 @@
-"""Berth's REST API as the agent calls it: bounded answers, a deadline for all of a call, no redirects, one lasting connection a thread."""
+"""Berth's REST API as the agent calls it: bounded answers, a deadline for all of a call, no redirects, one lasting connection a thread."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ import urllib.parse
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from ..common.errors import Away, AnswerTooLarge, RequestRefused, TaskFailed, TokenRejected, Unusable
+from ..common.errors import (
+    AnswerTooLarge,
+    Away,
+    RequestRefused,
+    TaskFailed,
+    TokenRejected,
+    Unusable,
+)
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
@@ -25,7 +32,7 @@ RETRY_LATER = (408, 425, 429)
 
 
 class RetryDelay:
-    """0.5, 1, 2 ... s up to a limit, each with chance, so that a thousand agents do not come back at once."""
+    """0.5, 1, 2 ... s up to a limit, each with chance, so that a thousand agents do not come back at once."""  # noqa: E501
 
     def __init__(self, first: float = 0.5, most: float = 30.0) -> None:
         self.first, self.most = first, most
@@ -41,7 +48,7 @@ class RetryDelay:
 
 
 class Wire:
-    """In the place of http.client's socket: all of a call ends at its deadline, also with a server that sends a byte now and then."""
+    """In the place of http.client's socket: all of a call ends at its deadline, also with a server that sends a byte now and then."""  # noqa: E501
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -92,8 +99,16 @@ class BodyReader(io.RawIOBase):
 class BerthClient:
     def __init__(self, url: str, read_token: Callable[[], str], ca_file: str | None = None) -> None:
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise Unusable(f"--url {url!r} is no address of a Berth server. Give one like https://berth.example.")
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.query
+            or parts.fragment
+        ):
+            raise Unusable(
+                f"--url {url!r} is no address of a Berth server. Give one like https://berth.example."
+            )
         self.host = parts.hostname
         try:
             self.port = parts.port
@@ -114,15 +129,26 @@ class BerthClient:
         return self.call("GET", path, timeout=timeout)
 
     def post(self, path: str, body: dict[str, Any], timeout: float = 20) -> dict[str, Any]:
-        return self.call("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}, timeout)
+        return self.call(
+            "POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}, timeout
+        )
 
-    def put(self, path: str, file: Path, kind: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    def put(
+        self, path: str, file: Path, kind: str, headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             more = {"Content-Type": kind, "Content-Length": str(size), **(headers or {})}
             return self.call("PUT", path, stream, more, 60 + size / 100_000)
 
-    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 20) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        timeout: float = 20,
+    ) -> dict[str, Any]:
         into = io.BytesIO()
         self._exchange(method, path, body, headers or {}, timeout, into, MOST_JSON)
         return parse(into.getvalue())
@@ -130,12 +156,17 @@ class BerthClient:
     def download(self, path: str, file: Path, most: int) -> str:
         """Into a new file; its sha256."""
         digest = hashlib.sha256()
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as stream:
+        with open(
+            os.open(
+                file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            ),
+            "wb",
+        ) as stream:
             self._exchange("GET", path, None, {}, 60 + most / 100_000, Hashed(stream, digest), most)
         return digest.hexdigest()
 
     def renew(self, load: dict[str, Any]) -> bool:
-        """Another token in its file while the present one still opens: taken from here on, unless it is not let in."""
+        """Another token in its file while the present one still opens: taken from here on, unless it is not let in."""  # noqa: E501
         try:
             fresh = self.read_token()
         except Unusable:
@@ -153,7 +184,16 @@ class BerthClient:
             raise
         return True
 
-    def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str], timeout: float, into: Any, most: int) -> None:
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        headers: dict[str, str],
+        timeout: float,
+        into: Any,
+        most: int,
+    ) -> None:
         try:
             self._try(method, path, body, headers, timeout, into, most)
         except TokenRejected:
@@ -166,9 +206,23 @@ class BerthClient:
             self.token = fresh  # rotated meanwhile
             self._try(method, path, rewind(body), headers, timeout, into, most)
 
-    def _try(self, method: str, path: str, body: Any, headers: dict[str, str], timeout: float, into: Any, most: int) -> None:
+    def _try(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        headers: dict[str, str],
+        timeout: float,
+        into: Any,
+        most: int,
+    ) -> None:
         deadline = time.monotonic() + timeout
-        headers = {"Accept": "application/json, */*", "Accept-Encoding": "identity", "User-Agent": "berth-agent", **headers}
+        headers = {
+            "Accept": "application/json, */*",
+            "Accept-Encoding": "identity",
+            "User-Agent": "berth-agent",
+            **headers,
+        }
         headers["Authorization"] = f"Bearer {self.token}"
         for is_last in (False, True):
             connection, is_used = self._connection(deadline)
@@ -177,7 +231,9 @@ class BerthClient:
                 break
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self.close()
-                if is_last or not is_used:  # a lasting connection may have been closed by now: that says nothing yet
+                if (
+                    is_last or not is_used
+                ):  # a lasting connection may have been closed by now: that says nothing yet
                     raise Away(f"no answer: {describe(error)}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
@@ -208,9 +264,13 @@ class BerthClient:
         if 300 <= response.status < 400:
             raise Away(f"the server redirects ({response.status}): name its final address in --url")
         if 400 <= response.status < 500 and response.status not in RETRY_LATER:
-            body = parse(text.getvalue())  # without a reason of Berth's own it came from something in between
+            body = parse(
+                text.getvalue()
+            )  # without a reason of Berth's own it came from something in between
             if isinstance(body.get("code"), str):
-                raise RequestRefused(response.status, body["code"], str(body.get("detail") or "")[:500], body)
+                raise RequestRefused(
+                    response.status, body["code"], str(body.get("detail") or "")[:500], body
+                )
         raise Away(f"the server answers {response.status}")
 
     # Connections
@@ -223,7 +283,9 @@ class BerthClient:
         left = max(0.1, min(20.0, deadline - time.monotonic()))
         try:
             if self.context is not None:
-                connection = http.client.HTTPSConnection(self.host, self.port, timeout=left, context=self.context)
+                connection = http.client.HTTPSConnection(
+                    self.host, self.port, timeout=left, context=self.context
+                )
             else:
                 connection = http.client.HTTPConnection(self.host, self.port, timeout=left)
             connection.connect()
@@ -238,9 +300,15 @@ class BerthClient:
 
     def open_socket(self, timeout: float) -> socket.socket:
         """Of its own, for another protocol than HTTP's."""
-        sock = socket.create_connection((self.host, self.port or (443 if self.is_secure else 80)), timeout)
+        sock = socket.create_connection(
+            (self.host, self.port or (443 if self.is_secure else 80)), timeout
+        )
         try:
-            return sock if self.context is None else self.context.wrap_socket(sock, server_hostname=self.host)
+            return (
+                sock
+                if self.context is None
+                else self.context.wrap_socket(sock, server_hostname=self.host)
+            )
         except BaseException:
             sock.close()
             raise
@@ -252,7 +320,13 @@ class BerthClient:
             connection.close()
 
 
-def send(connection: http.client.HTTPConnection, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
+def send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: Any,
+    headers: dict[str, str],
+) -> http.client.HTTPResponse:
     try:
         connection.request(method, path, body, headers)
     except (BrokenPipeError, ConnectionResetError) as error:
@@ -271,7 +345,9 @@ class Hashed:
         try:
             self.stream.write(data)
         except OSError as error:
-            raise TaskFailed("disk_full", f"The agent's disk takes no more: {error.strerror}.") from error
+            raise TaskFailed(
+                "disk_full", f"The agent's disk takes no more: {error.strerror}."
+            ) from error
         self.digest.update(data)
 
 

@@ -106,7 +106,9 @@ class WorkOrder:
 
 
 def read_orders(body: dict[str, Any]) -> Orders:
-    """Orders that this agent does not understand are left out: they are another's, or newer than it."""
+    """Orders that this agent does not understand are left out: they are another's, or
+    newer than it.
+    """
     orders = []
     for entry in want(body, "orders", list):
         if not isinstance(entry, dict) or entry.get("step") not in STEPS:
@@ -121,11 +123,21 @@ def read_orders(body: dict[str, Any]) -> Orders:
             str(entry.get("task") or ""),
         )
         orders.append(order)
-    stop = tuple(StopOrder(count(entry, "slot"), count(entry, "generation")) for entry in body.get("stop") or () if isinstance(entry, dict))
+    stop = tuple(
+        StopOrder(count(entry, "slot"), count(entry, "generation"))
+        for entry in body.get("stop") or ()
+        if isinstance(entry, dict)
+    )
     version = str(want(body, "version", (str, int)))[:200]
     keep = body.get("keep")
-    kept = frozenset(claim for claim in keep if isinstance(claim, int)) if isinstance(keep, list) else None
-    return Orders(version, tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")), kept)
+    kept = (
+        frozenset(claim for claim in keep if isinstance(claim, int))
+        if isinstance(keep, list)
+        else None
+    )
+    return Orders(
+        version, tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")), kept
+    )
 
 
 def read_hello(body: dict[str, Any]) -> Hello:
@@ -158,10 +170,16 @@ def read_limits(given: Any, base: UploadLimits | None = None) -> UploadLimits:
 
 
 def read_work(body: dict[str, Any], order: Order, base: UploadLimits) -> WorkOrder:
-    if (count(body, "claim"), count(body, "generation")) != (order.claim, order.generation) or body.get("step") != order.step:
+    if (count(body, "claim"), count(body, "generation")) != (
+        order.claim,
+        order.generation,
+    ) or body.get("step") != order.step:
         raise Away("the server sends the work of another order")
     if body.get("executor") not in EXECUTORS:
-        raise Away(f"the server asks for an executor that this agent does not have: {str(body.get('executor'))[:40]!r}")
+        raise Away(
+            "the server asks for an executor that this agent does not have: "
+            f"{str(body.get('executor'))[:40]!r}"
+        )
     limits = body.get("limits") if isinstance(body.get("limits"), dict) else {}
     assert isinstance(limits, dict)
     return WorkOrder(
@@ -194,8 +212,12 @@ def read_source(given: Any) -> SourceOrder:
     given = given if isinstance(given, dict) else {}
     kind = given.get("kind") or "none"
     if kind not in ("none", "archive", "git"):
-        raise Away(f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}")
-    return SourceOrder(kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path")))
+        raise Away(
+            f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}"
+        )
+    return SourceOrder(
+        kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path"))
+    )
 
 
 def read_saved_plan(given: Any) -> SavedPlan | None:
@@ -205,7 +227,11 @@ def read_saved_plan(given: Any) -> SavedPlan | None:
     if not DIGEST.match(digest):
         raise Away("the server sends a plan without a digest")
     return SavedPlan(
-        digest, int(number(given, "size", 0, 0, 1 << 50)), mapping(given, "facts"), bool(given.get("has_file")), mapping(given, "summary")
+        digest,
+        int(number(given, "size", 0, 0, 1 << 50)),
+        mapping(given, "facts"),
+        bool(given.get("has_file")),
+        mapping(given, "summary"),
     )
 
 

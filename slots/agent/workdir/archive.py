@@ -1,4 +1,6 @@
-"""Unpacks an archive from elsewhere: nothing leaves the folder, only files, folders and links inside, no more than was agreed."""
+"""Unpacks an archive from elsewhere: nothing leaves the folder, only files, folders and links
+inside, no more than was agreed.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,14 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     most = min(most_bytes, max(FREE_BYTES, archive.stat().st_size * HIGHEST_RATIO))
     links: list[tuple[list[str], str]] = []
     try:
-        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=BoundedGzip(packed, most), mode="r|", tarinfo=CheckedTarInfo) as tar:  # type: ignore[call-overload]
+        with gzip.open(archive, "rb") as packed, tarfile.open(
+            fileobj=BoundedGzip(packed, most), mode="r|", tarinfo=CheckedTarInfo
+        ) as tar:  # type: ignore[call-overload]
             for count, member in enumerate(tar, 1):
                 if count > MOST_FILES:
-                    raise TaskFailed("source_refused", f"The archive holds more than {MOST_FILES:,} files.")
+                    raise TaskFailed(
+                        "source_refused", f"The archive holds more than {MOST_FILES:,} files."
+                    )
                 parts = split_name(member.name)
                 if member.issym():
                     links.append((parts, member.linkname))
@@ -52,11 +58,27 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
                 elif member.isreg():
                     write_file(tar, member, folder.joinpath(*parts))
                 else:
-                    raise TaskFailed("source_refused", f"{member.name[:200]!r} in the archive is neither file, folder nor symbolic link.")
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError, RecursionError) as error:
+                    raise TaskFailed(
+                        "source_refused",
+                        (
+                            f"{member.name[:200]!r} in the archive is neither file, folder nor "
+                            "symbolic link."
+                        ),
+                    )
+    except (
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise TaskFailed("source_refused", f"The archive is no whole tar.gz: {error}") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise TaskFailed("source_refused", f"The archive names something twice: {error.filename}") from error
+        raise TaskFailed(
+            "source_refused", f"The archive names something twice: {error.filename}"
+        ) from error
     for parts, target in links:
         make_link(folder, parts, target)
 
@@ -73,10 +95,14 @@ def split_name(name: str) -> list[str]:
 def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     source = tar.extractfile(member)
     if source is None or member.issparse():
-        raise TaskFailed("source_refused", f"{member.name[:200]!r} in the archive has no plain content.")
+        raise TaskFailed(
+            "source_refused", f"{member.name[:200]!r} in the archive has no plain content."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o700 if member.mode & 0o100 else 0o600
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb"
+    ) as file:
         while True:
             data = source.read(PIECE)
             if not data:
@@ -85,18 +111,32 @@ def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 
 def make_link(folder: Path, parts: list[str], target: str) -> None:
-    """Upwards first, downwards then, and never above the folder: such a link stays inside whatever other links it meets."""
+    """Upwards first, downwards then, and never above the folder: such a link stays inside
+    whatever other links it meets.
+    """
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = 0
     while up < len(steps) and steps[up] == "..":
         up += 1
-    if target.startswith("/") or ".." in steps[up:] or up > len(parts) - 1 or not parts or "\0" in target:
-        raise TaskFailed("source_refused", f"The link {'/'.join(parts)!r} in the archive leads out of it.")
+    if (
+        target.startswith("/")
+        or ".." in steps[up:]
+        or up > len(parts) - 1
+        or not parts
+        or "\0" in target
+    ):
+        raise TaskFailed(
+            "source_refused", f"The link {'/'.join(parts)!r} in the archive leads out of it."
+        )
     path = folder.joinpath(*parts)
     if any(folder.joinpath(*parts[:length]).is_symlink() for length in range(1, len(parts))):
-        raise TaskFailed("source_refused", f"{'/'.join(parts)!r} in the archive lies behind a link.")
+        raise TaskFailed(
+            "source_refused", f"{'/'.join(parts)!r} in the archive lies behind a link."
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)
     except OSError as error:
-        raise TaskFailed("source_refused", f"The archive names {'/'.join(parts)!r} twice.") from error
+        raise TaskFailed(
+            "source_refused", f"The archive names {'/'.join(parts)!r} twice."
+        ) from error

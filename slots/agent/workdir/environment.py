@@ -1,4 +1,6 @@
-"""What a task finds in its environment: an allow-list, the pool's, its secrets, and the agent's own words. Never the agent's token."""
+"""What a task finds in its environment: an allow-list, the pool's, its secrets, and the agent's
+own words. Never the agent's token.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,22 @@ from .folders import Folder
 
 INHERITED = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+    *(
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "all_proxy",
+    ),
 )
-# Where Terraform's providers make their Unix sockets (go-plugin). Without it they use TMPDIR, whose path may be too long.
+# Where Terraform's providers make their Unix sockets (go-plugin). Without it they use TMPDIR, whose
+# path may be too long.
 SOCKETS = "PLUGIN_UNIX_SOCKET_DIR"
-# They change what `plan` and `apply` are told to do, or where they look, behind the executor's back.
+# They change what `plan` and `apply` are told to do, or where they look, behind the
+# executor's back.
 REFUSED = ("TF_CLI_ARGS", "TF_DATA_DIR", "TF_INPUT", "TF_WORKSPACE", "BERTH_")
 
 
@@ -23,10 +36,20 @@ def task_environment(work: WorkOrder, folder: Folder, user: User | None) -> dict
     base.setdefault("PATH", os.defpath)
     base.setdefault("LANG", "C.UTF-8")
     name = f"task-{user.uid}" if user else os.environ.get("USER", "task")
-    own = {"HOME": str(folder.home), "TMPDIR": str(folder.tmp), "USER": name, "LOGNAME": name, "TERM": "xterm-256color"}
+    own = {
+        "HOME": str(folder.home),
+        "TMPDIR": str(folder.tmp),
+        "USER": name,
+        "LOGNAME": name,
+        "TERM": "xterm-256color",
+    }
     if sockets := folder.name_sockets():
         own[SOCKETS] = sockets
-    given = {key: value for key, value in {**work.env, **work.secrets}.items() if not key.startswith(REFUSED)}
+    given = {
+        key: value
+        for key, value in {**work.env, **work.secrets}.items()
+        if not key.startswith(REFUSED)
+    }
     return {
         **base,
         **own,

@@ -1,4 +1,5 @@
-"""A task's folder. Its top and what lies beside belong to the agent, so that nothing a task puts in its way is followed or read by mistake.
+"""A task's folder. Its top and what lies beside belong to the agent, so that nothing a task puts in
+its way is followed or read by mistake.
 
 <claim>-<generation>/    agent's; entered by the task, not listed; locked once the task is over
     src/ home/ tmp/ out/ the task's own
@@ -32,27 +33,39 @@ PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 def choose_base(state: Path, option: str, is_separate: bool) -> Path:
     """Where tasks work: beside the state, unless their user could not get there."""
     base = Path(option) if option else state / "work"
-    if is_separate and not option and not all(is_open(folder) for folder in state.resolve().parents):
+    if (
+        is_separate
+        and not option
+        and not all(is_open(folder) for folder in state.resolve().parents)
+    ):
         base = base_elsewhere(state)
     try:
         base.mkdir(mode=0o711, parents=bool(option), exist_ok=True)
         found = os.lstat(base)
     except OSError as error:
-        raise Unusable(f"Tasks cannot work in {base}: {error.strerror}. Give another folder in --work.") from error
+        raise Unusable(
+            f"Tasks cannot work in {base}: {error.strerror}. Give another folder in --work."
+        ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise Unusable(f"{base} is not this agent's own folder. Remove it, or give another one in --work.")
+        raise Unusable(
+            f"{base} is not this agent's own folder. Remove it, or give another one in --work."
+        )
     if is_separate:
         base.chmod(0o711)
         state.chmod(0o711 if base.parent == state else 0o700)
         shut = [str(folder) for folder in base.resolve().parents if not is_open(folder)]
         if shut:
-            raise Unusable(f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that they can get to.")
+            raise Unusable(
+                f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that "
+                "they can get to."
+            )
     return base
 
 
 def base_elsewhere(state: Path) -> Path:
     name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
-    return Path(os.environ.get("BERTH_WORK") or "/var/tmp") / f"berth-agent-{name}"  # noqa: S108  (whose it is is checked before it is used)
+    # Whose it is is checked before it is used.
+    return Path(os.environ.get("BERTH_WORK") or "/var/tmp") / f"berth-agent-{name}"  # noqa: S108
 
 
 def is_open(folder: Path) -> bool:
@@ -71,14 +84,18 @@ class Folder:
         return self.source.is_dir()
 
     def name_sockets(self) -> str:
-        """A short link to `tmp` where the path of a Unix socket in `tmp` itself would be too long; else empty."""
+        """A short link to `tmp` where the path of a Unix socket in `tmp` itself would be too
+        long; else empty.
+        """
         if len(str(self.tmp)) <= LONGEST_TMP:
             return ""
         link = link_for(self.top)
         with contextlib.suppress(OSError):
             link.symlink_to(self.tmp)
         with contextlib.suppress(OSError):  # the name may be another user's
-            if link.lstat().st_uid == os.geteuid() and os.path.realpath(link) == os.path.realpath(self.tmp):
+            if link.lstat().st_uid == os.geteuid() and os.path.realpath(link) == os.path.realpath(
+                self.tmp
+            ):
                 return str(link)
         return ""
 
@@ -133,8 +150,12 @@ class Folder:
             with open_plain(name, handle) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size > most:
-                    raise TaskFailed(code, f"The {what} has {size:,} bytes, the limit of this pool is {most:,}.")
-                with open(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
+                    raise TaskFailed(
+                        code, f"The {what} has {size:,} bytes, the limit of this pool is {most:,}."
+                    )
+                with open(
+                    os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+                ) as copy:
                     return copy_most(file, copy, size)
         except (FileNotFoundError, NotADirectoryError):
             return -1
@@ -148,7 +169,9 @@ class Folder:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=handle)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with source.open("rb") as file, open(os.open(name, flags, 0o600, dir_fd=handle), "wb") as copy:
+            with source.open("rb") as file, open(
+                os.open(name, flags, 0o600, dir_fd=handle), "wb"
+            ) as copy:
                 shutil.copyfileobj(file, copy, PIECE)
                 if user:
                     os.fchown(copy.fileno(), user.uid, user.gid)
@@ -162,7 +185,9 @@ def entered(base: Path, inside: str) -> Iterator[int]:
     handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for part in [part for part in inside.split("/") if part not in ("", ".")]:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            below = os.open(
+                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle
+            )
             os.close(handle)
             handle = below
         yield handle
@@ -171,9 +196,13 @@ def entered(base: Path, inside: str) -> Iterator[int]:
 
 
 def open_plain(name: str, folder: int) -> IO[bytes]:
-    """A plain file with one name: not a link to somebody else's, and nothing that waits when read."""
+    """A plain file with one name: not a link to somebody else's, and nothing that waits
+    when read.
+    """
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        handle = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -211,9 +240,13 @@ def digest_file(path: Path) -> str:
 
 
 def give_folder(handle: int, user: User, names: dict[tuple[int, int], int], depth: int = 0) -> None:
-    """What lies in it, too, and nothing else: through no link, and no file that has a name elsewhere as well."""
+    """What lies in it, too, and nothing else: through no link, and no file that has a name
+    elsewhere as well.
+    """
     if depth >= DEEPEST:
-        raise TaskFailed("source_refused", f"Its folders lie more than {DEEPEST} deep in each other.")
+        raise TaskFailed(
+            "source_refused", f"Its folders lie more than {DEEPEST} deep in each other."
+        )
     os.fchown(handle, user.uid, user.gid)
     for name in os.listdir(handle):
         found = os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -243,15 +276,22 @@ def give_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
 
 
 def link_for(top: Path) -> Path:
-    """The short name of a task's `tmp`. It is the same each time, so the next start of the agent removes it with the folder."""
-    return Path(tempfile.gettempdir()) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
+    """The short name of a task's `tmp`. It is the same each time, so the next start of the agent
+    removes it with the folder.
+    """
+    return (
+        Path(tempfile.gettempdir()) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
+    )
 
 
 def remove(folder: Path) -> bool:
-    """Whatever a task made of it: folders without rights to enter, and any number of them in each other. False: something of it stays."""
+    """Whatever a task made of it: folders without rights to enter, and any number of them in
+    each other. False: something of it stays.
+    """
     with contextlib.suppress(OSError):
         link = link_for(folder)
-        if stat.S_ISLNK(link.lstat().st_mode):  # another user's is kept by the sticky bit of its folder
+        # Another user's is kept by the sticky bit of its folder.
+        if stat.S_ISLNK(link.lstat().st_mode):
             link.unlink()
     try:
         handle = open_to_empty(str(folder), None)
@@ -269,7 +309,9 @@ def remove(folder: Path) -> bool:
 
 
 def empty(top: int) -> None:
-    """Folders in folders are moved up to the top first: there is no depth then, and two of them are open at most."""
+    """Folders in folders are moved up to the top first: there is no depth then, and two of them
+    are open at most.
+    """
     prefix, number, most = f".gone-{os.urandom(8).hex()}-", 0, MOST_ROUNDS
     is_going = True
     while is_going and most:
@@ -284,13 +326,18 @@ def empty(top: int) -> None:
                 handle = open_to_empty(name, top)
                 try:
                     with os.scandir(handle) as listed:
-                        inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
+                        inside = [
+                            (entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed
+                        ]
                     for below, is_below in inside:
                         with contextlib.suppress(OSError):
                             if is_below:
-                                os.close(open_to_empty(below, handle))  # who may not write to a folder may not move it
+                                # Who may not write to a folder may not move it.
+                                os.close(open_to_empty(below, handle))
                                 number += 1
-                                os.rename(below, f"{prefix}{number}", src_dir_fd=handle, dst_dir_fd=top)
+                                os.rename(
+                                    below, f"{prefix}{number}", src_dir_fd=handle, dst_dir_fd=top
+                                )
                                 is_going = True
                             else:
                                 os.unlink(below, dir_fd=handle)
@@ -315,7 +362,9 @@ def open_to_empty(name: str, inside: int | None) -> int:
 def unlock(name: str, inside: int | None) -> None:
     """One's own folder that one may not open. Never what a link of this name leads to."""
     if hasattr(os, "O_PATH"):
-        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
+        handle = os.open(
+            name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside
+        )
         try:
             Path(f"/proc/self/fd/{handle}").chmod(0o700)
         finally:
@@ -333,5 +382,6 @@ def rescued_file(state: Path, name: str) -> Path:
     return rescued_folder(state) / f"{name}.tfstate"
 
 
-if __name__ == "__main__":  # for others who have such folders: python -m slots.agent.workdir.folders <folder>
+# For others who have such folders: python -m slots.agent.workdir.folders <folder>
+if __name__ == "__main__":
     sys.exit(0 if remove(Path(sys.argv[1])) else 1)

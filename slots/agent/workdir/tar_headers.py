@@ -1,6 +1,7 @@
 """Headers of a tar archive, checked before `tarfile` interprets them.
 
-Older `tarfile` (CVE-2024-6232) takes time that grows with the square of a header's length, and appends to a sparse map without end.
+Older `tarfile` (CVE-2024-6232) takes time that grows with the square of a header's length, and
+appends to a sparse map without end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class BadHeader(tarfile.TarError):
 
 
 class CheckedTarInfo(tarfile.TarInfo):
-    """Raises BadHeader for a header that is long, malformed, or of a sparse file. For `tarfile.open(..., tarinfo=CheckedTarInfo)`."""
+    """Raises BadHeader for a header that is long, malformed, or of a sparse file. For
+    `tarfile.open(..., tarinfo=CheckedTarInfo)`.
+    """
 
     def _proc_member(self, tar: Any) -> Any:  # where tarfile tells the kinds of headers apart
         if self.type == tarfile.GNUTYPE_SPARSE:
@@ -39,7 +42,9 @@ class CheckedTarInfo(tarfile.TarInfo):
 
 
 class ReadAgain:
-    """Stands in for the stream of an archive during one read, which gets what was read from it already."""
+    """Stands in for the stream of an archive during one read, which gets what was read from
+    it already.
+    """
 
     def __init__(self, tar: Any, data: bytes) -> None:
         self.tar, self.stream, self.data = tar, tar.fileobj, data

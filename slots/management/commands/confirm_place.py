@@ -1,4 +1,6 @@
-"""manage.py confirm_place POOL: the place where the pool's members were made is gone for good, or they were lost when it was left."""
+"""manage.py confirm_place POOL: the place where the pool's members were made is gone for good,
+or they were lost when it was left.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,7 +15,10 @@ from slots.members.provider_status import confirm_place
 
 
 class Command(BaseCommand):
-    help = "Take the place where a pool's provider looks now for the right one. What was made elsewhere is called gone with the next look."
+    help = (
+        "Take the place where a pool's provider looks now for the right one. What was made "
+        "elsewhere is called gone with the next look."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("pool", metavar="POOL")
@@ -25,5 +30,10 @@ class Command(BaseCommand):
             raise CommandError(f"There is no pool {options['pool']}.")
         with acting_as(shell_actor()):
             if not confirm_place(pool_id=pool.pk, reason=options["reason"]):
-                raise CommandError(f"Nobody knows yet where {pool.name} is: there is nothing to confirm.")
-        self.stdout.write(f"The next look, within a minute, says where {pool.name} is. What is not there is gone, and its claims are lost.")
+                raise CommandError(
+                    f"Nobody knows yet where {pool.name} is: there is nothing to confirm."
+                )
+        self.stdout.write(
+            f"The next look, within a minute, says where {pool.name} is. What is not there is "
+            "gone, and its claims are lost."
+        )

@@ -17,21 +17,41 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("member", metavar="POOL/MEMBER")
-        parser.add_argument("--url", default="", help="where the agent will call; then the lines that start it are shown, too")
-        parser.add_argument("--ends-previous", action="store_true", help="the one before opens nothing from now on")
+        parser.add_argument(
+            "--url",
+            default="",
+            help="where the agent will call; then the lines that start it are shown, too",
+        )
+        parser.add_argument(
+            "--ends-previous", action="store_true", help="the one before opens nothing from now on"
+        )
         parser.add_argument("--reason", default="")
 
     def handle(self, *args: Any, **options: Any) -> None:
         pool, _, name = options["member"].partition("/")
-        member = Member.objects.select_related("pool").filter(LIVE, pool__name=pool, name=name).exclude(pool__state="gone").first()
+        member = (
+            Member.objects.select_related("pool")
+            .filter(LIVE, pool__name=pool, name=name)
+            .exclude(pool__state="gone")
+            .first()
+        )
         if member is None:
-            raise CommandError(f"There is no member {name or '?'} in a pool {pool}. Write it as POOL/MEMBER.")
+            raise CommandError(
+                f"There is no member {name or '?'} in a pool {pool}. Write it as POOL/MEMBER."
+            )
         with acting_as("system"):
             try:
-                secret = make_token(member, reason=options["reason"], ends_previous=options["ends_previous"])
+                secret = make_token(
+                    member, reason=options["reason"], ends_previous=options["ends_previous"]
+                )
             except BerthError as error:
                 raise CommandError(f"{error.detail} {error.way_out}".strip()) from error
-        self.stderr.write(f"Token of {member.name} in {pool}, incarnation {member.incarnation}. It is shown this once:")
+        self.stderr.write(
+            f"Token of {member.name} in {pool}, incarnation {member.incarnation}. It is "
+            "shown this once:"
+        )
         self.stdout.write(secret)  # alone on stdout, for scripts
         if options["url"]:
-            self.stderr.write("\n".join(start_lines(options["url"].rstrip("/") + "/", member, secret)))
+            self.stderr.write(
+                "\n".join(start_lines(options["url"].rstrip("/") + "/", member, secret))
+            )

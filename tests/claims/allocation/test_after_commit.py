@@ -20,7 +20,9 @@ def fail(*given: Any) -> None:
     raise RuntimeError("the hook fails")
 
 
-def test_a_claim_whose_hook_fails_is_answered_as_made(caller: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_whose_hook_fails_is_answered_as_made(
+    caller: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ana = caller("claimant", make_pool("full", slots=1))
     assert ana.post("claims/", {"pool": "full"}).status == 201
     monkeypatch.setattr("claims.allocation.create.ask_for_capacity", fail)
@@ -28,12 +30,16 @@ def test_a_claim_whose_hook_fails_is_answered_as_made(caller: Callers, monkeypat
     assert (made.status, made.body["state"]) == (202, "waiting")
 
 
-def test_a_release_whose_hook_fails_is_answered_as_done(caller: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_whose_hook_fails_is_answered_as_done(
+    caller: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ana = caller("claimant", make_pool("tf", slots=["any"]))
     made = ana.post("claims/", {"pool": "tf", "task": "plan", "workspace": "net/prod"})
     assert made.status == 201, made.body
     monkeypatch.setattr("claims.lifecycle.release.free_workspace", fail)
-    released = ana.post(f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]})
+    released = ana.post(
+        f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]}
+    )
     assert (released.status, released.body["state"]) == (200, "ended")
     assert Claim.objects.get(pk=made.body["id"]).state == "ended"
 

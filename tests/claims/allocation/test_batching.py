@@ -1,4 +1,6 @@
-"""Claims asked for at the same moment share a statement, and each is what it would have been alone."""
+"""Claims asked for at the same moment share a statement, and each is what it would have
+been alone.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -77,7 +79,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @contextmanager
 def crowd(gatherer: Watched, *works: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """All of them wait behind a statement that is under way; it ends when the block does. Their answers: the futures, after the block."""
+    """All of them wait behind a statement that is under way; it ends when the block does. Their
+    answers: the futures, after the block.
+    """
 
     def run(work: Callable[[], Any]) -> Any:
         try:
@@ -109,12 +113,21 @@ def test_one_statement_for_all_who_came_meanwhile(gatherer: Watched, statements:
     make_pool("a", slots=3)
     make_pool("b", slots=2)
     with crowd(
-        gatherer, *[make("a", owner=f"o{i}", key=f"a{i}") for i in range(4)], *[make("b", owner=f"p{i}") for i in range(2)]
+        gatherer,
+        *[make("a", owner=f"o{i}", key=f"a{i}") for i in range(4)],
+        *[make("b", owner=f"p{i}") for i in range(2)],
     ) as futures:
         pass
     claims = [future.result() for future in futures]
     assert statements == ["create_gathered"]
-    assert [claim.state for claim in claims] == ["bound", "bound", "bound", "waiting", "bound", "bound"]
+    assert [claim.state for claim in claims] == [
+        "bound",
+        "bound",
+        "bound",
+        "waiting",
+        "bound",
+        "bound",
+    ]
     assert [(slot.member, slot.number) for claim in claims for slot in claim.slots] == [
         ("m0", 0),
         ("m0", 1),
@@ -135,7 +148,12 @@ def test_one_statement_for_all_who_came_meanwhile(gatherer: Watched, statements:
 def test_what_they_say_of_themselves_stays_with_each(gatherer: Watched) -> None:
     make_pool("a", slots=5, lease={"hold": "1h"})
     odd = 'quo"te \\ Bücher 漢'
-    with crowd(gatherer, make("a", owner=odd, by="ana"), make("a", by="ben", hold_for="2h", key="k"), make("a", by="cy")) as futures:
+    with crowd(
+        gatherer,
+        make("a", owner=odd, by="ana"),
+        make("a", by="ben", hold_for="2h", key="k"),
+        make("a", by="cy"),
+    ) as futures:
         pass
     first, second, third = (future.result() for future in futures)
     assert (first.owner, first.requested_by, first.spec["hold"]) == (odd, "ana", 3600)
@@ -148,7 +166,11 @@ def test_what_they_say_of_themselves_stays_with_each(gatherer: Watched) -> None:
 
 def test_a_key_that_came_twice_is_one_claim(gatherer: Watched) -> None:
     make_pool(slots=5)
-    with crowd(gatherer, *[make(key="same", owner="x") for _ in range(3)], make(key="same", owner="another")) as futures:
+    with crowd(
+        gatherer,
+        *[make(key="same", owner="x") for _ in range(3)],
+        make(key="same", owner="another"),
+    ) as futures:
         pass
     *equal, other = (future.result() for future in futures)
     assert len({claim.id for claim in equal}) == 1
@@ -192,7 +214,9 @@ def test_a_pool_that_has_changed_is_read_anew(gatherer: Watched) -> None:
     assert (a.state, a.spec.get("hold"), b.state) == ("bound", 3600, "bound")
 
 
-def test_one_that_fails_takes_no_other_along(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_takes_no_other_along(
+    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_pool(slots=3)
 
     def fail(batch: list[QueuedCreate]) -> list[Any]:
@@ -205,7 +229,9 @@ def test_one_that_fails_takes_no_other_along(gatherer: Watched, monkeypatch: pyt
     assert is_sound()
 
 
-def breaks_after(work: Callable[[list[QueuedCreate]], list[Any]]) -> Callable[[list[QueuedCreate]], list[Any]]:
+def breaks_after(
+    work: Callable[[list[QueuedCreate]], list[Any]],
+) -> Callable[[list[QueuedCreate]], list[Any]]:
     """The statement ends and its commit with it, and the connection before its answer has come."""
 
     def run(batch: list[QueuedCreate]) -> list[Any]:
@@ -215,23 +241,33 @@ def breaks_after(work: Callable[[list[QueuedCreate]], list[Any]]) -> Callable[[l
     return run
 
 
-def test_a_connection_that_breaks_after_the_commit_makes_nothing_twice(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a key nobody knows whether it was made: that is told. With one it is asked for again, and is the claim that is there."""
+def test_a_connection_that_breaks_after_the_commit_makes_nothing_twice(
+    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key nobody knows whether it was made: that is told. With one it is asked for
+    again, and is the claim that is there.
+    """
     make_pool(slots=6)
     monkeypatch.setattr(thread_batching, "_make_all", breaks_after(thread_batching._make_all))
-    with crowd(gatherer, make(owner="plain"), make(owner="keyed", key="k"), make(owner="other")) as futures:
+    with crowd(
+        gatherer, make(owner="plain"), make(owner="keyed", key="k"), make(owner="other")
+    ) as futures:
         pass
     first, keyed, other = futures
     for future in (first, other):
         with pytest.raises(OperationalError):
             future.result()
     assert (keyed.result().owner, keyed.result().is_replay) == ("keyed", True)
-    assert sorted(Claim.objects.values_list("owner", flat=True)) == ["keyed", "other", "plain"], "each of them once"
+    assert sorted(Claim.objects.values_list("owner", flat=True)) == ["keyed", "other", "plain"], (
+        "each of them once"
+    )
     assert held() == 3
     assert is_sound()
 
 
-def test_a_connection_that_breaks_before_anything_is_done(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_breaks_before_anything_is_done(
+    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It looks the same from here: only what has a key is asked for again."""
     make_pool(slots=6)
     monkeypatch.setattr(thread_batching, "_make_all", breaks_after(lambda batch: []))
@@ -244,8 +280,12 @@ def test_a_connection_that_breaks_before_anything_is_done(gatherer: Watched, mon
     assert is_sound()
 
 
-def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of the web server: what may be repeated comes back as not made, and is made in the usual way; the others hear of it."""
+def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The way of the web server: what may be repeated comes back as not made, and is made in the
+    usual way; the others hear of it.
+    """
     make_pool(slots=6)
     let_go(ask())  # the route is remembered
     wishes = [wish(owner="plain"), wish(owner="keyed", key="k"), wish(owner="other")]
@@ -257,7 +297,11 @@ def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(monkeypatch: p
     assert (keyed.error, keyed.claim) == (None, None), "to be made in the usual way"
     again = create_claim(wishes[1])
     assert again.is_replay
-    assert sorted(Claim.objects.exclude(state="ended").values_list("owner", flat=True)) == ["keyed", "other", "plain"]
+    assert sorted(Claim.objects.exclude(state="ended").values_list("owner", flat=True)) == [
+        "keyed",
+        "other",
+        "plain",
+    ]
     assert held() == 3
 
 
@@ -281,11 +325,15 @@ def test_a_locked_pool_keeps_only_its_own_waiting(gatherer: Watched) -> None:
             assert futures[1].result(LONG).state == "bound"
 
 
-def test_nobody_waits_long_for_a_statement_that_is_held_up(gatherer: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_long_for_a_statement_that_is_held_up(
+    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(thread_batching, "PATIENCE", 0.05)
     make_pool(slots=3)
     with crowd(gatherer, make(), make()) as futures:
-        assert [future.result(LONG).state for future in futures] == ["bound"] * 2, "though the one before has not ended"
+        assert [future.result(LONG).state for future in futures] == ["bound"] * 2, (
+            "though the one before has not ended"
+        )
 
 
 def test_within_a_transaction_nobody_waits_for_others(statements: list[str]) -> None:
@@ -304,7 +352,10 @@ def test_a_crowd_for_real() -> None:
     def work(k: int) -> list[tuple[int, list[int]]]:
         barrier.wait(LONG)
         try:
-            made = [create_claim(wish("abcd"[(k + i) % 4], key=f"{k}:{i}", priority=i % 2)) for i in range(50)]
+            made = [
+                create_claim(wish("abcd"[(k + i) % 4], key=f"{k}:{i}", priority=i % 2))
+                for i in range(50)
+            ]
             return [(claim.id, [slot.id for slot in claim.slots]) for claim in made]
         finally:
             connection.close()

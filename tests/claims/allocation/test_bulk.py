@@ -1,4 +1,6 @@
-"""Many claims in one call: each on its own, with the answer of the single call, in the order asked."""
+"""Many claims in one call: each on its own, with the answer of the single call, in the
+order asked.
+"""
 
 from typing import Any
 
@@ -27,7 +29,9 @@ def test_bound_as_far_as_it_goes_then_waiting_in_the_order_asked() -> None:
     claims = [answer for answer in answers if isinstance(answer, ClaimView)]
     assert [claim.owner for claim in claims] == [f"pod:{i}" for i in range(6)]
     assert [claim.wait.place for claim in claims if claim.wait] == [1, 2]
-    assert [again(claim).as_dict() for claim in claims[:4]] == [claim.as_dict() for claim in claims[:4]]
+    assert [again(claim).as_dict() for claim in claims[:4]] == [
+        claim.as_dict() for claim in claims[:4]
+    ]
     assert len({slot.id for claim in claims for slot in claim.slots}) == 4
     assert Event.objects.filter(verb="create", claim_id__isnull=False).count() == 6
     assert is_sound()
@@ -37,18 +41,30 @@ def test_whatever_they_ask_for() -> None:
     make_pool(slots=3, members=2)
     make_pool("tf", slots=["any", "plan"])
     answers = create_claims([
-        wish(size=2, on_one_member=True), wish("tf"), wish(), wish("ghost"), wish(size=99), wish("tf", kind="plan"), wish(priority=9),
-        wish("tf", task="plan_and_apply", workspace="net"), wish("tf", task="plan_and_apply", workspace="net"), wish(kind="train"),
+        wish(size=2, on_one_member=True), wish("tf"), wish(), wish("ghost"), wish(size=99),
+        wish("tf", kind="plan"), wish(priority=9),
+        wish("tf", task="plan_and_apply", workspace="net"),
+        wish("tf", task="plan_and_apply", workspace="net"), wish(kind="train"),
     ])  # fmt: skip
     assert told(answers) == [
-        "bound", "kind_missing", "bound", "waiting", "too_big", "bound", "bound", "bound", "blocked", "kind_not_offered",
+        "bound", "kind_missing", "bound", "waiting", "too_big", "bound", "bound", "bound",
+        "blocked", "kind_not_offered",
     ]  # fmt: skip
 
 
 def test_keys_old_and_new_and_twice_in_one_call() -> None:
     make_pool(slots=9)
     first = ask(key="a")
-    answers = create_claims([wish(key="a"), wish(key="b"), wish(key="b"), wish(key="a", priority=1), wish(key="b", by="ben"), wish()])
+    answers = create_claims(
+        [
+            wish(key="a"),
+            wish(key="b"),
+            wish(key="b"),
+            wish(key="a", priority=1),
+            wish(key="b", by="ben"),
+            wish(),
+        ]
+    )
     assert told(answers) == ["bound", "bound", "bound", "key_reused", "bound", "bound"]
     ids = [answer.id for answer in answers if isinstance(answer, ClaimView)]
     assert ids[0] == first.id
@@ -62,7 +78,11 @@ def test_nobody_is_overtaken() -> None:
     holders = [ask(), ask()]
     waiting = ask()
     let_go(holders[0])
-    assert told(create_claims([wish(), wish(), wish(priority=1)])) == ["waiting", "waiting", "bound"]
+    assert told(create_claims([wish(), wish(), wish(priority=1)])) == [
+        "waiting",
+        "waiting",
+        "bound",
+    ]
     let_go(holders[1])
     serve()
     assert again(waiting).state == "bound"
@@ -81,7 +101,9 @@ def test_a_thousand() -> None:
         create_claims([wish()] * 1001)
 
 
-def test_what_was_made_is_answered_though_nobody_can_say_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_is_answered_though_nobody_can_say_why_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else whoever sends no keys would make all of them once more."""
 
     def fail(*args: Any) -> None:

@@ -1,4 +1,6 @@
-"""A new claim: bound at once where it may be, else waiting with its reason, else refused with it."""
+"""A new claim: bound at once where it may be, else waiting with its reason, else
+refused with it.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -16,7 +18,20 @@ from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, Refus
 from project.kernel.models import Event, Operation
 from slots.members.services import add_members, cordon_member, pause_pool
 from slots.models import Slot
-from tests.claims.helpers import again, ask, held, is_sound, let_go, make_pool, member, places, serve, sql, verbs, wish
+from tests.claims.helpers import (
+    again,
+    ask,
+    held,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+    verbs,
+    wish,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -31,19 +46,29 @@ def refused(kind: type[BerthError] = Refused, /, pool: str = "lab", **body: Any)
     return caught.value
 
 
-# -- simple ones ------------------------------------------------------------------------------------------------------------------------
+# -- simple ones -----------------------------------------------------------------------------------
 
 
 def test_bound_at_once_with_all_one_needs_to_know() -> None:
     make_pool(slots=2, members=[{"name": "a", "labels": {"zone": "eu"}}])
     claim = ask(owner="pod:1", priority=5)
-    assert (claim.state, claim.pool, claim.kind, claim.priority, claim.wait) == ("bound", "lab", "slot", 5, None)
+    assert (claim.state, claim.pool, claim.kind, claim.priority, claim.wait) == (
+        "bound",
+        "lab",
+        "slot",
+        5,
+        None,
+    )
     assert places(claim) == [("a", "slot", 0)]
     assert claim.slots[0].labels == {"zone": "eu"}
     assert again(claim).as_dict() == claim.as_dict()
     assert verbs(claim) == ["create"]
     event = Event.objects.get(claim_id=claim.id)
-    assert (event.slot_id, event.generation, event.after) == (claim.slots[0].id, claim.generation, "bound")
+    assert (event.slot_id, event.generation, event.after) == (
+        claim.slots[0].id,
+        claim.generation,
+        "bound",
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["in one statement", "in several"])
@@ -122,7 +147,9 @@ def test_a_line_that_nothing_free_serves_is_passed_by_many_others() -> None:
     sql("UPDATE slots_slot SET is_open = false WHERE pool_id = %s", pool.id)
     let_go(bound[0])
     sql("UPDATE slots_slot SET is_open = true WHERE pool_id = %s", pool.id)
-    assert ask(priority=-5).state == "waiting", "a slot is free, and the one before it is no passable one"
+    assert ask(priority=-5).state == "waiting", (
+        "a slot is free, and the one before it is no passable one"
+    )
 
 
 def test_who_waits_for_another_lane_is_no_rival() -> None:
@@ -130,7 +157,9 @@ def test_who_waits_for_another_lane_is_no_rival() -> None:
     ask(kind="plan_and_apply")
     waiting = ask(kind="plan_and_apply")
     assert waiting.state == "waiting"
-    assert ask(kind="plan").state == "bound", "its own lane has a slot that the one who waits does not take"
+    assert ask(kind="plan").state == "bound", (
+        "its own lane has a slot that the one who waits does not take"
+    )
 
 
 def test_tasks_fill_the_slots_that_fit_few_first() -> None:
@@ -176,10 +205,12 @@ def test_a_provider_with_a_queue_is_told() -> None:
     make_pool()
     sql("UPDATE pools_pool SET queue = 'shelf', revision = revision + 1")
     claim = ask()
-    assert list(Operation.objects.values_list("queue", "kind", "claim_id", "generation")) == [("shelf", "sync", claim.id, claim.generation)]
+    assert list(Operation.objects.values_list("queue", "kind", "claim_id", "generation")) == [
+        ("shelf", "sync", claim.id, claim.generation)
+    ]
 
 
-# -- the same call again ----------------------------------------------------------------------------------------------------------------
+# -- the same call again ---------------------------------------------------------------------------
 
 
 def test_the_same_key_brings_the_same_claim_ten_times() -> None:
@@ -215,7 +246,7 @@ def test_keys_belong_to_who_asks_and_stay_after_the_end() -> None:
     assert (ask(key="k").id, ask(key="k").state) == (first.id, "ended")
 
 
-# -- what could never be served ---------------------------------------------------------------------------------------------------------
+# -- what could never be served --------------------------------------------------------------------
 
 
 def test_refused_at_once_by_layout_size_and_maximum() -> None:
@@ -265,7 +296,7 @@ def test_a_new_pool_of_the_same_name_is_another_pool() -> None:
     assert (claim.pool_id, places(claim)[0][0]) == (after.pk, "b")
 
 
-# -- a pool that is not there yet -------------------------------------------------------------------------------------------------------
+# -- a pool that is not there yet ------------------------------------------------------------------
 
 
 def test_it_waits_for_its_pool_and_is_bound_when_that_appears() -> None:
@@ -288,11 +319,13 @@ def test_it_gets_what_the_pool_says_of_leases() -> None:
     assert again(claim).spec == {"acknowledge": 30.0, "hold": 3600.0, "due_in": 30.0}
     assert again(own).spec == {"acknowledge": 30.0, "hold": 300.0, "due_in": 30.0}
     assert verbs(claim) == ["create", "adopt", "bind"]
-    due = sql("SELECT extract(epoch FROM due_at - bound_at) FROM claims_claim WHERE id = %s", claim.id)
+    due = sql(
+        "SELECT extract(epoch FROM due_at - bound_at) FROM claims_claim WHERE id = %s", claim.id
+    )
     assert float(due[0][0]) == 30.0
 
 
-# -- more than one slot -----------------------------------------------------------------------------------------------------------------
+# -- more than one slot ----------------------------------------------------------------------------
 
 
 def test_several_slots_all_or_none() -> None:
@@ -320,7 +353,9 @@ def test_ports_of_several_protocols_are_several_claims() -> None:
 
 def test_numbers_in_a_row_on_one_member() -> None:
     make_pool("eu", slots={"ports": "30000-30049", "shared": True, "segment": 10}, members=2)
-    claim_named_slot(slot_id=Slot.objects.get(member=member("m0"), number=30020).pk, request=wish(slot=1))
+    claim_named_slot(
+        slot_id=Slot.objects.get(member=member("m0"), number=30020).pk, request=wish(slot=1)
+    )
     claim = ask("eu", size=3, contiguous=True)
     assert places(claim) == [("m1", "port", 30000), ("m1", "port", 30010), ("m1", "port", 30020)]
 
@@ -329,11 +364,22 @@ def test_together_on_one_member_across_its_lanes() -> None:
     make_pool("tf", slots=["any", "plan", "plan"], members=2)
     ask("tf", kind="plan")
     claim = ask("tf", kind="plan", size=3, on_one_member=True)
-    assert [(name, lane) for name, lane, _ in places(claim)] == [("m1", "plan"), ("m1", "plan"), ("m1", "any")]
+    assert [(name, lane) for name, lane, _ in places(claim)] == [
+        ("m1", "plan"),
+        ("m1", "plan"),
+        ("m1", "any"),
+    ]
 
 
 def test_with_labels() -> None:
-    make_pool(slots=1, members=["a", {"name": "b", "labels": {"gpu": "t4", "zone": "eu"}}, {"name": "c", "labels": {"gpu": "t4"}}])
+    make_pool(
+        slots=1,
+        members=[
+            "a",
+            {"name": "b", "labels": {"gpu": "t4", "zone": "eu"}},
+            {"name": "c", "labels": {"gpu": "t4"}},
+        ],
+    )
     assert places(ask(selector={"gpu": "t4", "zone": "eu"})) == [("b", "slot", 0)]
     assert places(ask(selector={"gpu": "t4"})) == [("c", "slot", 0)]
     waiting = ask(selector={"gpu": "t4"})
@@ -347,7 +393,7 @@ def test_a_node_by_labels() -> None:
     assert places(ask("cn", selector={"gpu": "t4"})) == [("b", "node", 0)]
 
 
-# -- several pools ----------------------------------------------------------------------------------------------------------------------
+# -- several pools ---------------------------------------------------------------------------------
 
 PORTS = {"ports": "30000-30003", "shared": True}
 
@@ -368,7 +414,11 @@ def test_the_same_number_in_every_pool() -> None:
     ask("eu")
     ask("us", size=2)
     claim = ask(pools=["eu", "us", "ap"], same_number=True)
-    assert [(slot.pool, slot.number) for slot in claim.slots] == [("eu", 30002), ("us", 30002), ("ap", 30002)]
+    assert [(slot.pool, slot.number) for slot in claim.slots] == [
+        ("eu", 30002),
+        ("us", 30002),
+        ("ap", 30002),
+    ]
     assert (claim.size, claim.total) == (1, 3)
 
 
@@ -379,7 +429,12 @@ def test_the_same_numbers_in_a_row() -> None:
     claim = ask(pools=["eu", "us"], size=3, same_number=True, contiguous=True)
     assert [slot.number for slot in claim.slots] == [30001, 30001, 30002, 30002, 30003, 30003]
     several = ask(pools=["eu", "us"], size=2, same_number=True)
-    assert [(slot.pool, slot.number) for slot in several.slots] == [("eu", 30004), ("us", 30004), ("eu", 30005), ("us", 30005)]
+    assert [(slot.pool, slot.number) for slot in several.slots] == [
+        ("eu", 30004),
+        ("us", 30004),
+        ("eu", 30005),
+        ("us", 30005),
+    ]
     assert is_sound()
 
 
@@ -399,7 +454,11 @@ def test_pools_that_number_differently_are_refused_by_name() -> None:
     make_pool("us", slots={**PORTS, "ports": "31000-31003"})
     make_pool("ap", slots={**PORTS, "segment": 2})
     make_pool("sa", slots={**PORTS, "quota": 3})
-    for others, code in (("us", "no_common_range"), ("ap", "unequal_segments"), ("sa", "unequal_quotas")):
+    for others, code in (
+        ("us", "no_common_range"),
+        ("ap", "unequal_segments"),
+        ("sa", "unequal_quotas"),
+    ):
         assert refused(pools=["eu", others], same_number=True).code == code
     assert ask(pools=["eu", "us"]).state == "bound", "without the same number they go together"
 
@@ -415,7 +474,7 @@ def test_it_waits_until_all_its_pools_are_there() -> None:
     assert [slot.pool for slot in again(claim).slots] == ["eu", "us"]
 
 
-# -- a named slot -----------------------------------------------------------------------------------------------------------------------
+# -- a named slot ----------------------------------------------------------------------------------
 
 
 def test_this_slot_and_no_other() -> None:

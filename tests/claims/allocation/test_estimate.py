@@ -43,7 +43,9 @@ def test_the_further_back_in_line_the_later_and_the_band_never_turns_round() -> 
     starts = [band.start for band in bands if band.start is not None]
     assert len(starts) == len(bands)
     assert starts == sorted(starts)
-    assert all(band.start is not None and band.end is not None and band.start <= band.end for band in bands)
+    assert all(
+        band.start is not None and band.end is not None and band.start <= band.end for band in bands
+    )
 
 
 def test_a_sample_of_many_holders_counts_for_all_of_them() -> None:
@@ -57,7 +59,9 @@ def test_a_sample_of_many_holders_counts_for_all_of_them() -> None:
 
 
 def test_it_holds_in_a_simulation() -> None:
-    """Ends drawn from the same hold times: half of them by the start of the band, nine in ten by its end, give or take."""
+    """Ends drawn from the same hold times: half of them by the start of the band, nine in ten by
+    its end, give or take.
+    """
     draw = random.Random(3)
     seconds = [draw.lognormvariate(4, 0.7) for _ in range(400)]
     holds = Holds(seconds)

@@ -21,7 +21,9 @@ def test_a_queue_is_told_by_its_length_and_the_age_of_its_oldest_claim() -> None
     assert value("berth_claims_waiting", pool="lab", state="waiting") == 2
     assert value("berth_claims_waiting", pool="lab", state="blocked") == 0
     assert 90 <= (value("berth_claims_oldest_waiting_seconds", pool="lab") or 0) < 120
-    assert value("berth_claims_waiting", pool="idle", state="waiting") == 0, "an empty queue is told, too"
+    assert value("berth_claims_waiting", pool="idle", state="waiting") == 0, (
+        "an empty queue is told, too"
+    )
     assert value("berth_claims_oldest_waiting_seconds", pool="idle") == 0
 
 

@@ -1,6 +1,8 @@
-"""Claims against a simple model: whatever is called in whatever order, the rows say what a few dictionaries say.
+"""Claims against a simple model: whatever is called in whatever order, the rows say what a few
+dictionaries say.
 
-The model knows one pool of single slots, served strictly by rank and age; what it does not know, no test here may depend on.
+The model knows one pool of single slots, served strictly by rank and age; what it does not know, no
+test here may depend on.
 """
 
 from typing import Any
@@ -8,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.resolve import forget_routes
@@ -45,9 +54,13 @@ class Claims(RuleBasedStateMachine):
         self.cordoned: set[str] = set()
         self.keys: dict[str, tuple[int, int, int]] = {}
 
-    # -- what people do -----------------------------------------------------------------------------------------------------------------
+    # -- what people do ----------------------------------------------------------------------------
 
-    @rule(size=st.sampled_from([1, 1, 1, 2, 3]), priority=st.sampled_from([0, 0, 5]), key=st.sampled_from([None, None, "a", "b"]))
+    @rule(
+        size=st.sampled_from([1, 1, 1, 2, 3]),
+        priority=st.sampled_from([0, 0, 5]),
+        key=st.sampled_from([None, None, "a", "b"]),
+    )
     def claim(self, size: int, priority: int, key: str | None) -> None:
         self.claim_one(size, priority, key)
 
@@ -55,7 +68,10 @@ class Claims(RuleBasedStateMachine):
         known = self.keys.get(key or "")
         if known is not None:
             expected = known[0] if known[1:] == (size, priority) else "key_reused"
-            assert self.told(lambda: create_claim(wish(key=key, size=size, priority=priority)).id) == expected
+            assert (
+                self.told(lambda: create_claim(wish(key=key, size=size, priority=priority)).id)
+                == expected
+            )
             return
         made = create_claim(wish(key=key, size=size, priority=priority))
         self.claims.append(Known(made.id, size, 100 - priority))
@@ -63,7 +79,11 @@ class Claims(RuleBasedStateMachine):
             self.keys[key] = (made.id, size, priority)
         assert made.state in ("bound", "waiting")
         if made.state == "bound":
-            better = [c for c in self.in_line() if c.id != made.id and c.rank <= 100 - priority and c.size == 1]
+            better = [
+                c
+                for c in self.in_line()
+                if c.id != made.id and c.rank <= 100 - priority and c.size == 1
+            ]
             assert not better, "it overtook somebody who is served in order"
         self.look()
 
@@ -77,21 +97,32 @@ class Claims(RuleBasedStateMachine):
     @precondition(lambda self: self.holding())
     def release(self, data: Any) -> None:
         claim = data.draw(st.sampled_from(self.holding()))
-        assert self.told(lambda: release_claim(claim_id=claim.id, generation=claim.generation).outcome) == "released"
+        assert (
+            self.told(lambda: release_claim(claim_id=claim.id, generation=claim.generation).outcome)
+            == "released"
+        )
         claim.state = "ended"
 
     @rule(data=st.data())
     @precondition(lambda self: any(c.old for c in self.claims))
     def release_late(self, data: Any) -> None:
         claim = data.draw(st.sampled_from([c for c in self.claims if c.old]))
-        assert self.told(lambda: release_claim(claim_id=claim.id, generation=claim.old[-1]).id) == "stale_generation"
+        assert (
+            self.told(lambda: release_claim(claim_id=claim.id, generation=claim.old[-1]).id)
+            == "stale_generation"
+        )
 
     @rule(data=st.data())
     @precondition(lambda self: self.claims)
     def cancel(self, data: Any) -> None:
         claim = data.draw(st.sampled_from(self.claims))
         answer = self.told(lambda: cancel_claim(claim_id=claim.id).outcome)
-        expected = {"waiting": ["cancelled"], "bound": ["holds_slots"], "cancelled": ["cancelled"], "ended": ["ended"]}
+        expected = {
+            "waiting": ["cancelled"],
+            "bound": ["holds_slots"],
+            "cancelled": ["cancelled"],
+            "ended": ["ended"],
+        }
         assert answer in expected[claim.state]
         if claim.state == "waiting":
             claim.state = "cancelled"
@@ -109,7 +140,9 @@ class Claims(RuleBasedStateMachine):
     @precondition(lambda self: self.holding())
     def resize(self, data: Any, size: int) -> None:
         claim = data.draw(st.sampled_from(self.holding()))
-        answer = self.told(lambda: resize_claim(claim_id=claim.id, generation=claim.generation, size=size).size)
+        answer = self.told(
+            lambda: resize_claim(claim_id=claim.id, generation=claim.generation, size=size).size
+        )
         assert answer == (size if size <= claim.size else "cannot_grow")
         if size < claim.size:
             claim.size = size
@@ -134,11 +167,15 @@ class Claims(RuleBasedStateMachine):
         self.look()
         simple = [c for c in before if c.size == 1]
         served = [c.state == "bound" for c in simple]
-        assert served == sorted(served, reverse=True), "of equals somebody was served before one whose turn was earlier"
+        assert served == sorted(served, reverse=True), (
+            "of equals somebody was served before one whose turn was earlier"
+        )
         free = self.free_slots()
-        assert not [c for c in self.in_line() if c.size <= free], "somebody waits though there is room"
+        assert not [c for c in self.in_line() if c.size <= free], (
+            "somebody waits though there is room"
+        )
 
-    # -- what is true at every moment ---------------------------------------------------------------------------------------------------
+    # -- what is true at every moment --------------------------------------------------------------
 
     @invariant()
     def rows_say_the_same(self) -> None:
@@ -148,16 +185,22 @@ class Claims(RuleBasedStateMachine):
         assert set(rows) == {c.id for c in self.claims}
         for claim in self.claims:
             row = rows[claim.id]
-            state, outcome = {"cancelled": ("ended", "cancelled"), "ended": ("ended", "released")}.get(claim.state, (claim.state, ""))
+            state, outcome = {
+                "cancelled": ("ended", "cancelled"),
+                "ended": ("ended", "released"),
+            }.get(claim.state, (claim.state, ""))
             assert (row.state, row.outcome, row.rank) == (state, outcome, claim.rank)
             if claim.state == "bound":
                 assert (row.generation, row.size) == (claim.generation, claim.size)
         held = [slot.claim_id for slot in Slot.objects.filter(state="held")]
         assert sorted(held) == sorted(c.id for c in self.holding() for _ in range(c.size))
-        assert set(Slot.objects.filter(is_open=False).values_list("member__name", flat=True)) == self.cordoned
+        assert (
+            set(Slot.objects.filter(is_open=False).values_list("member__name", flat=True))
+            == self.cordoned
+        )
         assert is_sound()
 
-    # -- the model ----------------------------------------------------------------------------------------------------------------------
+    # -- the model ---------------------------------------------------------------------------------
 
     def told(self, call: Any) -> Any:
         try:
@@ -166,7 +209,9 @@ class Claims(RuleBasedStateMachine):
             return error.code
 
     def in_line(self) -> list[Known]:
-        return sorted((c for c in self.claims if c.state == "waiting"), key=lambda c: (c.rank, c.id))
+        return sorted(
+            (c for c in self.claims if c.state == "waiting"), key=lambda c: (c.rank, c.id)
+        )
 
     def holding(self) -> list[Known]:
         return [c for c in self.claims if c.state == "bound"]
@@ -177,7 +222,9 @@ class Claims(RuleBasedStateMachine):
     def look(self) -> None:
         """Who waited may be bound by now: with a generation that nobody had before."""
         highest = max((c.generation for c in self.claims), default=0)
-        for row in Claim.objects.filter(pk__in=[c.id for c in self.claims if c.state == "waiting"], state="bound"):
+        for row in Claim.objects.filter(
+            pk__in=[c.id for c in self.claims if c.state == "waiting"], state="bound"
+        ):
             claim = next(c for c in self.claims if c.id == row.pk)
             assert row.generation > highest
             claim.state, claim.generation = "bound", row.generation
@@ -185,7 +232,9 @@ class Claims(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("tables")
 def test_rows_say_what_the_model_says() -> None:
-    """Seen red with the order turned round in bind_batch, and with close_member left out of cordon."""
+    """Seen red with the order turned round in bind_batch, and with close_member left out
+    of cordon.
+    """
     run_state_machine_as_test(
         Claims,
         settings=settings(

@@ -1,4 +1,6 @@
-"""Many at the same moment, in real processes on a real PostgreSQL. Where a test was seen red, how stands beside it."""
+"""Many at the same moment, in real processes on a real PostgreSQL. Where a test was seen red,
+how stands beside it.
+"""
 
 from typing import Any
 
@@ -17,7 +19,18 @@ from project.kernel.errors import BerthError, Conflict, StaleGeneration
 from project.kernel.models import Event
 from slots.members.services import add_members, cordon_member
 from slots.models import Slot
-from tests.claims.helpers import age, ask, elapse, held, is_sound, make_pool, member, serve, sql, wish
+from tests.claims.helpers import (
+    age,
+    ask,
+    elapse,
+    held,
+    is_sound,
+    make_pool,
+    member,
+    serve,
+    sql,
+    wish,
+)
 from tests.claims.parallel_processes import together
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -32,7 +45,9 @@ def outcome(work: Any) -> Any:
 
 
 def test_a_thousand_claims_over_eight_processes() -> None:
-    """0 doubles, 0 lost. Red without SKIP LOCKED in `free` of create_and_bind: two took one slot and the second was refused (BR001)."""
+    """0 doubles, 0 lost. Red without SKIP LOCKED in `free` of create_and_bind: two took one slot
+    and the second was refused (BR001).
+    """
     make_pool(slots=30, members=30)
 
     def claim(k: int) -> list[tuple[int, str, int | None]]:
@@ -50,8 +65,8 @@ def test_a_thousand_claims_over_eight_processes() -> None:
 
 
 def test_several_allocators_and_claims_of_every_kind() -> None:
-    """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by itself is seen red in tests/model:
-    "batch, batch" and "two allocators, three slots each"."""
+    """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by
+    itself is seen red in tests/model: "batch, batch" and "two allocators, three slots each"."""
     make_pool("a", slots=10, members=10)
     make_pool("b", slots=10, members=10)
     for name in ("a", "b"):
@@ -66,15 +81,16 @@ def test_several_allocators_and_claims_of_every_kind() -> None:
     def allocate_all(k: int) -> int:
         return serve()
 
-    bound = sum(together(*[allocate_all] * 4)) + serve()  # slots that others had locked were passed over; the next look takes them
+    # Slots that others had locked were passed over; the next look takes them.
+    bound = sum(together(*[allocate_all] * 4)) + serve()
     assert bound == Claim.objects.filter(state="bound").count()
     assert held() == 200
     assert is_sound()
 
 
 def test_cancel_against_bind() -> None:
-    """Of the two one wins, and the other is told. Red without the state in the UPDATE of end_unheld: a bound claim was ended under its
-    slots (23514: it named no generation)."""
+    """Of the two one wins, and the other is told. Red without the state in the UPDATE of
+    end_unheld: a bound claim was ended under its slots (23514: it named no generation)."""
     make_pool(slots=100, members=[], most=1)
     claims = [c for c in create_claims([wish() for _ in range(200)]) if isinstance(c, ClaimView)]
     sql("UPDATE pools_pool SET max_members = 9")
@@ -95,8 +111,9 @@ def test_cancel_against_bind() -> None:
 
 
 def test_cordon_against_bind() -> None:
-    """Once a cordon has answered, nothing new comes to the member. The moment in which it must wait is played step by step, and was seen
-    red, in tests/slots/members/test_races.py; here it is many members under load."""
+    """Once a cordon has answered, nothing new comes to the member. The moment in which it must wait
+    is played step by step, and was seen red, in tests/slots/members/test_races.py; here it is many
+    members under load."""
     make_pool(slots=30, members=4)
     targets = [member(f"m{i}").pk for i in range(4)]
 
@@ -110,28 +127,39 @@ def test_cordon_against_bind() -> None:
         seen = {}
         for pk in targets[:3]:
             cordon_member(member_id=pk, reason="disk")
-            seen[pk] = list(Slot.objects.filter(member_id=pk, state="held").values_list("id", flat=True))
+            seen[pk] = list(
+                Slot.objects.filter(member_id=pk, state="held").values_list("id", flat=True)
+            )
         return seen
 
     seen = together(claim, claim, claim, cordon)[3]
     serve()
     for pk, before in seen.items():
-        assert set(Slot.objects.filter(member_id=pk, state="held").values_list("id", flat=True)) <= set(before)
+        assert set(
+            Slot.objects.filter(member_id=pk, state="held").values_list("id", flat=True)
+        ) <= set(before)
         assert not Slot.objects.filter(member_id=pk, is_open=True).exists()
     assert is_sound()
 
 
 def test_release_by_an_old_generation() -> None:
-    """The holder before the last lets go while the hold changes: either it was in time, or it does nothing. Red without the generation in
-    give_back: the second hold was ended by the first's release."""
+    """The holder before the last lets go while the hold changes: either it was in time, or it
+    does nothing. Red without the generation in give_back: the second hold was ended by the
+    first's release."""
     make_pool(slots=120, members=1)
     claims = [ask(size=2) for _ in range(60)]
 
     def release(k: int) -> list[str]:
-        return [outcome(lambda c=c: release_claim(claim_id=c.id, generation=c.generation).outcome) for c in claims]  # type: ignore[misc]
+        return [
+            outcome(lambda c=c: release_claim(claim_id=c.id, generation=c.generation).outcome)
+            for c in claims
+        ]  # type: ignore[misc]
 
     def resize(k: int) -> list[str]:
-        calls = [lambda c=c: resize_claim(claim_id=c.id, generation=c.generation, size=1).state for c in reversed(claims)]  # type: ignore[misc]
+        calls = [
+            lambda c=c: resize_claim(claim_id=c.id, generation=c.generation, size=1).state
+            for c in reversed(claims)
+        ]  # type: ignore[misc]
         return [outcome(call) for call in calls]
 
     released, resized = together(release, resize)
@@ -146,7 +174,9 @@ def test_release_by_an_old_generation() -> None:
 
 
 def test_the_same_key_from_eight_processes() -> None:
-    """One claim, one slot, eight equal answers. Red without ON CONFLICT in create_and_bind (23505 to all but one)."""
+    """One claim, one slot, eight equal answers. Red without ON CONFLICT in create_and_bind
+    (23505 to all but one).
+    """
     make_pool(slots=50, members=4)
 
     def claim(k: int) -> list[tuple[int, int]]:
@@ -155,7 +185,11 @@ def test_the_same_key_from_eight_processes() -> None:
 
     answers = together(*[claim] * 8)
     assert all(answer == answers[0] for answer in answers)
-    assert (Claim.objects.count(), held(), Event.objects.filter(verb="create", claim_id__isnull=False).count()) == (40, 40, 40)
+    assert (
+        Claim.objects.count(),
+        held(),
+        Event.objects.filter(verb="create", claim_id__isnull=False).count(),
+    ) == (40, 40, 40)
 
 
 def test_the_same_keys_in_bulk_and_alone() -> None:
@@ -163,7 +197,11 @@ def test_the_same_keys_in_bulk_and_alone() -> None:
     make_pool(slots=50, members=4)
 
     def bulk(k: int) -> list[int]:
-        return [c.id for c in create_claims([wish(key=f"k{i}") for i in range(80)]) if isinstance(c, ClaimView)]
+        return [
+            c.id
+            for c in create_claims([wish(key=f"k{i}") for i in range(80)])
+            if isinstance(c, ClaimView)
+        ]
 
     def single(k: int) -> list[int]:
         return [create_claim(wish(key=f"k{i}")).id for i in reversed(range(80))][::-1]
@@ -174,12 +212,18 @@ def test_the_same_keys_in_bulk_and_alone() -> None:
 
 
 def test_one_serial_claim_a_workspace() -> None:
-    """Red without FOR NO KEY UPDATE of the workspace and the unique index claim_serial: several were under way."""
+    """Red without FOR NO KEY UPDATE of the workspace and the unique index claim_serial: several
+    were under way.
+    """
     make_pool("tf", slots=["any"], members=40)
-    sql("INSERT INTO claims_workspace (name) SELECT 'w' || g FROM generate_series(0, 9) g")  # new ones would queue up on their names
+    # New ones would queue up on their names.
+    sql("INSERT INTO claims_workspace (name) SELECT 'w' || g FROM generate_series(0, 9) g")
 
     def claim(k: int) -> list[str]:
-        return [create_claim(wish("tf", task="plan_and_apply", workspace=f"w{i}")).state for i in range(10)]
+        return [
+            create_claim(wish("tf", task="plan_and_apply", workspace=f"w{i}")).state
+            for i in range(10)
+        ]
 
     states = [state for rows in together(*[claim] * 4) for state in rows]
     assert (states.count("bound"), states.count("blocked")) == (10, 30)
@@ -187,15 +231,19 @@ def test_one_serial_claim_a_workspace() -> None:
 
 
 def test_acknowledge_against_its_deadline() -> None:
-    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock that an acknowledgement needs. Step by
-    step, and red without that lock: "acknowledge, finalize" in tests/database/test_races_without_guard.py."""
+    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock
+    that an acknowledgement needs. Step by step, and red without that lock: "acknowledge, finalize"
+    in tests/database/test_races_without_guard.py."""
     make_pool(slots=120, members=1)
     claims = [ask(acknowledge_within="30s") for _ in range(80)]
     for claim in claims:
         elapse(claim, 29.9)
 
     def acknowledge(k: int) -> list[str]:
-        calls = [lambda c=c: acknowledge_claim(claim_id=c.id, generation=c.generation).state for c in claims]  # type: ignore[misc]
+        calls = [
+            lambda c=c: acknowledge_claim(claim_id=c.id, generation=c.generation).state
+            for c in claims
+        ]  # type: ignore[misc]
         return [outcome(call) for call in calls]
 
     def finalize(k: int) -> None:
@@ -210,8 +258,8 @@ def test_acknowledge_against_its_deadline() -> None:
 
 
 def test_delete_against_create() -> None:
-    """No claim is left in a pool that has been deleted. Red without FOR KEY SHARE of the pool in create_and_bind: the claim was there, the
-    pool had found none."""
+    """No claim is left in a pool that has been deleted. Red without FOR KEY SHARE of the pool in
+    create_and_bind: the claim was there, the pool had found none."""
     for name in ("p0", "p1", "p2", "p3"):
         make_pool(name, slots=10)
 
@@ -219,7 +267,9 @@ def test_delete_against_create() -> None:
         for i in range(60):
             made = outcome(lambda i=i: create_claim(wish(f"p{i % 4}")))  # type: ignore[misc]
             if isinstance(made, ClaimView) and made.state == "bound":
-                outcome(lambda made=made: release_claim(claim_id=made.id, generation=made.generation))  # type: ignore[misc]
+                outcome(
+                    lambda made=made: release_claim(claim_id=made.id, generation=made.generation)
+                )  # type: ignore[misc]
 
     def delete(k: int) -> None:
         for name in ("p0", "p1", "p2", "p3"):
@@ -232,13 +282,14 @@ def test_delete_against_create() -> None:
 
     together(claim, claim, delete)
     assert sql(
-        "SELECT count(*) FROM claims_claim c JOIN pools_pool p ON p.id = c.pool_id WHERE p.state = 'deleting' AND c.state <> 'ended'"
+        "SELECT count(*) FROM claims_claim c JOIN pools_pool p ON p.id = c.pool_id "
+        "WHERE p.state = 'deleting' AND c.state <> 'ended'"
     ) == [(0,)]
 
 
 def test_strictness_holds_against_new_claims() -> None:
-    """While one waits for three slots together, others come and go all the time: it is served in the end. Red with is_strict always
-    false: it starved."""
+    """While one waits for three slots together, others come and go all the time: it is served in
+    the end. Red with is_strict always false: it starved."""
     make_pool(slots=4, members=1)
     first = [ask() for _ in range(4)]
     big = ask(size=4)
@@ -250,7 +301,9 @@ def test_strictness_holds_against_new_claims() -> None:
         for i in range(40):
             if mine:
                 gone = mine.pop()
-                outcome(lambda gone=gone: release_claim(claim_id=gone.id, generation=gone.generation))  # type: ignore[misc]
+                outcome(
+                    lambda gone=gone: release_claim(claim_id=gone.id, generation=gone.generation)
+                )  # type: ignore[misc]
             made = create_claim(wish(owner=f"{k}:{i}"))
             if made.state == "bound":
                 mine.append(made)

@@ -26,12 +26,17 @@ def test_runs(numbers: set[int], length: int, step: int) -> None:
 
 
 def free(pools: list[list[set[int]]]) -> list[list[Free]]:
-    return [[Free(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)] for p, pool in enumerate(pools)]
+    return [
+        [Free(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)]
+        for p, pool in enumerate(pools)
+    ]
 
 
 def is_right(match: NumberMatch, pools: list[list[set[int]]], size: int) -> bool:
     placed = all(
-        n in pools[p][member % 10] for p, members in enumerate(match.members) for n, member in zip(match.numbers, members, strict=True)
+        n in pools[p][member % 10]
+        for p, members in enumerate(match.members)
+        for n, member in zip(match.numbers, members, strict=True)
     )
     return placed and len(match.numbers) == len(set(match.numbers)) == size
 
@@ -42,7 +47,9 @@ def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
     common = set.intersection(*[set.union(*pool) for pool in pools])
     match = find_match(free(pools), size)
     assert (match is not None) == (len(common) >= size)
-    assert match is None or (is_right(match, pools, size) and match.numbers == sorted(common)[:size])
+    assert match is None or (
+        is_right(match, pools, size) and match.numbers == sorted(common)[:size]
+    )
 
 
 @settings(max_examples=200)
@@ -51,13 +58,21 @@ def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
     is_there = any(len(set.intersection(*chosen)) >= size for chosen in product(*pools))
     match = find_match(free(pools), size, is_together=True)
     assert (match is not None) == is_there
-    assert match is None or (is_right(match, pools, size) and all(len(set(members)) == 1 for members in match.members))
+    assert match is None or (
+        is_right(match, pools, size) and all(len(set(members)) == 1 for members in match.members)
+    )
 
 
 @settings(max_examples=200)
 @given(POOLS, st.integers(2, 4), st.integers(1, 2))
 def test_in_a_row(pools: list[list[set[int]]], size: int, step: int) -> None:
-    starts = [n for n in range(10) if all(any({n + i * step for i in range(size)} <= member for member in pool) for pool in pools)]
+    starts = [
+        n
+        for n in range(10)
+        if all(
+            any({n + i * step for i in range(size)} <= member for member in pool) for pool in pools
+        )
+    ]
     match = find_match(free(pools), size, run=step)
     assert (match is not None) == bool(starts)
     assert match is None or (is_right(match, pools, size) and match.numbers[0] == starts[0])

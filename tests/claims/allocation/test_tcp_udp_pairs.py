@@ -1,4 +1,6 @@
-"""The same number in TCP and UDP (A5): two slots of one member where they are separate listeners, one where they are shared."""
+"""The same number in TCP and UDP (A5): two slots of one member where they are separate
+listeners, one where they are shared.
+"""
 
 from typing import Any
 
@@ -19,15 +21,35 @@ from pools.models import Pool
 from project.kernel.errors import BerthError, Invalid, Refused
 from slots.members.services import add_members, lose_member
 from slots.models import Slot
-from tests.claims.helpers import again, age, ask, held, is_sound, let_go, make_pool, member, places, serve, sql, wish
+from tests.claims.helpers import (
+    again,
+    age,
+    ask,
+    held,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+    wish,
+)
 from tests.claims.parallel_processes import together
 from tests.database import helpers as model
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def ports(name: str = "clb", span: str = "30000-30004", members: Any = 1, quota: int = 100, **more: Any) -> Pool:
-    return make_pool(name, slots={"ports": span, "protocols": ["tcp", "udp"], "quota": quota}, members=members, **more)
+def ports(
+    name: str = "clb", span: str = "30000-30004", members: Any = 1, quota: int = 100, **more: Any
+) -> Pool:
+    return make_pool(
+        name,
+        slots={"ports": span, "protocols": ["tcp", "udp"], "quota": quota},
+        members=members,
+        **more,
+    )
 
 
 def both(name: str = "clb", **body: Any) -> ClaimView:
@@ -55,7 +77,9 @@ def test_one_listener_where_it_is_shared() -> None:
     make_pool("nlb", slots={"ports": "30000-30001", "shared": True})
     claim = both("nlb")
     assert (places(claim), claim.total) == ([("m0", "port", 30000)], 1)
-    assert places(ask("nlb", kind="tcp")) == [("m0", "port", 30001)], "tcp, udp, or both: a number is taken once"
+    assert places(ask("nlb", kind="tcp")) == [("m0", "port", 30001)], (
+        "tcp, udp, or both: a number is taken once"
+    )
     assert Shape.objects.get(kind="tcp_udp").is_simple, "served in batches like all of its pool"
 
 
@@ -69,7 +93,10 @@ def test_numbers_taken_in_one_lane_are_passed_over() -> None:
 def test_a_number_on_two_members_is_no_pair() -> None:
     ports(span="30000-30001", members=2, quota=2)
     tcp, udp = ask("clb", kind="tcp"), ask("clb", kind="udp")
-    sql("UPDATE slots_slot SET is_open = false WHERE claim_id IS NULL AND member_id = %s", member("m1").pk)
+    sql(
+        "UPDATE slots_slot SET is_open = false WHERE claim_id IS NULL AND member_id = %s",
+        member("m1").pk,
+    )
     assert {places(tcp)[0][0], places(udp)[0][0]} == {"m0"}
     assert both().state == "waiting"
 
@@ -114,7 +141,11 @@ def test_in_several_pools_whatever_each_is() -> None:
     ask("nlb", kind="tcp")
     claim = ask(pools=["clb", "nlb"], kind="tcp_udp", size=2, same_number=True)
     numbers = [(slot.pool, slot.lane, slot.number) for slot in claim.slots]
-    assert numbers == [(p, lane, n) for n in (30001, 30002) for p, lane in (("clb", "tcp"), ("clb", "udp"), ("nlb", "port"))]
+    assert numbers == [
+        (p, lane, n)
+        for n in (30001, 30002)
+        for p, lane in (("clb", "tcp"), ("clb", "udp"), ("nlb", "port"))
+    ]
     run = ask(pools=["nlb", "clb"], kind="tcp_udp", size=2, same_number=True, contiguous=True)
     assert sorted({slot.number for slot in run.slots}) == [30003, 30004]
     apart = ask(pools=["nlb", "clb"], kind="tcp_udp", key="a")
@@ -124,7 +155,11 @@ def test_in_several_pools_whatever_each_is() -> None:
 
 def test_refused_at_once_what_no_member_could_ever_serve() -> None:
     ports(quota=5)  # three numbers in TCP, two of them in UDP, too
-    for terms, code in [({"size": 3}, "too_big"), ({"size": 3, "contiguous": True}, "too_big"), ({"size": 9}, "too_big")]:
+    for terms, code in [
+        ({"size": 3}, "too_big"),
+        ({"size": 3, "contiguous": True}, "too_big"),
+        ({"size": 9}, "too_big"),
+    ]:
         with pytest.raises(Refused) as caught:
             both(**terms)
         assert caught.value.code == code
@@ -132,7 +167,10 @@ def test_refused_at_once_what_no_member_could_ever_serve() -> None:
     make_pool("tcp", slots={"ports": "30000-30004", "protocols": ["tcp"]})
     with pytest.raises(Refused) as caught:
         both("tcp")
-    assert (caught.value.code, caught.value.way_out) == ("kind_not_offered", "Use one of tcp, tcp_ssl.")
+    assert (caught.value.code, caught.value.way_out) == (
+        "kind_not_offered",
+        "Use one of tcp, tcp_ssl.",
+    )
 
 
 def test_the_kinds_of_a_pool_name_it() -> None:
@@ -155,9 +193,15 @@ def test_why_it_waits_and_what_would_help() -> None:
     other = ask("clb", kind="udp")
     let_go(udp)
     claim = both()
-    assert why(claim) == ("no_pair", "No number of clb is free in both TCP and UDP: 1 free in TCP, 1 in UDP")
+    assert why(claim) == (
+        "no_pair",
+        "No number of clb is free in both TCP and UDP: 1 free in TCP, 1 in UDP",
+    )
     more = both(size=2)
-    assert why(more)[1] == "No number of clb is free in both TCP and UDP: 1 free in TCP, 1 in UDP, and 1 claim is ahead"
+    assert why(more)[1] == (
+        "No number of clb is free in both TCP and UDP: 1 free in TCP, 1 in UDP, and 1 "
+        "claim is ahead"
+    )
     let_go(other)
     assert serve() == 1
     assert (again(claim).state, again(more).state) == ("bound", "waiting")
@@ -171,8 +215,13 @@ def test_why_it_waits_and_what_would_help() -> None:
 def test_a_run_and_one_member_say_how_far_they_are() -> None:
     ports(span="30000-30003")
     sql("UPDATE slots_slot SET is_open = false WHERE lane = 'udp' AND number = 30001")
-    assert why(both(size=3, contiguous=True)) == ("not_contiguous", "Largest free run is 2 of 3 (m0)")
-    assert why(both(size=4, on_one_member=True))[1].startswith("No member has 4 open tcp and udp slots; the most is 3 (m0)")
+    assert why(both(size=3, contiguous=True)) == (
+        "not_contiguous",
+        "Largest free run is 2 of 3 (m0)",
+    )
+    assert why(both(size=4, on_one_member=True))[1].startswith(
+        "No member has 4 open tcp and udp slots; the most is 3 (m0)"
+    )
 
 
 def test_small_ones_pass_it_for_ten_minutes_and_then_nobody() -> None:
@@ -198,7 +247,11 @@ def test_it_waits_for_its_pool_and_takes_what_a_number_takes_there(shared: bool)
     claim = ask("later", kind="tcp_udp", size=2)
     one = ask("later", kind="tcp_udp")
     assert why(claim)[0] == "pool_not_found"
-    layout = {"ports": "30000-30009", "shared": True} if shared else {"ports": "30000-30009", "protocols": ["tcp", "udp"]}
+    layout = (
+        {"ports": "30000-30009", "shared": True}
+        if shared
+        else {"ports": "30000-30009", "protocols": ["tcp", "udp"]}
+    )
     create_pool({"name": "later", "slots": layout, "members": {"max": 1, "list": ["m0"]}})
     assert serve() == 2
     assert [len(again(c).slots) for c in (claim, one)] == ([2, 1] if shared else [4, 2])
@@ -219,7 +272,9 @@ def test_what_was_lost_is_replaced_pair_by_pair() -> None:
     assert [p[0] for p in places(claim)] == ["m0", "m0", "m1", "m1"]
     lose_member(member_id=member("m1").pk, reason="gone", is_gone=False)
     assert lose_claim(claim_id=claim.id, member_id=member("m1").pk)
-    assert places(again(claim)) == [("m0", lane, number) for number in (30000, 30001) for lane in ("tcp", "udp")]
+    assert places(again(claim)) == [
+        ("m0", lane, number) for number in (30000, 30001) for lane in ("tcp", "udp")
+    ]
     assert is_sound()
 
 
@@ -259,7 +314,8 @@ def test_pairs_against_single_ports_in_many_processes() -> None:
     assert len(set(found)) == Claim.objects.count() == 80
     serve()
     assert not sql(
-        """SELECT claim_id FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id JOIN claims_shape sh ON sh.id = c.shape_id
+        """SELECT claim_id FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id
+           JOIN claims_shape sh ON sh.id = c.shape_id
            WHERE sh.kind = 'tcp_udp' GROUP BY claim_id
            HAVING count(*) <> 2 OR count(DISTINCT number) <> 1 OR count(DISTINCT member_id) <> 1"""
     )
@@ -270,10 +326,27 @@ def test_pairs_against_single_ports_in_many_processes() -> None:
 def test_together_in_every_pool_on_one_member_each() -> None:
     """`same_number` with `on_one_member`: the numbers that a member of each pool has in common."""
     for name in ("eu", "us"):
-        make_pool(name, slots={"ports": "30000-30005", "shared": True, "quota": 6}, members=[f"{name}{i}" for i in range(3)])
-    for who, numbers in (("eu0", (30000, 30001, 30002)), ("eu1", (30003, 30004, 30005)), ("us0", (30003,)), ("us2", (30000, 30004, 30005))):
-        sql("UPDATE slots_slot SET is_open = false WHERE member_id = %s AND number <> ALL (%s)", member(who).pk, list(numbers))
-    sql("UPDATE slots_slot SET is_open = false WHERE member_id IN (%s, %s)", member("eu2").pk, member("us1").pk)
+        make_pool(
+            name,
+            slots={"ports": "30000-30005", "shared": True, "quota": 6},
+            members=[f"{name}{i}" for i in range(3)],
+        )
+    for who, numbers in (
+        ("eu0", (30000, 30001, 30002)),
+        ("eu1", (30003, 30004, 30005)),
+        ("us0", (30003,)),
+        ("us2", (30000, 30004, 30005)),
+    ):
+        sql(
+            "UPDATE slots_slot SET is_open = false WHERE member_id = %s AND number <> ALL (%s)",
+            member(who).pk,
+            list(numbers),
+        )
+    sql(
+        "UPDATE slots_slot SET is_open = false WHERE member_id IN (%s, %s)",
+        member("eu2").pk,
+        member("us1").pk,
+    )
     claim = ask(pools=["eu", "us"], size=2, same_number=True, on_one_member=True)
     found = [("eu1", 30004), ("us2", 30004), ("eu1", 30005), ("us2", 30005)]
     assert [(slot.member, slot.number) for slot in claim.slots] == found
@@ -287,10 +360,16 @@ def test_together_in_every_pool_on_one_member_each() -> None:
 
 @pytest.mark.parametrize("taken", ["tcp", "udp"])
 def test_a_number_of_which_somebody_takes_one_half_is_passed_over(taken: str) -> None:
-    """At once, without waiting for them. Red with FOR NO KEY UPDATE OF a: 30000 was found though its UDP slot was being taken; the rules
-    refused the hand-over and it was found anew."""
+    """At once, without waiting for them. Red with FOR NO KEY UPDATE OF a: 30000 was found though
+    its UDP slot was being taken; the rules refused the hand-over and it was found anew."""
     pool = ports()
     with model.connect() as other, other.transaction():
-        other.execute("SELECT id FROM slots_slot WHERE lane = %s AND number = 30000 FOR NO KEY UPDATE", [taken])
+        other.execute(
+            "SELECT id FROM slots_slot WHERE lane = %s AND number = 30000 FOR NO KEY UPDATE",
+            [taken],
+        )
         with transaction.atomic():
-            assert PAIRS.rows("find_pairs", 1, pool=pool.pk, lane="tcp", other="udp")[0].number == 30001
+            assert (
+                PAIRS.rows("find_pairs", 1, pool=pool.pk, lane="tcp", other="udp")[0].number
+                == 30001
+            )

@@ -35,44 +35,110 @@ SAYINGS: list[tuple[WaitContext, str, list[str]]] = [
     (
         FULL,
         "All 11 any slots are taken: 3 held, 8 reserved",
-        ["The maximum of members goes from 12 to 13", "One of 11 claims ends", "One of 8 approvals is decided"],
+        [
+            "The maximum of members goes from 12 to 13",
+            "One of 11 claims ends",
+            "One of 8 approvals is decided",
+        ],
     ),
     (
         replace(FULL, ahead=1),
         "All 11 any slots are taken: 3 held, 8 reserved, and 1 claim is ahead",
-        ["The maximum of members goes from 12 to 14", "2 of 11 claims end", "One of 8 approvals is decided"],
+        [
+            "The maximum of members goes from 12 to 14",
+            "2 of 11 claims end",
+            "One of 8 approvals is decided",
+        ],
     ),
     (
-        WaitContext("env", "full", lanes=("slot",), places=SlotCounts(total=1, held=1), members=1, max_members=3, holders=1, one_holder=88),
+        WaitContext(
+            "env",
+            "full",
+            lanes=("slot",),
+            places=SlotCounts(total=1, held=1),
+            members=1,
+            max_members=3,
+            holders=1,
+            one_holder=88,
+        ),
         "The only slot is taken: 1 held",
         ["One more member", "Claim 88 ends"],
     ),
     (
-        WaitContext("env", "full", lanes=("slot",), places=SlotCounts(total=4, held=2, closed=1, offline=1), members=4, max_members=4, holders=2,
-              cordoned=("c",), offline=("d",)),
+        WaitContext(
+            "env",
+            "full",
+            lanes=("slot",),
+            places=SlotCounts(total=4, held=2, closed=1, offline=1),
+            members=4,
+            max_members=4,
+            holders=2,
+            cordoned=("c",),
+            offline=("d",),
+        ),
         "All 4 slots are taken: 2 held, 1 offline, 1 closed",
-        ["c is uncordoned", "d answers", "The maximum of members goes from 4 to 5", "One of 2 claims ends"],
+        [
+            "c is uncordoned",
+            "d answers",
+            "The maximum of members goes from 4 to 5",
+            "One of 2 claims ends",
+        ],
     ),
     (
-        WaitContext("game", "not_contiguous", lanes=("port",), wanted=SlotDemand(16, contiguous=True), longest=4, longest_on="game-us-2",
-              places=SlotCounts(total=200, open=7, held=193), members=4, max_members=4, each=50, holders=193),
+        WaitContext(
+            "game",
+            "not_contiguous",
+            lanes=("port",),
+            wanted=SlotDemand(16, contiguous=True),
+            longest=4,
+            longest_on="game-us-2",
+            places=SlotCounts(total=200, open=7, held=193),
+            members=4,
+            max_members=4,
+            each=50,
+            holders=193,
+        ),
         "Largest free run is 4 of 16 (game-us-2)",
         ["The maximum of members goes from 4 to 5", "9 of 193 claims end"],
     ),
     (
         replace(FULL, undecided=(88, 89, 90, 91), kept=11_100.0),
         "All 11 any slots are taken: 3 held, 8 reserved (the longest for 3 h 5 min)",
-        ["The maximum of members goes from 12 to 13", "One of 11 claims ends", "One of 8 approvals is decided"],
+        [
+            "The maximum of members goes from 12 to 13",
+            "One of 11 claims ends",
+            "One of 8 approvals is decided",
+        ],
     ),
     (
-        replace(FULL, places=SlotCounts(total=2, held=1, reserved=1), undecided=(88,), kept=600.0, holders=2),
+        replace(
+            FULL,
+            places=SlotCounts(total=2, held=1, reserved=1),
+            undecided=(88,),
+            kept=600.0,
+            holders=2,
+        ),
         "All 2 any slots are taken: 1 held, 1 reserved (for 10 min)",
-        ["The maximum of members goes from 12 to 13", "One of 2 claims ends", "Claim 88 is approved or rejected"],
+        [
+            "The maximum of members goes from 12 to 13",
+            "One of 2 claims ends",
+            "Claim 88 is approved or rejected",
+        ],
     ),
     (
-        replace(FULL, places=SlotCounts(total=3, held=1, reserved=2), undecided=(88, 97), kept=6.0, holders=3),
+        replace(
+            FULL,
+            places=SlotCounts(total=3, held=1, reserved=2),
+            undecided=(88, 97),
+            kept=6.0,
+            holders=3,
+        ),
         "All 3 any slots are taken: 1 held, 2 reserved",
-        ["The maximum of members goes from 12 to 13", "One of 3 claims ends", "Claim 88 or 97 is approved or rejected"],
+        [
+            "The maximum of members goes from 12 to 13",
+            "One of 3 claims ends",
+            "Claim 88 or 97 is approved or rejected",
+        ],
     ),
     (
         WaitContext("env", "next", places=SlotCounts(total=2, open=1), strict=88),
@@ -80,22 +146,30 @@ SAYINGS: list[tuple[WaitContext, str, list[str]]] = [
         ["Claim 88 starts, or is cancelled"],
     ),
     (
-        WaitContext("env", "too_big", refusal=Refusal("too_big", "7 slots are more than pool env ever has.", "Ask for 6.")),
+        WaitContext(
+            "env",
+            "too_big",
+            refusal=Refusal("too_big", "7 slots are more than pool env ever has.", "Ask for 6."),
+        ),
         "7 slots are more than pool env ever has",
         ["Cancel it, or change the pool: Ask for 6"],
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("scene", "text", "unblock"), SAYINGS, ids=[f"{s.code}-{s.ahead}-{s.pool}" for s, _, _ in SAYINGS])
+@pytest.mark.parametrize(
+    ("scene", "text", "unblock"),
+    SAYINGS,
+    ids=[f"{s.code}-{s.ahead}-{s.pool}" for s, _, _ in SAYINGS],
+)
 def test_state_reason_way_out(scene: WaitContext, text: str, unblock: list[str]) -> None:
     assert describe_wait(scene) == (text, unblock)
 
 
 def blocked(**changes: object) -> tuple[str, str, list[str]]:
     values = {
-        "workspace": "net", "is_locked": False, "locked_by": "", "lock_reason": "", "holder": None, "holder_word": "", "back_off": None,
-        "ahead": 0,
+        "workspace": "net", "is_locked": False, "locked_by": "", "lock_reason": "", "holder": None,
+        "holder_word": "", "back_off": None, "ahead": 0,
     }  # fmt: skip
     code, said = say_blocked(**{**values, **changes})  # type: ignore[arg-type]
     return code, said.text, said.unblock
@@ -105,9 +179,15 @@ def test_blocked_says_by_whom() -> None:
     assert blocked(is_locked=True, locked_by="ben", lock_reason="state is broken") == (
         "workspace_locked", "Workspace net is locked by ben: state is broken", ["net is unlocked"],
     )  # fmt: skip
-    assert blocked(holder=7, holder_word="applying") == ("workspace_busy", "Workspace net is busy with claim 7, applying", ["Claim 7 ends"])
+    assert blocked(holder=7, holder_word="applying") == (
+        "workspace_busy",
+        "Workspace net is busy with claim 7, applying",
+        ["Claim 7 ends"],
+    )
     assert blocked(holder=7, holder_word="apply_pending")[2] == ["Claim 7 is approved or rejected"]
-    assert blocked(is_locked=True, locked_by="finalize", lost_claim=7)[2] == ["Somebody says what became of claim 7"]
+    assert blocked(is_locked=True, locked_by="finalize", lost_claim=7)[2] == [
+        "Somebody says what became of claim 7"
+    ]
     assert blocked(holder=7, holder_word="running", ahead=2)[1].endswith("and 2 claims are ahead")
     assert blocked(back_off=40.0)[:2] == ("back_off", "It is tried again in 40 s")
     assert blocked()[0] == "unblocking"

@@ -7,11 +7,31 @@ from django.utils import timezone
 
 from claims.allocation.bulk import create_claims
 from claims.allocation.requests.policy import STRICT_AFTER
-from claims.allocation.selectors import ClaimFilter, count_claims, count_queues, explain, list_claims, place_in_line, queue_of_pool
+from claims.allocation.selectors import (
+    ClaimFilter,
+    count_claims,
+    count_queues,
+    explain,
+    list_claims,
+    place_in_line,
+    queue_of_pool,
+)
 from claims.workspaces.services import lock_workspace
 from project.kernel.errors import NotFound
 from slots.members.services import cordon_member, pause_pool, take_offline
-from tests.claims.helpers import again, age, ask, elapse, let_go, make_pool, member, serve, sql, wish, ws
+from tests.claims.helpers import (
+    again,
+    age,
+    ask,
+    elapse,
+    let_go,
+    make_pool,
+    member,
+    serve,
+    sql,
+    wish,
+    ws,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -35,7 +55,11 @@ def test_full_with_members_that_could_help() -> None:
     )
     wait = explain(claim.id)
     assert wait is not None
-    assert (wait.blockers, wait.facts["closed"], wait.facts["max_members"]) == ([holders[0].id, holders[1].id], 2, 4)
+    assert (wait.blockers, wait.facts["closed"], wait.facts["max_members"]) == (
+        [holders[0].id, holders[1].id],
+        2,
+        4,
+    )
 
 
 def test_runs_and_members_by_name() -> None:
@@ -43,11 +67,17 @@ def test_runs_and_members_by_name() -> None:
     claims = [ask("eu") for _ in range(10)]
     for i in (2, 3, 4, 8):
         let_go(claims[i])
-    assert why(ask("eu", size=5, contiguous=True))[:2] == ("not_contiguous", "Largest free run is 3 of 5 (lb-1)")
+    assert why(ask("eu", size=5, contiguous=True))[:2] == (
+        "not_contiguous",
+        "Largest free run is 3 of 5 (lb-1)",
+    )
     make_pool("tf", slots=["any", "plan"], members=["r1", "r2"])
     for _ in range(3):
         ask("tf", kind="plan")
-    assert why(ask("tf", kind="plan", size=2, on_one_member=True))[1] == "No member has 2 open plan and any slots; the most is 1 (r2)"
+    assert (
+        why(ask("tf", kind="plan", size=2, on_one_member=True))[1]
+        == "No member has 2 open plan and any slots; the most is 1 (r2)"
+    )
 
 
 def test_of_members_without_its_labels_nothing_is_counted() -> None:
@@ -57,7 +87,9 @@ def test_of_members_without_its_labels_nothing_is_counted() -> None:
     assert why(claim)[:2] == ("not_together", "No member has 2 open slots; the most is 1 (gpu)")
 
 
-@pytest.mark.parametrize("how", [{"on_one_member": True}, {"contiguous": True}], ids=["together", "in a row"])
+@pytest.mark.parametrize(
+    "how", [{"on_one_member": True}, {"contiguous": True}], ids=["together", "in a row"]
+)
 def test_room_since_it_was_tried_last_is_said(how: dict[str, bool]) -> None:
     """Else it would read: no member has 2 open slots; the most is 2."""
     make_pool(slots={"ports": "30000-30002", "shared": True})
@@ -120,7 +152,8 @@ def test_those_who_are_blocked_come_last_and_have_no_place() -> None:
     locked = ask("tf", task="plan", workspace="dns")
     queue = queue_of_pool("tf")
     assert [(claim.id, claim.wait.code, claim.wait.place) for claim in queue if claim.wait] == [
-        (waiting.id, "full", 1), (blocked.id, "workspace_busy", None), (locked.id, "workspace_locked", None),
+        (waiting.id, "full", 1), (blocked.id, "workspace_busy", None),
+        (locked.id, "workspace_locked", None),
     ]  # fmt: skip
     assert queue[1].wait is not None
     assert queue[1].wait.text == f"Workspace net is busy with claim {running.id}, running"
@@ -150,7 +183,10 @@ def test_no_band_where_none_is_honest() -> None:
     ask()
     claim = ask()
     assert claim.wait is not None
-    assert (claim.wait.start, claim.wait.start_note) == (None, "too few claims have ended here lately")
+    assert (claim.wait.start, claim.wait.start_note) == (
+        None,
+        "too few claims have ended here lately",
+    )
     ghost = ask("ghost")
     assert ghost.wait is not None
     assert (ghost.wait.start, ghost.wait.start_note) == (None, "when it is created")
@@ -184,7 +220,9 @@ def test_lists_are_filtered_and_go_back_page_by_page() -> None:
     let_go(mine[0])
     ids = lambda **f: [claim.id for claim in list_claims(ClaimFilter(**f))]  # noqa: E731
     assert ids() == [ghost.id, task.id, *[c.id for c in reversed(mine)]]
-    assert ids(visible=frozenset({pool.pk})) == [c.id for c in reversed(mine)], "what has no pool yet needs the right to all"
+    assert ids(visible=frozenset({pool.pk})) == [c.id for c in reversed(mine)], (
+        "what has no pool yet needs the right to all"
+    )
     assert ids(pool_id=other.pk) == [task.id]
     assert ids(states=["ended"]) == [mine[0].id]
     assert ids(outcomes=["released"], owner="pod:1") == [mine[0].id]
@@ -195,4 +233,6 @@ def test_lists_are_filtered_and_go_back_page_by_page() -> None:
     assert ids(text=str(task.id)) == [task.id]
     assert [c.id for c in list_claims(ClaimFilter(), before=mine[2].id, limit=1)] == [mine[1].id]
     assert count_claims(ClaimFilter(states=["bound"])) == 2
-    assert sql("SELECT current_setting('enable_seqscan')") == [("off",)], "a list leaves the connection as it was"
+    assert sql("SELECT current_setting('enable_seqscan')") == [("off",)], (
+        "a list leaves the connection as it was"
+    )

@@ -15,7 +15,9 @@ from tests.claims.tasks.approvals.helpers import member, sql
 
 
 def drain(name: str = "tf-0", **more: Any) -> Removal:
-    return drain_member(member_id=member(name).pk, reason=more.pop("reason", "kernel patch"), **more)
+    return drain_member(
+        member_id=member(name).pk, reason=more.pop("reason", "kernel patch"), **more
+    )
 
 
 def in_hours(hours: float) -> Any:
@@ -24,7 +26,11 @@ def in_hours(hours: float) -> Any:
 
 def pass_deadline(name: str = "tf-0") -> None:
     """Its deadline was a moment ago. Nobody has done anything about it yet."""
-    sql("UPDATE pools_member SET drain_until = now() - interval '1 s' WHERE name = %s AND state <> 'gone'", name)
+    sql(
+        "UPDATE pools_member SET drain_until = now() - interval '1 s' "
+        "WHERE name = %s AND state <> 'gone'",
+        name,
+    )
 
 
 def finalize() -> None:
@@ -34,12 +40,20 @@ def finalize() -> None:
 
 
 def slots_of(name: str = "tf-0") -> list[str]:
-    return list(Slot.objects.filter(member__name=name).order_by("number", "lane").values_list("state", flat=True))
+    return list(
+        Slot.objects.filter(member__name=name)
+        .order_by("number", "lane")
+        .values_list("state", flat=True)
+    )
 
 
 def draining_is_over(name: str = "tf-0") -> None:
     """What drains there has had as long as it may."""
-    sql("UPDATE slots_slot SET drain_until = now() - interval '1 s' FROM pools_member m WHERE m.id = member_id AND m.name = %s", name)
+    sql(
+        "UPDATE slots_slot SET drain_until = now() - interval '1 s' "
+        "FROM pools_member m WHERE m.id = member_id AND m.name = %s",
+        name,
+    )
 
 
 def find(name: str = "tf-0") -> Member:

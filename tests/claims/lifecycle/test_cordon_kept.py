@@ -1,4 +1,6 @@
-"""A cordon that somebody ordered outlives a drain that ends cordoned, and what processes of the release before have written."""
+"""A cordon that somebody ordered outlives a drain that ends cordoned, and what processes of the
+release before have written.
+"""
 
 import pytest
 
@@ -48,6 +50,8 @@ def test_kept_it_is_said_to_be_cordoned() -> None:
     begin(task())
     cordon()
     remove_member(member_id=member().pk, reason="too many")
-    assert "it stays, cordoned as before." in text_of(browser_as("operator", pool).get(path_of("keep")))
+    assert "it stays, cordoned as before." in text_of(
+        browser_as("operator", pool).get(path_of("keep"))
+    )
     keep_member(member_id=member().pk)
     assert Event.objects.get(verb="keep").after == "cordoned"

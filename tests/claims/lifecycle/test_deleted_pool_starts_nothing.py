@@ -1,4 +1,6 @@
-"""Nothing begins in a pool that is being deleted: it would be lost a moment later, and its workspace locked."""
+"""Nothing begins in a pool that is being deleted: it would be lost a moment later, and its
+workspace locked.
+"""
 
 from typing import Any
 
@@ -6,13 +8,23 @@ import pytest
 
 from claims.lifecycle.chores import end_claims_of_deleted_pools
 from claims.lifecycle.pool_deletion import delete_pool
-from tests.claims.tasks.approvals.helpers import agents, begin, code_of, planned, row, workspace, yes
+from tests.claims.tasks.approvals.helpers import (
+    agents,
+    begin,
+    code_of,
+    planned,
+    row,
+    workspace,
+    yes,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 @pytest.mark.parametrize("is_approved", [True, False], ids=["approved before", "approved after"])
-def test_no_apply_begins_in_a_pool_that_is_being_deleted(is_approved: bool, monkeypatch: Any) -> None:
+def test_no_apply_begins_in_a_pool_that_is_being_deleted(
+    is_approved: bool, monkeypatch: Any
+) -> None:
     agents(slots=("any",), members=2)
     claim = planned()
     if is_approved:

@@ -1,4 +1,6 @@
-"""A member that drains takes nothing new, and who is there may finish; it goes or stays, and is taken back until it has ended (P8, R9)."""
+"""A member that drains takes nothing new, and who is there may finish; it goes or stays, and is
+taken back until it has ended (P8, R9).
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -17,11 +19,27 @@ from project.kernel.models import Event
 from project.kernel.validation import moment
 from slots.members.drain import LONGEST, undrain_member
 from slots.members.selectors import snapshot_of
-from slots.members.services import add_members, close_pool, cordon_member, keep_member, remove_member, uncordon_member
+from slots.members.services import (
+    add_members,
+    close_pool,
+    cordon_member,
+    keep_member,
+    remove_member,
+    uncordon_member,
+)
 from slots.models import Slot
 from slots.sync.performers import settle_report
 from tests.claims.helpers import make_pool
-from tests.claims.lifecycle.drain_helpers import drain, draining_is_over, event, finalize, find, in_hours, pass_deadline, slots_of
+from tests.claims.lifecycle.drain_helpers import (
+    drain,
+    draining_is_over,
+    event,
+    finalize,
+    find,
+    in_hours,
+    pass_deadline,
+    slots_of,
+)
 from tests.claims.tasks.approvals.helpers import (
     again,
     agents,
@@ -42,7 +60,7 @@ def is_closed(name: str = "tf-0") -> bool:
     return not Slot.objects.filter(member__name=name, is_open=True).exists()
 
 
-# -- ordered --------------------------------------------------------------------------------------------------------------------------
+# -- ordered ---------------------------------------------------------------------------------------
 
 
 def test_it_closes_and_says_who_is_there_and_until_when() -> None:
@@ -52,11 +70,20 @@ def test_it_closes_and_says_who_is_there_and_until_when() -> None:
     removal = drain()
     now = find()
     assert [h.claim_id for h in removal.holders] == [claim.id]
-    assert (now.is_leaving, now.note, now.drain_by, removal.state) == (True, "kernel patch", "system", "ready")
+    assert (now.is_leaving, now.note, now.drain_by, removal.state) == (
+        True,
+        "kernel patch",
+        "system",
+        "ready",
+    )
     assert now.drain_until is not None
     assert timedelta(minutes=30) <= now.drain_until - before < timedelta(minutes=31)
     assert is_closed()
-    assert (event("drain").before, event("drain").after, event("drain").reason) == ("ready", "draining", "kernel patch")
+    assert (event("drain").before, event("drain").after, event("drain").reason) == (
+        "ready",
+        "draining",
+        "kernel patch",
+    )
 
 
 def test_an_empty_one_goes_at_once() -> None:
@@ -94,7 +121,11 @@ def test_another_deadline_another_reason() -> None:
     assert find().drain_until == now.drain_until
 
 
-@pytest.mark.parametrize(("until", "what"), [(-1.0, "has passed"), (LONGEST.total_seconds() / 3600 + 1, "30 days")], ids=["past", "far"])
+@pytest.mark.parametrize(
+    ("until", "what"),
+    [(-1.0, "has passed"), (LONGEST.total_seconds() / 3600 + 1, "30 days")],
+    ids=["past", "far"],
+)
 def test_a_deadline_that_cannot_be(until: float, what: str) -> None:
     agents()
     with pytest.raises(Invalid) as caught:
@@ -128,7 +159,7 @@ def test_what_was_to_be_removed_may_get_a_deadline() -> None:
     assert find().drain_until is not None
 
 
-# -- taken back -----------------------------------------------------------------------------------------------------------------------
+# -- taken back ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("take_back", [undrain_member, keep_member], ids=["undrain", "keep"])
@@ -138,7 +169,13 @@ def test_taken_back_it_takes_claims_again_and_nobody_notices(take_back: Any) -> 
     drain()
     take_back(member_id=member().pk)
     now = find()
-    assert (now.is_leaving, now.drain_until, now.drain_since, now.drain_by, now.note) == (False, None, None, "", "")
+    assert (now.is_leaving, now.drain_until, now.drain_since, now.drain_by, now.note) == (
+        False,
+        None,
+        None,
+        "",
+        "",
+    )
     assert not is_closed()
     assert again(claim).generation == claim.generation
     assert Slot.objects.filter(is_open=True, state="idle", member=now).count() == 1
@@ -184,7 +221,7 @@ def test_of_a_pool_that_is_deleted_nobody_stays() -> None:
         drain(stays=True)
 
 
-# -- stays ----------------------------------------------------------------------------------------------------------------------------
+# -- stays -----------------------------------------------------------------------------------------
 
 
 def test_drained_it_may_stay_closed_until_somebody_opens_it() -> None:
@@ -196,7 +233,13 @@ def test_drained_it_may_stay_closed_until_somebody_opens_it() -> None:
     tell(claim, result("no_changes"))
     finalize()
     now = find()
-    assert (now.state, now.is_cordoned, now.is_leaving, now.drain_until, now.note) == ("ready", True, False, None, "kernel patch")
+    assert (now.state, now.is_cordoned, now.is_leaving, now.drain_until, now.note) == (
+        "ready",
+        True,
+        False,
+        None,
+        "kernel patch",
+    )
     assert event("drained").after == "cordoned"
     uncordon_member(member_id=now.pk)
     assert not is_closed()
@@ -221,7 +264,11 @@ def test_while_it_drains_it_is_not_uncordoned() -> None:
     assert (find().is_cordoned, is_closed()) == (True, True)
 
 
-@pytest.mark.parametrize("again", [drain, lambda **more: force_drain(member_id=member().pk, **more)], ids=["deadline", "force"])
+@pytest.mark.parametrize(
+    "again",
+    [drain, lambda **more: force_drain(member_id=member().pk, **more)],
+    ids=["deadline", "force"],
+)
 def test_said_again_without_its_end_it_stays_as_it_was_wished(again: Any) -> None:
     """Another deadline by somebody who knows nothing of it removes no member that is to stay."""
     agents()
@@ -231,8 +278,12 @@ def test_said_again_without_its_end_it_stays_as_it_was_wished(again: Any) -> Non
     assert (find().is_leaving, find().is_cordoned, find().note) == (False, True, "sooner")
 
 
-def test_by_force_it_drains_also_where_one_claim_cannot_be_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is ordered and written down: the finalizer goes on with it, and whoever ordered it hears that it is so."""
+def test_by_force_it_drains_also_where_one_claim_cannot_be_dealt_with_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is ordered and written down: the finalizer goes on with it, and whoever ordered it
+    hears that it is so.
+    """
 
     def fail(**_: Any) -> bool:
         raise RuntimeError("a broken claim")
@@ -258,7 +309,9 @@ def test_from_staying_to_going_and_back() -> None:
 
 
 def test_one_that_stays_waits_for_what_does_not_come_clean() -> None:
-    """It is to be used again: only a word of its agent, or its loss, says that nothing runs there."""
+    """It is to be used again: only a word of its agent, or its loss, says that nothing
+    runs there.
+    """
     agents()
     begin(task())
     drain(stays=True, force=True)
@@ -272,7 +325,7 @@ def test_one_that_stays_waits_for_what_does_not_come_clean() -> None:
     assert (find().is_cordoned, find().drain_until) == (True, None)
 
 
-# -- beside others --------------------------------------------------------------------------------------------------------------------
+# -- beside others ---------------------------------------------------------------------------------
 
 
 def test_a_restart_is_not_ordered_and_what_leaves_is_in_no_file() -> None:
@@ -303,7 +356,10 @@ def test_what_waits_for_a_person_has_its_own_deadline_too() -> None:
     agents(members=1, approval={"expires": "1h"})
     claim = planned()
     drain(until=in_hours(5))
-    sql("UPDATE claims_claim SET expires_at = now() - interval '1 s', due_at = now() WHERE id = %s", claim.id)
+    sql(
+        "UPDATE claims_claim SET expires_at = now() - interval '1 s', due_at = now() WHERE id = %s",
+        claim.id,
+    )
     look_at_due_claims()
     finalize()
     assert again(claim).outcome == "expired"

@@ -1,4 +1,6 @@
-"""Past its deadline, or by force, who is still there is put out: what becomes of each claim, and that a drain always ends (P8, R9)."""
+"""Past its deadline, or by force, who is still there is put out: what becomes of each claim, and
+that a drain always ends (P8, R9).
+"""
 
 from typing import Any
 
@@ -11,7 +13,16 @@ from slots.members.drain import list_stuck, settle_drain
 from slots.members.liveness import lose_member
 from slots.members.services import cordon_member, uncordon_member
 from tests.claims.helpers import ask, make_pool
-from tests.claims.lifecycle.drain_helpers import drain, draining_is_over, event, finalize, find, in_hours, pass_deadline, slots_of
+from tests.claims.lifecycle.drain_helpers import (
+    drain,
+    draining_is_over,
+    event,
+    finalize,
+    find,
+    in_hours,
+    pass_deadline,
+    slots_of,
+)
 from tests.claims.tasks.approvals.helpers import (
     again,
     agents,
@@ -35,7 +46,7 @@ from tests.claims.tasks.approvals.helpers import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-# -- past the deadline ----------------------------------------------------------------------------------------------------------------
+# -- past the deadline -----------------------------------------------------------------------------
 
 
 def test_before_the_deadline_nobody_is_put_out() -> None:
@@ -59,7 +70,10 @@ def test_a_plan_goes_back_into_its_line_and_that_is_no_failure() -> None:
     assert sql("SELECT attempts FROM claims_claim WHERE id = %s", claim.id) == [(0,)]
     assert (run_of(claim).outcome, run_of(claim).code) == ("lost", "put_out")
     assert slots_of() == ["draining"], "its agent is told to end it"
-    assert event("put_out").reason == "its member was drained, it plans again: tf-0, by system: kernel patch"
+    assert (
+        event("put_out").reason
+        == "its member was drained, it plans again: tf-0, by system: kernel patch"
+    )
     uncordon_member(member_id=other.pk)
     serve()
     assert again(claim).state == "bound"
@@ -83,7 +97,10 @@ def test_an_apply_that_has_begun_is_lost_and_its_workspace_locked() -> None:
     now = again(claim)
     assert (now.state, now.outcome) == ("ended", "lost")
     assert workspace().locked_at is not None
-    assert "was put out while it applied: its member was drained: tf-0, by system: kernel patch" in workspace().lock_reason
+    assert (
+        "was put out while it applied: its member was drained: tf-0, by system: kernel patch"
+        in workspace().lock_reason
+    )
 
 
 def test_an_apply_that_has_not_begun_goes_on_elsewhere_first_in_line() -> None:
@@ -187,15 +204,27 @@ def test_force_ends_all_before_it_answers() -> None:
 
 def test_what_it_would_end_is_said_before() -> None:
     agents(slots=("any", "any", "any", "plan"), members=1)
-    claims = [begin(task(workspace="a")), applying(workspace="b"), planned(workspace="c"), task(workspace="", what="plan")]
+    claims = [
+        begin(task(workspace="a")),
+        applying(workspace="b"),
+        planned(workspace="c"),
+        task(workspace="", what="plan"),
+    ]
     kept = list_kept([member().pk])[member().pk]
     assert [k.row.id for k in kept] == [c.id for c in claims]
-    assert [(k.fate.to, k.fate.outcome) for k in kept] == [("waiting", ""), ("ended", "lost"), ("parked", ""), ("waiting", "")]
+    assert [(k.fate.to, k.fate.outcome) for k in kept] == [
+        ("waiting", ""),
+        ("ended", "lost"),
+        ("parked", ""),
+        ("waiting", ""),
+    ]
     force_drain(member_id=member().pk, reason="it burns")
-    assert [(again(c).state, again(c).outcome or "") for c in claims] == [(k.fate.to, k.fate.outcome) for k in kept]
+    assert [(again(c).state, again(c).outcome or "") for c in claims] == [
+        (k.fate.to, k.fate.outcome) for k in kept
+    ]
 
 
-# -- always ends ----------------------------------------------------------------------------------------------------------------------
+# -- always ends -----------------------------------------------------------------------------------
 
 
 def test_what_never_comes_clean_goes_with_its_member() -> None:
@@ -241,7 +270,9 @@ def test_one_that_is_lost_while_it_drains_goes_with_what_was_there() -> None:
     assert (again(claim).state, find().state) == ("blocked", "deleting")
 
 
-def test_a_claim_that_cannot_be_dealt_with_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_cannot_be_dealt_with_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     agents(slots=("any", "plan"), members=1)
     first, second = (begin(task(workspace="", what="plan")) for _ in range(2))
     drain(force=True)

@@ -1,4 +1,6 @@
-"""A member that somebody cordoned, and that drains: taken back, it is cordoned as it was, and all say so beforehand."""
+"""A member that somebody cordoned, and that drains: taken back, it is cordoned as it was, and
+all say so beforehand.
+"""
 
 from typing import Any
 
@@ -126,12 +128,16 @@ def test_its_page_and_the_questions_say_so_beforehand() -> None:
     begin(task())
     cordon()
     browser = browser_as("operator", pool)
-    assert "by ana “disk”; it stays so if its drain is taken back" in text_of(browser.get(path_of("drain")))
+    assert "by ana “disk”; it stays so if its drain is taken back" in text_of(
+        browser.get(path_of("drain"))
+    )
     drain(stays=True)
     shown = text_of(browser.get("/pools/tf/?member=tf-0"))
     assert "Taken back, it stays cordoned, by ana: “disk”." in shown
     assert "Back to cordoned, as before; nobody here notices." in shown
-    assert "It stays cordoned, as it was before its drain." in text_of(browser.get(path_of("undrain")))
+    assert "It stays cordoned, as it was before its drain." in text_of(
+        browser.get(path_of("undrain"))
+    )
     confirm(browser, path_of("undrain"))
     assert now() == AS_BEFORE
     assert "Takes no new claims: “disk”." in text_of(browser.get("/pools/tf/?member=tf-0"))
@@ -155,7 +161,15 @@ def test_the_api_says_so_beforehand(caller: Any) -> None:  # noqa: F811
     plain = client.get(f"{path}drain/").body
     assert (plain["stays_cordoned"], plain["cordon_note"]) == (False, "disk")
     body = client.post(f"{path}drain/", {"reason": "kernel patch", "stays": True}).body
-    assert (body["stays_cordoned"], body["cordoned_by"], body["cordon_note"]) == (True, plain["cordoned_by"], "disk")
+    assert (body["stays_cordoned"], body["cordoned_by"], body["cordon_note"]) == (
+        True,
+        plain["cordoned_by"],
+        "disk",
+    )
     assert body["cordoned_by"].startswith("operator")
     body = client.post(f"{path}undrain/", {}).body
-    assert (body["is_draining"], body["member"]["is_cordoned"], body["member"]["note"]) == (False, True, "disk")
+    assert (body["is_draining"], body["member"]["is_cordoned"], body["member"]["note"]) == (
+        False,
+        True,
+        "disk",
+    )

@@ -1,5 +1,6 @@
-"""Two at once about a member that drains, played both ways round: one has acted and not committed when the other starts. One wins, the
-other gets a clear answer; and each goes wrong once its guard is taken away (the last test)."""
+"""Two at once about a member that drains, played both ways round: one has acted and not committed
+when the other starts. One wins, the other gets a clear answer; and each goes wrong once its guard
+is taken away (the last test)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ from tests.claims.tasks.approvals.test_races import ORDERS, Race, any_of, see_re
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-# -- scenes ---------------------------------------------------------------------------------------------------------------------------
+# -- scenes ----------------------------------------------------------------------------------------
 
 
 def over(claim: ClaimView) -> ClaimView:
@@ -89,7 +90,7 @@ def unclean() -> ClaimView:
     return claim
 
 
-# -- sides ----------------------------------------------------------------------------------------------------------------------------
+# -- sides -----------------------------------------------------------------------------------------
 
 
 def deadline(claim: ClaimView) -> bool:
@@ -134,7 +135,7 @@ def give_up(claim: ClaimView) -> bool:
     return settle_drain(find().pk)
 
 
-# -- who may win ----------------------------------------------------------------------------------------------------------------------
+# -- who may win -----------------------------------------------------------------------------------
 
 
 def taken_back_or_put_out(claim: ClaimView, first: str, second: str) -> bool:
@@ -142,7 +143,11 @@ def taken_back_or_put_out(claim: ClaimView, first: str, second: str) -> bool:
     assert (first, find().drain_until) == ("open", None)
     if claim.state == "bound":
         return second == "False" and not events("put_out")
-    return second == "True" and claim.state == "waiting" and events("put_out")[0].pk < events("undrain")[0].pk
+    return (
+        second == "True"
+        and claim.state == "waiting"
+        and events("put_out")[0].pk < events("undrain")[0].pk
+    )
 
 
 def bound_or_leaving(claim: ClaimView, first: str, second: str) -> bool:
@@ -154,7 +159,11 @@ def bound_or_leaving(claim: ClaimView, first: str, second: str) -> bool:
 def goes_either_way(claim: ClaimView, first: str, second: str) -> bool:
     """Nothing is begun with one that goes."""
     drained = [event.pk for event in events("drain")]
-    return second == "deleting" and (first, len(drained)) in (("ready", 1), ("conflict", 0)) and len(events("delete")) == 1
+    return (
+        second == "deleting"
+        and (first, len(drained)) in (("ready", 1), ("conflict", 0))
+        and len(events("delete")) == 1
+    )
 
 
 def gone_or_kept(claim: ClaimView, first: str, second: str) -> bool:
@@ -168,12 +177,20 @@ def nothing_runs_in_a_free_slot(claim: ClaimView, first: str, second: str) -> bo
     slot = Slot.objects.get()
     if first == "started":
         return (slot.state, second) == ("draining", "True")
-    return (first, second, slot.state, Run.objects.count()) == ("stale_generation", "True", "idle", 0)
+    return (first, second, slot.state, Run.objects.count()) == (
+        "stale_generation",
+        "True",
+        "idle",
+        0,
+    )
 
 
 def yes_is_kept(claim: ClaimView, first: str, second: str) -> bool:
     assert approvals(claim) == [("ben", True)]
-    return (claim.state, claim.step, second) == ("waiting", "apply", "True") and first in ("bound", "waiting")
+    return (claim.state, claim.step, second) == ("waiting", "apply", "True") and first in (
+        "bound",
+        "waiting",
+    )
 
 
 RACES = [
@@ -182,13 +199,25 @@ RACES = [
     Race("drain, removal", waits_beside_a_free_slot, start_rest, remove, goes_either_way),
     Race("undrain, it goes", left_empty, undrain, leave, gone_or_kept),
     Race("undrain, it goes unclean", unclean, undrain, give_up, gone_or_kept),
-    Race("result, deadline", runs_past_the_deadline, report, deadline,
-         any_of("parked plan, reserved, True", "waiting plan, stale_generation, True")),
-    Race("start, deadline", ordered_past_the_deadline, start, deadline, nothing_runs_in_a_free_slot),
+    Race(
+        "result, deadline",
+        runs_past_the_deadline,
+        report,
+        deadline,
+        any_of("parked plan, reserved, True", "waiting plan, stale_generation, True"),
+    ),
+    Race(
+        "start, deadline", ordered_past_the_deadline, start, deadline, nothing_runs_in_a_free_slot
+    ),
     Race("approve, deadline", undecided_past_the_deadline, yes, deadline, yes_is_kept),
-    Race("deadline twice", runs_past_the_deadline, deadline, deadline,
-         any_of("waiting plan, True, False", "waiting plan, False, True")),
-]  # fmt: skip
+    Race(
+        "deadline twice",
+        runs_past_the_deadline,
+        deadline,
+        deadline,
+        any_of("waiting plan, True, False", "waiting plan, False, True"),
+    ),
+]
 BY_NAME = {race.name: race for race in RACES}
 
 
@@ -198,7 +227,7 @@ def test_race(race: Race, order: str) -> None:
     race.play(order)
 
 
-# -- seen red -------------------------------------------------------------------------------------------------------------------------
+# -- seen red --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -208,7 +237,11 @@ class Mutant:
     is_member_unlocked: bool = False
 
 
-NO_LOCK = (("lock_claim", "FOR NO KEY UPDATE", ""), ("share_workspace_of", "FOR SHARE", ""), ("lock_workspace_of", "FOR UPDATE", ""))
+NO_LOCK = (
+    ("lock_claim", "FOR NO KEY UPDATE", ""),
+    ("share_workspace_of", "FOR SHARE", ""),
+    ("lock_workspace_of", "FOR UPDATE", ""),
+)
 MUTANTS = [
     Mutant("undrain, deadline", (("is_over", "FOR SHARE OF m", ""),)),
     Mutant("drain, bind", (("is_member_empty", "NOT EXISTS", "true OR NOT EXISTS"),)),
@@ -231,7 +264,9 @@ def read_member(member_id: int) -> tuple[Pool, Member]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.race)
 @pytest.mark.parametrize("order", ORDERS)
-def test_red_without_its_guard(mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]) -> None:
+def test_red_without_its_guard(
+    mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
+) -> None:
     take_away(mutant.guards, (CLAIMS, DECISIONS, DRAINING, S), monkeypatch)
     if mutant.is_member_unlocked:
         for place in ("slots.members.drain.lock_member", "slots.members.services.lock_member"):

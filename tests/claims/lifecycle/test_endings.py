@@ -32,7 +32,12 @@ def test_the_heartbeat_of_a_claim_counts_though_it_was_shrunk_since() -> None:
 def test_a_heartbeat_before_the_bind_counts_for_nothing() -> None:
     make_pool(lease={"heartbeat": "2m"})
     claim = ask()
-    sql("INSERT INTO claims_lease (claim_id, generation, at) VALUES (%s, %s, now() - interval '1 h')", claim.id, claim.generation)
+    sql(
+        "INSERT INTO claims_lease (claim_id, generation, at) VALUES (%s, %s, now() - "
+        "interval '1 h')",
+        claim.id,
+        claim.generation,
+    )
     look_at_due_claims()
     assert again(claim).state == "bound"
 
@@ -45,17 +50,25 @@ def test_a_member_that_is_back_keeps_its_new_claims() -> None:
     beat_member(member_id=member("m0").pk)
     second = ask()
     assert second.state == "bound"
-    assert not lose_claim(claim_id=second.id, member_id=member("m0").pk), "found lost before it came back"
+    assert not lose_claim(claim_id=second.id, member_id=member("m0").pk), (
+        "found lost before it came back"
+    )
     assert again(second).state == "bound"
 
 
-def test_a_lost_apply_locks_its_workspace_for_all_that_wait_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_apply_locks_its_workspace_for_all_that_wait_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("claims.lifecycle.end_hold.CHUNK", 2)
     make_pool("tf", slots=["any"])
     claim = ask("tf", task="plan_and_apply", workspace="net")
     waiting = [ask("tf", task="plan", workspace="net") for _ in range(5)]
     sql("INSERT INTO claims_plan (claim_id, generation, digest) VALUES (%s, 1, 'x')", claim.id)
-    sql("UPDATE claims_claim SET step = 'apply', approved_plan_id = (SELECT id FROM claims_plan) WHERE id = %s", claim.id)
+    sql(
+        "UPDATE claims_claim SET step = 'apply', approved_plan_id = (SELECT id "
+        "FROM claims_plan) WHERE id = %s",
+        claim.id,
+    )
     lose_member(member_id=member("m0").pk, reason="gone")
     lose_claims()
     assert {again(each).state for each in waiting} == {"blocked"}

@@ -1,4 +1,6 @@
-"""Claims that must be answered for in time. Time is the database's; tests move the rows, not the clock."""
+"""Claims that must be answered for in time. Time is the database's; tests move the rows, not
+the clock.
+"""
 
 import pytest
 
@@ -33,7 +35,9 @@ def test_acknowledged_in_time_it_stays() -> None:
     claim = ask(acknowledge_within="30s")
     answered = acknowledge_claim(claim_id=claim.id, generation=claim.generation)
     assert (answered.acknowledge_by, answered.acknowledged_at is not None) == (None, True)
-    assert acknowledge_claim(claim_id=claim.id, generation=claim.generation).state == "bound", "said twice"
+    assert acknowledge_claim(claim_id=claim.id, generation=claim.generation).state == "bound", (
+        "said twice"
+    )
     elapse(claim, 3600)
     look_at_due_claims()
     assert again(claim).state == "bound"
@@ -76,10 +80,15 @@ def test_heartbeats_keep_it_and_silence_ends_it() -> None:
     elapse(claim, 60)
     look_at_due_claims()
     assert again(claim).state == "bound"
-    assert 55 < float(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0]) <= 60
+    assert (
+        55 < float(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0]) <= 60
+    )
     elapse(claim, 61)
     look_at_due_claims()
-    assert (again(claim).outcome, Event.objects.get(verb="silent").reason[:10]) == ("silent", "silent for")
+    assert (again(claim).outcome, Event.objects.get(verb="silent").reason[:10]) == (
+        "silent",
+        "silent for",
+    )
     with pytest.raises(Conflict, match="has ended already"):
         keep_claim(claim_id=claim.id, generation=claim.generation)
 
@@ -116,4 +125,6 @@ def test_one_bad_row_holds_up_no_other() -> None:
     with pytest.raises(Exception, match="list"):
         look_at_due_claims()
     assert again(good).outcome == "expired"
-    assert sql("SELECT due_at > now() + interval '50 s' FROM claims_claim WHERE id = %s", bad.id) == [(True,)]
+    assert sql(
+        "SELECT due_at > now() + interval '50 s' FROM claims_claim WHERE id = %s", bad.id
+    ) == [(True,)]

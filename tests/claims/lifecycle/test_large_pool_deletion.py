@@ -1,4 +1,6 @@
-"""A pool of very many slots is deleted: closed and taken away in pieces, and from the first moment nobody is bound to any of them."""
+"""A pool of very many slots is deleted: closed and taken away in pieces, and from the first
+moment nobody is bound to any of them.
+"""
 
 from typing import Any
 
@@ -15,7 +17,14 @@ from slots.members.chores import end_pools, settle_drains, settle_leaving_member
 from slots.members.open_slots import align_rest_of, align_the_rest
 from slots.members.services import settle_leaving
 from slots.models import Slot
-from tests.claims.allocation.queues.test_paused_pool import EACH, MEMBERS, big, held, open_now, take_gates
+from tests.claims.allocation.queues.test_paused_pool import (
+    EACH,
+    MEMBERS,
+    big,
+    held,
+    open_now,
+    take_gates,
+)
 from tests.claims.helpers import again, ask, is_sound
 from tests.slots.helpers import is_consistent
 
@@ -50,13 +59,20 @@ def test_it_answers_with_most_of_it_open_still_and_the_finalizer_does_the_rest()
     delete_pool("lab", reason="moved")
     assert 0 < open_now() < MEMBERS * EACH
     assert (state_of(pool), states()) == ("deleting", {"ready"})
-    assert sorted(Event.objects.filter(verb="remove").values_list("before", "after", "reason")) == [("ready", "leaving", "moved")] * MEMBERS
+    assert (
+        sorted(Event.objects.filter(verb="remove").values_list("before", "after", "reason"))
+        == [("ready", "leaving", "moved")] * MEMBERS
+    )
     assert set(Member.objects.values_list("is_leaving", "note")) == {(True, "moved")}
     assert align_rest_of(pool.pk) > 2
     assert (open_now(), is_consistent()) == (0, True)
     for _ in range(4):
         finalize()
-    assert (state_of(pool), states(), set(Slot.objects.values_list("state", flat=True))) == ("gone", {"gone"}, {"retired"})
+    assert (state_of(pool), states(), set(Slot.objects.values_list("state", flat=True))) == (
+        "gone",
+        {"gone"},
+        {"retired"},
+    )
     assert is_sound()
 
 
@@ -78,12 +94,16 @@ def by_name(claim_id: int, pool: Pool) -> None:
 
 
 def in_line(claim_id: int, pool: Pool) -> None:
-    CLAIMS.rows("bind_one", claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t", reason="")
+    CLAIMS.rows(
+        "bind_one", claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t", reason=""
+    )
 
 
 @pytest.mark.parametrize("with_gate", [True, False], ids=["gate", "no gate"])
 @pytest.mark.parametrize("bind", [by_name, in_line])
-def test_who_waits_is_not_bound_between_the_pieces(bind: Any, with_gate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_not_bound_between_the_pieces(
+    bind: Any, with_gate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By nobody who has looked before the deletion began. And red without the gate."""
     pool = big()
     claims = [ask(selector={"row": "4"}, size=EACH), ask(selector={"row": "4"})]

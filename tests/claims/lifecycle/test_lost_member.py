@@ -1,4 +1,6 @@
-"""What time does: members that are lost take their claims with them, slots are cleaned, old claims are forgotten."""
+"""What time does: members that are lost take their claims with them, slots are cleaned, old
+claims are forgotten.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +8,12 @@ from typing import Any
 import pytest
 
 from claims.controllers import Finalizer
-from claims.lifecycle.chores import _CleanupCursor, delete_ended_claims, end_claims_of_deleted_pools, lose_claims
+from claims.lifecycle.chores import (
+    _CleanupCursor,
+    delete_ended_claims,
+    end_claims_of_deleted_pools,
+    lose_claims,
+)
 from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.release import release_claim
@@ -18,13 +25,25 @@ from project.kernel.outbox.operations import ProviderError, Throttled, perform_d
 from slots.members.services import lose_member
 from slots.models import Slot
 from slots.sync.watcher import look_at_pool
-from tests.claims.helpers import again, ask, held, is_sound, let_go, make_pool, member, places, serve, sql, verbs
+from tests.claims.helpers import (
+    again,
+    ask,
+    held,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+    verbs,
+)
 from tests.pools.providers.fake_providers import ALL, ShelfProvider, fresh
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-# -- lost members -----------------------------------------------------------------------------------------------------------------------
+# -- lost members ----------------------------------------------------------------------------------
 
 
 def test_with_its_member_a_claim_is_lost() -> None:
@@ -36,7 +55,9 @@ def test_with_its_member_a_claim_is_lost() -> None:
     assert (again(claim).outcome, again(other).state) == ("lost", "bound")
     slot = Slot.objects.get(pk=claim.slots[0].id)
     assert (slot.state, slot.claim_id, slot.last_claim_id) == ("retired", None, claim.id)
-    assert Event.objects.get(claim_id=claim.id, verb="lose").reason.startswith("its member was lost")
+    assert Event.objects.get(claim_id=claim.id, verb="lose").reason.startswith(
+        "its member was lost"
+    )
     assert not lose_claims()
 
 
@@ -49,7 +70,9 @@ def test_a_plan_is_tried_again_elsewhere() -> None:
     serve()
     bound = again(claim)
     assert (places(bound)[0][0], bound.generation > claim.generation) == ("m1", True)
-    assert sql("SELECT attempts FROM claims_claim") == [(1,)], "a task has succeeded once its plan is in, not when it is bound"
+    assert sql("SELECT attempts FROM claims_claim") == [(1,)], (
+        "a task has succeeded once its plan is in, not when it is bound"
+    )
     assert is_sound()
 
 
@@ -70,11 +93,17 @@ def test_an_apply_never_and_its_workspace_is_locked() -> None:
     beside = ask("tf", task="plan", workspace="net")
     waiting = ask("tf", task="plan", workspace="net")
     sql("INSERT INTO claims_plan (claim_id, generation, digest) VALUES (%s, 1, 'x')", claim.id)
-    sql("UPDATE claims_claim SET step = 'apply', approved_plan_id = (SELECT id FROM claims_plan) WHERE id = %s", claim.id)
+    sql(
+        "UPDATE claims_claim SET step = 'apply', approved_plan_id = (SELECT id "
+        "FROM claims_plan) WHERE id = %s",
+        claim.id,
+    )
     lose_member(member_id=member("m0").pk, reason="gone")
     lose_claims()
     assert again(claim).outcome == "lost"
-    assert sql("SELECT lock_reason FROM claims_workspace") == [(f"claim {claim.id} was lost while it applied",)]
+    assert sql("SELECT lock_reason FROM claims_workspace") == [
+        (f"claim {claim.id} was lost while it applied",)
+    ]
     assert (again(beside).state, again(waiting).state) == ("bound", "blocked")
 
 
@@ -97,7 +126,7 @@ def test_a_release_that_was_faster_wins() -> None:
     assert (again(claim).outcome, verbs(claim)) == ("released", ["create", "release"])
 
 
-# -- cleaning outside -------------------------------------------------------------------------------------------------------------------
+# -- cleaning outside ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -117,7 +146,9 @@ def due_now() -> None:
     sql("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
 
 
-def test_cleaning_that_fails_keeps_the_slot_draining_and_is_visible_and_retried(shelf: Pool) -> None:
+def test_cleaning_that_fails_keeps_the_slot_draining_and_is_visible_and_retried(
+    shelf: Pool,
+) -> None:
     claim = ask("shelf")
     perform_due("shelf")
     ShelfProvider.world.errors = [Throttled("slow down"), ProviderError("no answer")]
@@ -152,13 +183,14 @@ def test_a_crash_between_end_and_cleaning_frees_once(shelf: Pool) -> None:
     claim = ask("shelf")
     perform_due("shelf")
     let_go(claim)
-    sql("UPDATE kernel_operation SET attempts = attempts + 1, due_at = now() WHERE done_at IS NULL")  # taken by a worker that died
+    # Taken by a worker that died.
+    sql("UPDATE kernel_operation SET attempts = attempts + 1, due_at = now() WHERE done_at IS NULL")
     perform_due("shelf")
     assert Event.objects.filter(verb="clean", slot_id=claim.slots[0].id).count() == 1
     assert Slot.objects.get(pk=claim.slots[0].id).state == "idle"
 
 
-# -- pools and retention ----------------------------------------------------------------------------------------------------------------
+# -- pools and retention ---------------------------------------------------------------------------
 
 
 def test_the_finalizer_goes_on_where_a_deletion_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +215,11 @@ def test_the_whole_round() -> None:
     for _ in range(5):
         finalizer.round.due.clear()
         finalizer.step()
-    assert (again(claim).state, Pool.objects.get().state, again(waiting).state) == ("ended", "gone", "waiting")
+    assert (again(claim).state, Pool.objects.get().state, again(waiting).state) == (
+        "ended",
+        "gone",
+        "waiting",
+    )
 
 
 def test_ended_claims_go_after_their_time_also_behind_one_that_lives_on() -> None:
@@ -195,7 +231,11 @@ def test_ended_claims_go_after_their_time_also_behind_one_that_lives_on() -> Non
         let_go(claim)
     young = ask()
     let_go(young)
-    sql("UPDATE claims_claim SET created_at = now() - interval '100 d', changed_at = now() - interval '91 d' WHERE id <= %s", old[-1].id)
+    sql(
+        "UPDATE claims_claim SET created_at = now() - interval '100 d', changed_at = now() - "
+        "interval '91 d' WHERE id <= %s",
+        old[-1].id,
+    )
     _CleanupCursor.after = 0
     total = 0
     while deleted := delete_ended_claims(90, 2):

@@ -1,4 +1,6 @@
-"""P18: a pool goes with its claims and members, says how far it is, takes along only what Berth made, and always comes to its end."""
+"""P18: a pool goes with its claims and members, says how far it is, takes along only what Berth
+made, and always comes to its end.
+"""
 
 import re
 
@@ -20,7 +22,17 @@ from slots.models import Slot
 from slots.sync import performers
 from slots.sync.performers import settle_report
 from tests.claims.helpers import ask, make_pool
-from tests.claims.tasks.approvals.helpers import again, agents, applying, begin, is_sound, planned, sql, task, workspace
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    applying,
+    begin,
+    is_sound,
+    planned,
+    sql,
+    task,
+    workspace,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -50,10 +62,20 @@ def test_refused_while_somebody_is_there() -> None:
 
 def test_it_takes_its_claims_along_each_with_its_event() -> None:
     pool = agents(slots=("any", "any", "plan"), members=1)
-    claims = [begin(task(workspace="a")), planned(workspace="b"), task(workspace="", what="plan"), task(workspace="", what="plan")]
+    claims = [
+        begin(task(workspace="a")),
+        planned(workspace="b"),
+        task(workspace="", what="plan"),
+        task(workspace="", what="plan"),
+    ]
     delete_pool("tf", cascade=True, reason="moved")
     assert {again(claim).outcome for claim in claims} == {"cancelled"}
-    assert Event.objects.filter(verb__in=("force_release", "cancel"), claim_id__in=[claim.id for claim in claims]).count() == 4
+    assert (
+        Event.objects.filter(
+            verb__in=("force_release", "cancel"), claim_id__in=[claim.id for claim in claims]
+        ).count()
+        == 4
+    )
     assert state_of(pool) == "deleting"
 
 
@@ -103,7 +125,9 @@ class Stubborn(LocalProvider):
         return MemberReport(is_gone=member.state == "deleting")
 
 
-def test_what_fails_outside_is_tried_again_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_outside_is_tried_again_until_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = agents(members=1)
     Member.objects.update(is_owned=True)
     outside = Stubborn(Throttled("slow down"), PermanentError("forbidden"))

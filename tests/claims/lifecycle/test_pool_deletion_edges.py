@@ -1,4 +1,6 @@
-"""A pool of very many members is deleted in pieces, too; and one that a blocked claim needs besides others is not deleted without it."""
+"""A pool of very many members is deleted in pieces, too; and one that a blocked claim needs
+besides others is not deleted without it.
+"""
 
 import pytest
 
@@ -15,7 +17,9 @@ from tests.claims.helpers import again, ask, make_pool, sql, wish
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(open_slots, "MEMBERS", 3)
     make_pool(members=8)
     delete_pool("lab")
@@ -23,7 +27,10 @@ def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(monkeypa
     align_the_rest()
     settle_leaving_members()
     end_pools()
-    assert (Pool.objects.get(name="lab").state, set(Member.objects.values_list("state", flat=True))) == ("gone", {"gone"})
+    assert (
+        Pool.objects.get(name="lab").state,
+        set(Member.objects.values_list("state", flat=True)),
+    ) == ("gone", {"gone"})
 
 
 def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
@@ -31,7 +38,11 @@ def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
     pool = make_pool("b")
     ask("a")  # its only slot
     claim = create_claim(wish(pools=["a", "b"]))
-    sql("UPDATE claims_claim SET state = 'blocked', due_at = now() + interval '60 s' WHERE id = %s AND state = 'waiting'", claim.id)
+    sql(
+        "UPDATE claims_claim SET state = 'blocked', due_at = now() + interval '60 s' "
+        "WHERE id = %s AND state = 'waiting'",
+        claim.id,
+    )
     with pytest.raises(Conflict, match="has 1 claim"):
         delete_pool("b")
     assert again(claim).state == "blocked"
@@ -40,7 +51,9 @@ def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
     assert again(claim).outcome == "cancelled"
 
 
-def test_one_that_cannot_be_ended_holds_up_nobody_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_ended_holds_up_nobody_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = make_pool(members=3)
     first, *others = [ask() for _ in range(3)]
     end = pool_deletion._end

@@ -12,7 +12,20 @@ from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, Refus
 from project.kernel.models import Event, Operation
 from slots.members.services import settle_leaving
 from slots.models import Slot
-from tests.claims.helpers import again, ask, elapse, held, is_sound, let_go, make_pool, member, places, serve, sql, verbs
+from tests.claims.helpers import (
+    again,
+    ask,
+    elapse,
+    held,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+    verbs,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -24,7 +37,12 @@ def test_the_holder_lets_go_and_the_slot_is_free_at_once() -> None:
     assert (ended.state, ended.outcome, ended.slots) == ("ended", "released", [])
     assert places(ask()) == places(claim)
     event = Event.objects.get(claim_id=claim.id, verb="release")
-    assert (event.before, event.after, event.generation, event.slot_id) == ("held", "idle", claim.generation, claim.slots[0].id)
+    assert (event.before, event.after, event.generation, event.slot_id) == (
+        "held",
+        "idle",
+        claim.generation,
+        claim.slots[0].id,
+    )
 
 
 def test_said_twice_it_is_done_once() -> None:
@@ -43,11 +61,16 @@ def test_an_old_generation_changes_nothing_gets_a_clear_answer_and_is_kept() -> 
     smaller = resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
     with pytest.raises(StaleGeneration) as caught:
         let_go(claim)
-    assert caught.value.detail == f"Claim {claim.id} is at generation {smaller.generation} now; you named {claim.generation}."
+    assert caught.value.detail == (
+        f"Claim {claim.id} is at generation {smaller.generation} now; you named {claim.generation}."
+    )
     assert caught.value.data["generation"] == smaller.generation
     assert again(claim).state == "bound"
     late = Event.objects.get(claim_id=claim.id, verb="late_release")
-    assert (late.generation, late.data) == (claim.generation, {"named": claim.generation, "now": smaller.generation})
+    assert (late.generation, late.data) == (
+        claim.generation,
+        {"named": claim.generation, "now": smaller.generation},
+    )
 
 
 def test_what_waits_is_cancelled_not_released() -> None:
@@ -97,12 +120,15 @@ def test_with_something_to_clean_outside_the_slot_drains() -> None:
     assert let_go(claim).state == "ended", "a claim never waits for cleaning"
     slot = Slot.objects.get()
     assert (slot.state, slot.claim_id, slot.last_claim_id) == ("draining", None, claim.id)
-    assert sql("SELECT extract(epoch FROM drain_until - changed_at)::int, due_at = drain_until FROM slots_slot") == [(120, True)]
+    assert sql(
+        "SELECT extract(epoch FROM drain_until - changed_at)::int, due_at = drain_until "
+        "FROM slots_slot"
+    ) == [(120, True)]
     assert list(Operation.objects.values_list("kind", "claim_id")) == [("sync", claim.id)]
     assert ask().state == "waiting"
 
 
-# -- many at once -----------------------------------------------------------------------------------------------------------------------
+# -- many at once ----------------------------------------------------------------------------------
 
 
 def test_each_release_stands_on_its_own_in_the_order_asked() -> None:
@@ -110,7 +136,14 @@ def test_each_release_stands_on_its_own_in_the_order_asked() -> None:
     a, b, c = ask(), ask(), ask()
     let_go(c)
     answers = release_claims(
-        [(b.id, b.generation), (404, 1), (a.id, a.generation - 1), (c.id, c.generation), (a.id, a.generation), (b.id, b.generation)]
+        [
+            (b.id, b.generation),
+            (404, 1),
+            (a.id, a.generation - 1),
+            (c.id, c.generation),
+            (a.id, a.generation),
+            (b.id, b.generation),
+        ]
     )
     assert [getattr(x, "outcome", None) or type(x).__name__ for x in answers] == [
         "released", "NotFound", "StaleGeneration", "released", "released", "released",
@@ -124,12 +157,15 @@ def test_each_release_stands_on_its_own_in_the_order_asked() -> None:
 def test_many_are_released_in_few_statements() -> None:
     make_pool(slots=600)
     claims = [ask(size=20) for _ in range(30)]
-    assert all(not isinstance(x, BerthError) for x in release_claims([(c.id, c.generation) for c in claims]))
+    assert all(
+        not isinstance(x, BerthError)
+        for x in release_claims([(c.id, c.generation) for c in claims])
+    )
     assert held() == 0
     assert is_sound()
 
 
-# -- size and place ---------------------------------------------------------------------------------------------------------------------
+# -- size and place --------------------------------------------------------------------------------
 
 
 def test_it_shrinks_from_the_end_and_has_a_new_generation() -> None:
@@ -147,7 +183,9 @@ def test_it_shrinks_from_the_end_and_has_a_new_generation() -> None:
         resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
     one = resize_claim(claim_id=claim.id, generation=smaller.generation, size=1)
     shape = Claim.objects.get(pk=claim.id).shape
-    assert (shape.size, shape.is_simple) == (1, True), "it stands among its equals if it ever waits again"
+    assert (shape.size, shape.is_simple) == (1, True), (
+        "it stands among its equals if it ever waits again"
+    )
     let_go(one)
     assert is_sound()
 
@@ -179,7 +217,7 @@ def test_a_priority_moves_it_up() -> None:
         prioritise_claim(claim_id=a.id, priority=99)
 
 
-# -- a pool with its claims -------------------------------------------------------------------------------------------------------------
+# -- a pool with its claims ------------------------------------------------------------------------
 
 
 def test_a_pool_is_not_deleted_while_claims_exist() -> None:

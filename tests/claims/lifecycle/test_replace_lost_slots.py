@@ -1,4 +1,6 @@
-"""F3: of several slots the lost ones are replaced while as many are free. A10: a node's owner gets back where it was."""
+"""F3: of several slots the lost ones are replaced while as many are free. A10: a node's owner
+gets back where it was.
+"""
 
 from typing import Any
 
@@ -33,7 +35,9 @@ def test_what_was_lost_is_replaced_and_the_rest_stays() -> None:
     assert (after.state, members_of(after)) == ("bound", ["m2", "m2", "m1", "m1"])
     assert [slot.id for slot in after.slots[2:]] == kept
     assert after.generation > claim.generation
-    assert set(Slot.objects.filter(member=member("m0")).values_list("state", flat=True)) == {"retired"}
+    assert set(Slot.objects.filter(member=member("m0")).values_list("state", flat=True)) == {
+        "retired"
+    }
     told = Event.objects.filter(claim_id=claim.id, verb__in=("move", "leave"))
     assert {event.reason for event in told} == {"a member was lost"}
     assert told.count() == 4
@@ -70,9 +74,22 @@ def test_one_that_has_lost_all_it_held_is_lost() -> None:
 
 def test_labels_and_pools_are_kept() -> None:
     here, there = {"zone": "eu"}, {"zone": "us"}
-    listed = [{"name": "a", "labels": here}, {"name": "b", "labels": here}, {"name": "c", "labels": there}, {"name": "d", "labels": here}]
+    listed = [
+        {"name": "a", "labels": here},
+        {"name": "b", "labels": here},
+        {"name": "c", "labels": there},
+        {"name": "d", "labels": here},
+    ]
     make_pool("one", members=listed, slots=1)
-    make_pool("two", members=[{"name": "x", "labels": here}, {"name": "y", "labels": here}, {"name": "z", "labels": here}], slots=1)
+    make_pool(
+        "two",
+        members=[
+            {"name": "x", "labels": here},
+            {"name": "y", "labels": here},
+            {"name": "z", "labels": here},
+        ],
+        slots=1,
+    )
     claim = ask(pools=["one", "two"], size=2, selector=here)
     assert members_of(claim) == ["a", "x", "b", "y"]
     lose("b")
@@ -85,12 +102,21 @@ def test_labels_and_pools_are_kept() -> None:
 
 def test_the_owner_gets_the_node_it_had_last() -> None:
     make_pool(slots="node", members=[{"name": name, "labels": {"gpu": "a"}} for name in "abcd"])
-    taken = {name: ask(owner=owner, selector={"gpu": "a"}) for name, owner in zip("abcd", ("w", "x", "y", "y"), strict=True)}
-    assert {name: members_of(claim)[0] for name, claim in taken.items()} == {name: name for name in "abcd"}
+    taken = {
+        name: ask(owner=owner, selector={"gpu": "a"})
+        for name, owner in zip("abcd", ("w", "x", "y", "y"), strict=True)
+    }
+    assert {name: members_of(claim)[0] for name, claim in taken.items()} == {
+        name: name for name in "abcd"
+    }
     for name in "dcba":
         let_go(taken[name])
-    assert members_of(ask(owner="y", selector={"gpu": "a"})) == ["d"], "of the two it had, the one that was handed to it last"
-    assert members_of(ask(owner="x", by="another", selector={"gpu": "a"})) == ["a"], "somebody else of that name"
+    assert members_of(ask(owner="y", selector={"gpu": "a"})) == ["d"], (
+        "of the two it had, the one that was handed to it last"
+    )
+    assert members_of(ask(owner="x", by="another", selector={"gpu": "a"})) == ["a"], (
+        "somebody else of that name"
+    )
     assert members_of(ask(owner="x", selector={"gpu": "a"})) == ["b"]
     assert members_of(ask(owner="new", selector={"gpu": "a"})) == ["c"]
     assert sql("SELECT count(*) FROM slots_slot WHERE state = 'held'") == [(4,)]

@@ -11,7 +11,9 @@ from tests.slots.helpers import hold
 
 
 def scale_beside_a_bind(pool: Pool) -> tuple[tuple[int, int, int], Any]:
-    """The bind is faster, and the scaler waits for it. What is held, and what the scaler decides."""
+    """The bind is faster, and the scaler waits for it. What is held, and what the
+    scaler decides.
+    """
     gate = Gate()
 
     def bind_and_wait() -> Any:

@@ -1,4 +1,6 @@
-"""The settings of the tests, with the providers of the conformance suite: for processes of their own."""
+"""The settings of the tests, with the providers of the conformance suite: for processes of
+their own.
+"""
 
 from project.settings.test import *  # noqa: F403
 from tests.pools.providers.fake_providers import ALL

@@ -1,15 +1,25 @@
-"""A provider whose members are made from a template, as a cluster's pods are. It remembers from which, and some templates never work."""
+"""A provider whose members are made from a template, as a cluster's pods are. It remembers from
+which, and some templates never work.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 
 
 @dataclass
 class Foundry:
-    things: dict[int, tuple[int, str]] = field(default_factory=dict)  # member -> incarnation and template it was made from
+    # Member -> incarnation and template it was made from.
+    things: dict[int, tuple[int, str]] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)  # templates whose members are never ready
     made: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -31,7 +41,9 @@ class MoldProvider(Provider):
             self.world.things[member.id] = (member.incarnation, template)
             self.world.made.append((member.id, member.incarnation, template))
         clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
-        return MemberReport(clean=clean, is_ready=self._is_ready(member), external_id=f"thing-{member.id}")
+        return MemberReport(
+            clean=clean, is_ready=self._is_ready(member), external_id=f"thing-{member.id}"
+        )
 
     def look(self, pool: PoolSnapshot) -> Observation:
         there = [m for m in pool.members if m.id in self.world.things]

@@ -39,11 +39,18 @@ def test_a_roll_by_api(api: Caller) -> None:
     member = api.get("pools/lab/members/").body["results"][0]
     assert member["is_outdated"] is True
     until = (timezone.now() + timedelta(hours=1)).isoformat()
-    assert api.post("pools/lab/scaling/pause-roll/", {"until": until, "reason": "ana looks"}).body["roll"]["pause_reason"] == "ana looks"
+    assert (
+        api.post("pools/lab/scaling/pause-roll/", {"until": until, "reason": "ana looks"}).body[
+            "roll"
+        ]["pause_reason"]
+        == "ana looks"
+    )
     assert api.post("pools/lab/scaling/resume-roll/", {}).body["roll"]["paused_until"] is None
     told = api.post("pools/lab/scaling/roll/", {"reason": "now"}).body["roll"]
     assert (told["outdated"], told["is_ordered"], told["policy"]) == (1, True, "idle")
-    assert [e.verb for e in Event.objects.filter(pool_id=pool.pk, verb__contains="roll").order_by("id")] == [
+    assert [
+        e.verb for e in Event.objects.filter(pool_id=pool.pk, verb__contains="roll").order_by("id")
+    ] == [
         "pause_roll",
         "resume_roll",
         "roll",
@@ -53,11 +60,24 @@ def test_a_roll_by_api(api: Caller) -> None:
 def test_all_pools_by_api(api: Caller) -> None:
     scale(make(low=1))
     rows = api.get("scaling/").body["results"]
-    assert [(row["pool"], row["members"], row["words"], row["orders"]["roll"]["outdated"]) for row in rows] == [("lab", 1, "+1", 0)]
+    assert [
+        (row["pool"], row["members"], row["words"], row["orders"]["roll"]["outdated"])
+        for row in rows
+    ] == [("lab", 1, "+1", 0)]
 
 
 def test_freezes_by_api(api: Caller) -> None:
-    make(freeze=[{"from": "22:00", "to": "06:00", "days": "fri", "zone": "Europe/Berlin", "name": "release"}])
+    make(
+        freeze=[
+            {
+                "from": "22:00",
+                "to": "06:00",
+                "days": "fri",
+                "zone": "Europe/Berlin",
+                "name": "release",
+            }
+        ]
+    )
     rows = api.get("scaling/freezes/?days=14").body["results"]
     assert {(row["pool"], row["zone"]) for row in rows} == {("lab", "Europe/Berlin")}
     assert len(rows) in (2, 3)
@@ -68,6 +88,8 @@ def test_a_replay_by_api(api: Caller) -> None:
     make(low=1)
     empty = api.post("pools/lab/scaling/replay/", {"days": 1, "members": {"max": 2}}).body
     assert (empty["minutes"], empty["tried"]["most"]) == (0, 0)
-    wrong = api.post("pools/lab/scaling/replay/", {"scaling": {"policy": "wrm"}, "members": {"max": -1}})
+    wrong = api.post(
+        "pools/lab/scaling/replay/", {"scaling": {"policy": "wrm"}, "members": {"max": -1}}
+    )
     assert {error["field"] for error in wrong.body["errors"]} == {"scaling.policy", "members.max"}
     assert api.post("pools/lab/scaling/replay/", {"days": 99}).status == 400

@@ -1,7 +1,9 @@
-"""kill -9 of a scaler at its worst moments, over real processes of this machine: between its decision and the rows, between rows and
-operations, before its commit, and between the operation and what becomes of it. None too many, none left over, nobody busy touched.
+"""kill -9 of a scaler at its worst moments, over real processes of this machine: between its
+decision and the rows, between rows and operations, before its commit, and between the operation and
+what becomes of it. None too many, none left over, nobody busy touched.
 
-The moments are exact: a trigger stops the scaler there, on a lock that the test holds, and whoever waits for it is killed.
+The moments are exact: a trigger stops the scaler there, on a lock that the test holds, and whoever
+waits for it is killed.
 """
 
 import os
@@ -36,13 +38,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = int(os.environ.get("BERTH_TEST_ROUNDS", "20"))
 WITHIN = 60.0
 LOCK = 4711
-MOMENTS = {  # where a trigger stops it: after the rows of members, before those of operations; before its commit, up and down
+# Where a trigger stops it: after the rows of members, before those of operations; before its
+# commit, up and down.
+MOMENTS = {
     "decided": ("pools_member", "AFTER INSERT", "true"),
     "written": ("pools_decision", "BEFORE INSERT", "NEW.delta > 0"),
     "removing": ("pools_decision", "BEFORE INSERT", "NEW.delta < 0"),
 }
 
-# One process that has loaded everything and makes a new scaler for each line: a start costs no second then.
+# One process that has loaded everything and makes a new scaler for each line: a start costs no
+# second then.
 NURSERY = """
 import os, signal, sys
 import django
@@ -63,14 +68,16 @@ for line in sys.stdin:
     print(child, flush=True)
     os.waitpid(child, 0)
     print("ended", flush=True)
-"""
+"""  # noqa: E501
 
 
 class Nursery:
     def __init__(self) -> None:
         environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings.test"}
         command = [sys.executable, "-c", NURSERY, connection.settings_dict["NAME"]]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def start(self, pool: Pool) -> int:
         assert self.process.stdin is not None
@@ -107,9 +114,13 @@ def traps(transactional_db: None) -> Iterator[None]:
         for number, (name, (table, when, condition)) in enumerate(MOMENTS.items()):
             cursor.execute(
                 f"""CREATE FUNCTION trap_{name}() RETURNS trigger LANGUAGE plpgsql AS
-                    $$BEGIN PERFORM pg_advisory_xact_lock_shared({LOCK}, {number}); RETURN NEW; END$$"""
+                    $$BEGIN PERFORM pg_advisory_xact_lock_shared({LOCK}, {number}); RETURN NEW;
+                      END$$"""
             )
-            cursor.execute(f"CREATE TRIGGER trap_{name} {when} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION trap_{name}()")
+            cursor.execute(
+                f"CREATE TRIGGER trap_{name} {when} ON {table} FOR EACH ROW WHEN ({condition}) "
+                f"EXECUTE FUNCTION trap_{name}()"
+            )
     yield
     with connection.cursor() as cursor:
         for name in MOMENTS:
@@ -117,11 +128,22 @@ def traps(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def pool(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Pool]:
+def pool(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> Iterator[Pool]:
     settings.BERTH_HOME = tmp_path
-    monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")  # nobody is there: the test says its agents' first words
+    # Nobody is there: the test says its agents' first words.
+    monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")
     scaling = {"policy": "on_demand", "idle_for": "1s", "cooldown": {"up": "0s", "down": "0s"}}
-    found = create_pool({"name": "lab", "provider": "local", "slots": ["any", "plan"], "members": {"min": 0, "max": 3}, "scaling": scaling})
+    found = create_pool(
+        {
+            "name": "lab",
+            "provider": "local",
+            "slots": ["any", "plan"],
+            "members": {"min": 0, "max": 3},
+            "scaling": scaling,
+        }
+    )
     look_at_pool(found)
     found.refresh_from_db()
     yield found
@@ -136,16 +158,24 @@ def folders() -> list[Path]:
 
 def running() -> list[str]:
     """Names of members whose agent runs, from the processes themselves."""
-    found = [folder.name for folder in folders() if (process := detached.read(folder)) is not None and detached.is_alive(process)]
+    found = [
+        folder.name
+        for folder in folders()
+        if (process := detached.read(folder)) is not None and detached.is_alive(process)
+    ]
     return sorted(name.removeprefix("lab-").rpartition(".")[0] for name in found)
 
 
 def members(pool: Pool) -> list[str]:
-    return sorted(Member.objects.filter(pool=pool).exclude(state="gone").values_list("name", flat=True))
+    return sorted(
+        Member.objects.filter(pool=pool).exclude(state="gone").values_list("name", flat=True)
+    )
 
 
 def open_operations() -> set[int]:
-    return set(Operation.objects.filter(done_at__isnull=True, kind="sync").values_list("pk", flat=True))
+    return set(
+        Operation.objects.filter(done_at__isnull=True, kind="sync").values_list("pk", flat=True)
+    )
 
 
 def kill_at(nursery: Nursery, pool: Pool, moment: str) -> None:
@@ -158,7 +188,8 @@ def kill_at(nursery: Nursery, pool: Pool, moment: str) -> None:
             end = time.monotonic() + WITHIN
             while True:
                 cursor.execute(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND NOT granted",
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
+                    "AND classid = %s AND objid = %s AND NOT granted",
                     [LOCK, number],
                 )
                 if cursor.fetchone()[0]:
@@ -180,7 +211,8 @@ def kill_after(nursery: Nursery, pool: Pool) -> None:
 def settle(pool: Pool) -> None:
     """Whoever is left: another scaler, the workers, the agents' first words, the watch."""
     end = time.monotonic() + WITHIN
-    while not scale_pools([pool.pk]):  # the server may not have noticed yet that the one before is dead
+    # The server may not have noticed yet that the one before is dead.
+    while not scale_pools([pool.pk]):
         assert time.monotonic() < end, "a dead scaler keeps its lock"
         time.sleep(0.02)
     work()
@@ -203,7 +235,9 @@ def end_claims(claims: list[ClaimView]) -> None:
 
 
 @pytest.mark.usefixtures("traps")
-def test_killed_at_its_worst_moments_nobody_is_doubled_left_over_or_taken_from(nursery: Nursery, pool: Pool) -> None:
+def test_killed_at_its_worst_moments_nobody_is_doubled_left_over_or_taken_from(
+    nursery: Nursery, pool: Pool
+) -> None:
     busy = ask(kind="plan")
     settle(pool)
     serve()
@@ -218,15 +252,21 @@ def test_killed_at_its_worst_moments_nobody_is_doubled_left_over_or_taken_from(n
         before = (members(pool), open_operations(), running())
         if ups[number % 3] == "operated":
             kill_after(nursery, pool)
-            assert (open_operations() > before[1], running()) == (True, before[2]), "it is to be done outside, and nobody has done it"
+            assert (open_operations() > before[1], running()) == (True, before[2]), (
+                "it is to be done outside, and nobody has done it"
+            )
         else:
             kill_at(nursery, pool, ups[number % 3])
-            assert (members(pool), open_operations(), running()) == before, "as if it had never been"
+            assert (members(pool), open_operations(), running()) == before, (
+                "as if it had never been"
+            )
         for _ in range(3):
             settle(pool)
             serve()
             assert len(members(pool)) <= 3
-            assert running() == members(pool), "each has one process, and no process is without a member"
+            assert running() == members(pool), (
+                "each has one process, and no process is without a member"
+            )
         assert all(again(claim).state == "bound" for claim in claims)
         # Down: the others are idle, the first one works on.
         end_claims(claims)
@@ -246,7 +286,13 @@ def test_killed_at_its_worst_moments_nobody_is_doubled_left_over_or_taken_from(n
         assert (slot.state, slot.member.incarnation, slot.member.state) == ("held", 1, "ready")
         assert detached.is_alive(process), "its agent is the one that it always was"
     made = Member.objects.filter(pool=pool).count()
-    ups_decided = sum(Decision.objects.filter(pool=pool, delta__gt=0).values_list("delta", flat=True))
-    downs_decided = -sum(Decision.objects.filter(pool=pool, delta__lt=0).values_list("delta", flat=True))
-    assert (ups_decided, downs_decided) == (made, made - 1), "each was made and removed by one decision"
+    ups_decided = sum(
+        Decision.objects.filter(pool=pool, delta__gt=0).values_list("delta", flat=True)
+    )
+    downs_decided = -sum(
+        Decision.objects.filter(pool=pool, delta__lt=0).values_list("delta", flat=True)
+    )
+    assert (ups_decided, downs_decided) == (made, made - 1), (
+        "each was made and removed by one decision"
+    )
     assert is_consistent()

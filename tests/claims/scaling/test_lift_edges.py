@@ -1,4 +1,6 @@
-"""Lifted freezes at their edges: the moment at which one ends, a second window that lasts longer, a date that no calendar has."""
+"""Lifted freezes at their edges: the moment at which one ends, a second window that lasts
+longer, a date that no calendar has.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -27,15 +29,22 @@ def _worlds(settings: Any) -> None:
     BEGAN[:] = [timezone.now().replace(second=0, microsecond=0)]
 
 
-def test_a_lift_that_ends_while_the_scaler_looks_ends_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Red where lifts are asked for by a later clock than windows: it freezes for one cycle, and idle members go."""
+def test_a_lift_that_ends_while_the_scaler_looks_ends_with_its_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Red where lifts are asked for by a later clock than windows: it freezes for one cycle, and
+    idle members go.
+    """
     pool = make(low=2, freeze=[window(-1, 1)])
     lift_freeze(pool_id=pool.pk, reason="hotfix", starts_at=minute(-1))
     real = snapshot.lifted_starts
 
     def a_moment_later(pool_id: int, *moment: Any) -> Any:
-        between = (moment[0] if moment else timezone.now() - timedelta(milliseconds=1)) + timedelta(microseconds=1)
-        Lift.objects.update(ends_at=between)  # the window's end, which is over once this statement is answered
+        between = (moment[0] if moment else timezone.now() - timedelta(milliseconds=1)) + timedelta(
+            microseconds=1
+        )
+        # The window's end, which is over once this statement is answered.
+        Lift.objects.update(ends_at=between)
         return real(pool_id, *moment)
 
     monkeypatch.setattr(snapshot, "lifted_starts", a_moment_later)

@@ -1,4 +1,6 @@
-"""Freezes to come are lifted ahead, each once: by service, API and calendar; and all of them agree when their time comes."""
+"""Freezes to come are lifted ahead, each once: by service, API and calendar; and all of them
+agree when their time comes.
+"""
 
 import re
 from collections.abc import Iterator
@@ -89,9 +91,19 @@ def test_the_named_one_does_not_freeze_and_the_next_one_does(clock: Clock) -> No
     assert frozen(pool)
     assert open_slots(pool) == 0
     lift = Lift.objects.get()
-    assert (lift.starts_at, lift.ends_at, lift.by, lift.reason) == (start, minute(4), "ana", "hotfix")
+    assert (lift.starts_at, lift.ends_at, lift.by, lift.reason) == (
+        start,
+        minute(4),
+        "ana",
+        "hotfix",
+    )
     event = Event.objects.get(verb="lift_ahead")
-    assert (event.before, event.after, event.reason, event.actor) == ("frozen", "lifted", "hotfix", "ana")
+    assert (event.before, event.after, event.reason, event.actor) == (
+        "frozen",
+        "lifted",
+        "hotfix",
+        "ana",
+    )
     assert not Event.objects.filter(verb="freeze", at__lt=event.at).exists()
 
 
@@ -142,10 +154,15 @@ def test_what_cannot_be_is_refused_at_its_field() -> None:
         lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2.5))
     fault = refused.value.fields[0]
     assert (fault.field, fault.message) == ("starts_at", "No freeze of lab begins then.")
-    assert f"To come: {minute(2):%Y-%m-%dT%H:%M:%SZ}, {minute(26):%Y-%m-%dT%H:%M:%SZ}" in fault.way_out
+    assert (
+        f"To come: {minute(2):%Y-%m-%dT%H:%M:%SZ}, {minute(26):%Y-%m-%dT%H:%M:%SZ}" in fault.way_out
+    )
     with pytest.raises(Invalid) as refused:
         refreeze_pool(pool_id=pool.pk, starts_at=minute(2))
-    assert (refused.value.fields[0].field, refused.value.fields[0].way_out) == ("starts_at", "None is lifted ahead.")
+    assert (refused.value.fields[0].field, refused.value.fields[0].way_out) == (
+        "starts_at",
+        "None is lifted ahead.",
+    )
     lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2))
     with pytest.raises(Conflict, match="lifted already"):
         lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2))
@@ -157,7 +174,9 @@ def test_what_cannot_be_is_refused_at_its_field() -> None:
 def test_what_is_over_is_forgotten_with_the_next() -> None:
     pool = make(freeze=[window(2, 4)])
     past = timezone.now() - timedelta(days=1)
-    Lift.objects.create(pool=pool, starts_at=past - timedelta(hours=2), ends_at=past, by="ana", reason="then")
+    Lift.objects.create(
+        pool=pool, starts_at=past - timedelta(hours=2), ends_at=past, by="ana", reason="then"
+    )
     lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2))
     assert Lift.objects.get().starts_at == minute(2)
 
@@ -182,7 +201,10 @@ def test_by_api(api: Caller) -> None:
     order = {"reason": "hotfix", "starts_at": first}
     assert api.post("pools/lab/scaling/unfreeze/", order).body["frozen_until"] is None
     rows = api.get("scaling/freezes/").body["results"]
-    assert [(r["is_lifted"], r["lifted_by"], r["lift_reason"]) for r in rows[:2]] == [(True, "olga/t", "hotfix"), (False, None, None)]
+    assert [(r["is_lifted"], r["lifted_by"], r["lift_reason"]) for r in rows[:2]] == [
+        (True, "olga/t", "hotfix"),
+        (False, None, None),
+    ]
     assert api.post("pools/lab/scaling/unfreeze/", order).status == 409
     wrong = api.post("pools/lab/scaling/unfreeze/", order | {"starts_at": "2020-01-01T00:00:00Z"})
     assert [e["field"] for e in wrong.body["errors"]] == ["starts_at"]
@@ -193,7 +215,9 @@ def test_by_api(api: Caller) -> None:
     assert not api.get("scaling/freezes/").body["results"][0]["is_lifted"]
     again_ = api.post("pools/lab/scaling/refreeze/", {"starts_at": first})
     assert [e["field"] for e in again_.body["errors"]] == ["starts_at"]
-    assert [e["field"] for e in api.post("pools/lab/scaling/refreeze/", {}).body["errors"]] == ["starts_at"]
+    assert [e["field"] for e in api.post("pools/lab/scaling/refreeze/", {}).body["errors"]] == [
+        "starts_at"
+    ]
 
 
 def test_from_the_calendar() -> None:
@@ -223,8 +247,14 @@ def test_from_the_calendar() -> None:
     assert "ola “hotfix”" in act("Take back…")
     assert "lifted, this once" not in browser.get("/scaling/?view=freezes").content.decode()
     for odd in ("nonsense", "2020-01-01T00:00:00", "2020-01-01T00:00:00%2B00:00"):
-        assert "No freeze of lab begins then." in browser.get(f"/pools/lab/scaling/unfreeze/?starts={odd}").content.decode()
-        assert "It is not lifted." in browser.get(f"/pools/lab/scaling/refreeze/?starts={odd}").content.decode()
+        assert (
+            "No freeze of lab begins then."
+            in browser.get(f"/pools/lab/scaling/unfreeze/?starts={odd}").content.decode()
+        )
+        assert (
+            "It is not lifted."
+            in browser.get(f"/pools/lab/scaling/refreeze/?starts={odd}").content.decode()
+        )
 
 
 def test_who_may_not_scale_may_not_lift_ahead() -> None:
@@ -234,4 +264,7 @@ def test_who_may_not_scale_may_not_lift_ahead() -> None:
     browser = Client()
     browser.force_login(user)
     for what in ("unfreeze", "refreeze"):
-        assert browser.get(f"/pools/lab/scaling/{what}/?starts={minute(2).isoformat()}").status_code == 403
+        assert (
+            browser.get(f"/pools/lab/scaling/{what}/?starts={minute(2).isoformat()}").status_code
+            == 403
+        )

@@ -1,4 +1,6 @@
-"""For real: a pool on this machine that has no member, a plan that wants one, an agent that comes for it, runs it, and goes again."""
+"""For real: a pool on this machine that has no member, a plan that wants one, an agent that
+comes for it, runs it, and goes again.
+"""
 
 import json
 import os
@@ -40,7 +42,11 @@ def wait_for(stack: Stack, query: str, wanted: Any) -> Any:
     """The rows change by what other processes do; nobody tells us."""
     end = time.monotonic() + WITHIN
     while (found := stack.execute(query)) != wanted:
-        logs = [file.read_text()[-800:] for folder in folders(stack) for file in folder.glob("agent.log")]
+        logs = [
+            file.read_text()[-800:]
+            for folder in folders(stack)
+            for file in folder.glob("agent.log")
+        ]
         assert time.monotonic() < end, (found, wanted, stack.heard[-3000:], logs)
         time.sleep(0.1)
     return found
@@ -48,7 +54,9 @@ def wait_for(stack: Stack, query: str, wanted: Any) -> Any:
 
 def post(stack: Stack, token: str, path: str, body: Any) -> Any:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://127.0.0.1:{stack.port}/api/v1/{path}", json.dumps(body).encode(), headers)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{stack.port}/api/v1/{path}", json.dumps(body).encode(), headers
+    )
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
@@ -60,14 +68,29 @@ def test_members_come_with_demand_and_go_when_nobody_needs_them(stack: Stack) ->
     token = stack.manage("token", "create", "admin", "scaling").stdout.strip()
     assert stack.execute("select count(*) from pools_member") == [(0,)]
     run = {"executor": "command", "commands": {"plan": "sleep 2"}}
-    claims = [post(stack, token, "claims/", {"pool": "lab", "task": "plan", "workspace": f"net-{n}", "run": run})["id"] for n in range(3)]
-    ended = f"select count(*) from claims_claim where id = any(array{claims}) and outcome = 'planned'"
+    claims = [
+        post(
+            stack,
+            token,
+            "claims/",
+            {"pool": "lab", "task": "plan", "workspace": f"net-{n}", "run": run},
+        )["id"]
+        for n in range(3)
+    ]
+    ended = (
+        f"select count(*) from claims_claim where id = any(array{claims}) and outcome = 'planned'"
+    )
     wait_for(stack, ended, [(3,)])
     made = stack.execute("select name from pools_member order by id")
-    assert made[:1] == [("lab-1",)] and len(made) <= 2, "three plans want two members of two slots, the most"
+    assert made[:1] == [("lab-1",)] and len(made) <= 2, (
+        "three plans want two members of two slots, the most"
+    )
     wait_for(stack, "select count(*) from pools_member where state <> 'gone'", [(0,)])
     assert [folder.name for folder in folders(stack) if detached.read(folder) is not None] == []
-    decided = [row[0] for row in stack.execute("select delta from pools_decision where delta <> 0 order by id")]
+    decided = [
+        row[0]
+        for row in stack.execute("select delta from pools_decision where delta <> 0 order by id")
+    ]
     assert (sum(decided), max(decided) >= 1, min(decided)) == (0, True, -1)
     dry = stack.manage("scale", "--dry-run", "lab")
     assert dry.stdout.startswith("hold: "), dry.stderr
@@ -76,7 +99,9 @@ def test_members_come_with_demand_and_go_when_nobody_needs_them(stack: Stack) ->
 
 
 def test_scalers_may_die_at_any_moment(stack: Stack) -> None:
-    """kill -9 between decision, rows and operations, or anywhere else: none too many, none left over, nobody busy gone."""
+    """kill -9 between decision, rows and operations, or anywhere else: none too many, none left
+    over, nobody busy gone.
+    """
     token = stack.manage("token", "create", "admin", "killing").stdout.strip()
     chance = random.Random(4711)
     run = {"executor": "command", "commands": {"plan": "sleep 1"}}
@@ -88,11 +113,20 @@ def test_scalers_may_die_at_any_moment(stack: Stack) -> None:
         time.sleep(chance.uniform(0.0, 1.5))  # some moment: no event says when it is the worst one
         os.kill(stack.wait_for_process("manage.py scale"), signal.SIGKILL)
         assert stack.execute("select count(*) from pools_member where state <> 'gone'")[0][0] <= 2
-        wait_for(stack, f"select count(*) from claims_claim where id = any(array{claims}) and state = 'ended'", [(len(claims),)])
-    assert stack.execute(f"select distinct outcome from claims_claim where id = any(array{claims})") == [("planned",)], "nobody busy went"
+        wait_for(
+            stack,
+            f"select count(*) from claims_claim where id = any(array{claims}) and state = 'ended'",
+            [(len(claims),)],
+        )
+    assert stack.execute(
+        f"select distinct outcome from claims_claim where id = any(array{claims})"
+    ) == [("planned",)], "nobody busy went"
     wait_for(stack, "select count(*) from pools_member where state <> 'gone'", [(0,)])
     assert [folder.name for folder in folders(stack) if detached.read(folder) is not None] == []
     created = stack.execute("select count(*) from kernel_event where verb = 'add'")[0][0]
-    assert stack.execute("select coalesce(sum(delta), 0) from pools_decision where delta > 0")[0][0] == created, "each is in a decision"
+    assert (
+        stack.execute("select coalesce(sum(delta), 0) from pools_decision where delta > 0")[0][0]
+        == created
+    ), "each is in a decision"
     doctor = stack.manage("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout

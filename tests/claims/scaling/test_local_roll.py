@@ -1,4 +1,6 @@
-"""A roll over real processes of this machine: an agent that is made anew has the environment that its pool says now."""
+"""A roll over real processes of this machine: an agent that is made anew has the environment
+that its pool says now.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +28,20 @@ def config(zone: str, high: int = 1) -> dict[str, Any]:
     scaling = {"policy": "on_demand", "idle_for": "never", "cooldown": {"up": "0s", "down": "0s"}}
     members = {"min": 1 if high > 1 else 0, "max": high}
     provider = {"kind": "local", "env": {"TZ": zone}}
-    return {"name": "lab", "provider": provider, "slots": ["any", "plan"], "members": members, "scaling": scaling}
+    return {
+        "name": "lab",
+        "provider": provider,
+        "slots": ["any", "plan"],
+        "members": members,
+        "scaling": scaling,
+    }
 
 
 @pytest.fixture(autouse=True)
 def _home(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.BERTH_HOME = tmp_path
-    monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")  # nobody is there: the test says its agents' first words
+    # Nobody is there: the test says its agents' first words.
+    monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")
     yield
     end_agents(tmp_path)
 
@@ -46,12 +55,18 @@ def turn(pool: Pool) -> None:
     for member in Member.objects.filter(pool=pool, state="creating"):
         welcome_member(member_id=member.pk, incarnation=member.incarnation)
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE pools_member SET state_at = state_at - interval '1 min' WHERE pool_id = %s", [pool.pk])
+        cursor.execute(
+            "UPDATE pools_member SET state_at = state_at - interval '1 min' WHERE pool_id = %s",
+            [pool.pk],
+        )
 
 
 def agents() -> dict[str, Process]:
     """Those that run, by the names of their members."""
-    return {name.removeprefix("lab-"): process for name, process in agents_in(Path(settings.BERTH_HOME)).items()}
+    return {
+        name.removeprefix("lab-"): process
+        for name, process in agents_in(Path(settings.BERTH_HOME)).items()
+    }
 
 
 def zone_of(process: Process) -> str:
@@ -73,5 +88,7 @@ def test_an_idle_agent_is_replaced_by_one_with_the_new_environment(high: int) ->
     assert [zone_of(process) for process in after.values()] == ["Europe/Berlin"]
     assert not detached.is_alive(before["lab-1"]), "the one before has ended"
     member = Member.objects.exclude(state="gone").get()
-    assert (member.name, member.incarnation, member.is_outdated) == (("lab-1", 2, False) if high == 1 else ("lab-2", 1, False))
+    assert (member.name, member.incarnation, member.is_outdated) == (
+        ("lab-1", 2, False) if high == 1 else ("lab-2", 1, False)
+    )
     assert is_consistent()

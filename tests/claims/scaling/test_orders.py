@@ -10,7 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from claims.scaling.orders import grow_pool, lift_freeze, pause_scaling, pin_pool, resume_scaling, unpin_pool
+from claims.scaling.orders import (
+    grow_pool,
+    lift_freeze,
+    pause_scaling,
+    pin_pool,
+    resume_scaling,
+    unpin_pool,
+)
 from claims.scaling.scaler import scale_pools
 from pools.access.tokens import create_token
 from pools.lifecycle.services import update_pool
@@ -39,7 +46,9 @@ def later(**more: float) -> Any:
 
 
 def told(verb: str) -> list[Any]:
-    return list(Event.objects.filter(verb=verb).order_by("id").values_list("before", "after", "reason"))
+    return list(
+        Event.objects.filter(verb=verb).order_by("id").values_list("before", "after", "reason")
+    )
 
 
 def test_a_pin_holds_until_its_time_is_over() -> None:
@@ -58,7 +67,10 @@ def test_a_pin_holds_until_its_time_is_over() -> None:
     scale(pool)
     assert pool.pin_count is None
     assert told("unpin") == [("pinned", "", "its time is over")]
-    assert told("pin")[:2] == [("", "pinned to 3", "release day"), ("pinned to 3", "pinned to 1", "over")]
+    assert told("pin")[:2] == [
+        ("", "pinned to 3", "release day"),
+        ("pinned to 3", "pinned to 1", "over"),
+    ]
 
 
 def test_unpinned_the_policy_decides_again() -> None:
@@ -122,7 +134,10 @@ def test_one_more_now() -> None:
 
 def test_a_freeze_is_lifted_once() -> None:
     clock = timezone.now()
-    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}"}
+    window = {
+        "from": f"{clock - timedelta(hours=1):%H:%M}",
+        "to": f"{clock + timedelta(hours=1):%H:%M}",
+    }
     pool = make(low=2, freeze=[window])
     assert scale(pool).inputs["verdict"] == "frozen"
     with pytest.raises(Refused, match="Frozen"):
@@ -137,7 +152,9 @@ def test_a_freeze_is_lifted_once() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pools_pool SET unfrozen_until = now() - interval '1 s'")
     scale(pool)
-    assert (open_slots(pool), pool.frozen_until is not None) == (0, True), "the next window freezes as ever"
+    assert (open_slots(pool), pool.frozen_until is not None) == (0, True), (
+        "the next window freezes as ever"
+    )
     assert told("unfreeze") == [("frozen", "active", "hotfix")]
 
 
@@ -152,7 +169,7 @@ def test_a_pool_by_hand_takes_no_orders() -> None:
             order()
 
 
-# API ------------------------------------------------------------------------------------------------------------------------------------
+# API ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -167,7 +184,12 @@ def calls_of(role: str) -> Any:
 
     def call(method: str, path: str = "", body: Any = None, name: str = "lab") -> Any:
         address = f"/api/v1/pools/{name}/scaling/{path}"
-        return getattr(Client(), method)(address, body, content_type="application/json", headers={"Authorization": f"Bearer {secret}"})
+        return getattr(Client(), method)(
+            address,
+            body,
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {secret}"},
+        )
 
     return call
 
@@ -180,11 +202,18 @@ def test_the_api_tells_what_would_be_decided_and_what_was(api: Any) -> None:
     assert (found["now"]["words"], found["now"]["id"]) == ("hold", None)
     assert (found["decisions"][-1]["delta"], found["min"], found["max"]) == (1, 1, 2)
     assert found["next_to_go"] == [
-        {"id": Member.objects.get().pk, "name": "lab-1", "state": "ready", "blocked": "1 running", "claims": [claim.id]}
+        {
+            "id": Member.objects.get().pk,
+            "name": "lab-1",
+            "state": "ready",
+            "blocked": "1 running",
+            "claims": [claim.id],
+        }
     ]
     before = Decision.objects.count()
     tried = Client().get(
-        "/api/v1/pools/lab/scaling/?min=2", headers={"Authorization": f"Bearer {create_token(user=User.objects.get(), name='u')[1]}"}
+        "/api/v1/pools/lab/scaling/?min=2",
+        headers={"Authorization": f"Bearer {create_token(user=User.objects.get(), name='u')[1]}"},
     )
     assert tried.json()["now"]["delta"] == 1
     assert (Decision.objects.count(), names(pool)) == (before, ["lab-1"])
@@ -203,7 +232,12 @@ def test_orders_by_api(api: Any) -> None:
     full = api("post", "grow/", {"reason": "x"})
     assert (full.status_code, "Raise members.max" in full.json()["way_out"]) == (422, True)
     assert api("post", "unfreeze/", {"reason": "x"}).json()["code"] == "not_frozen"
-    assert api("post", "pin/", {"count": 9, "until": until, "reason": "x"}).json()["errors"][0]["field"] == "count"
+    assert (
+        api("post", "pin/", {"count": 9, "until": until, "reason": "x"}).json()["errors"][0][
+            "field"
+        ]
+        == "count"
+    )
     assert Event.objects.filter(pool_id=pool.pk, verb="pin")[0].actor == "operator/t"
 
 
@@ -212,18 +246,25 @@ def test_who_only_reads_orders_nothing() -> None:
     call = calls_of("viewer")
     assert call("get").status_code == 200
     for path in ("pin", "unpin", "pause", "resume", "grow", "unfreeze"):
-        assert call("post", f"{path}/", {"reason": "x", "count": 1, "until": later().isoformat()}).status_code == 403
+        assert (
+            call(
+                "post", f"{path}/", {"reason": "x", "count": 1, "until": later().isoformat()}
+            ).status_code
+            == 403
+        )
 
 
 def test_a_pool_by_hand_says_so(api: Any) -> None:
     make_pool("still")
     found = api("get", name="still").json()
     assert (found["policy"], found["now"], found["decisions"]) == (None, None, [])
-    refused = api("post", "pin/", {"count": 1, "until": later().isoformat(), "reason": "x"}, name="still")
+    refused = api(
+        "post", "pin/", {"count": 1, "until": later().isoformat(), "reason": "x"}, name="still"
+    )
     assert (refused.status_code, refused.json()["code"]) == (409, "not_scaled")
 
 
-# Questions ------------------------------------------------------------------------------------------------------------------------------
+# Questions ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -241,16 +282,27 @@ def test_each_order_is_asked_with_what_it_affects(page: Client) -> None:
     shown = page.get("/pools/lab/scaling/pin/").content.decode()
     assert "Could go now" in shown and "2 members" in shown
     first = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet"})
-    assert (first.status_code, "lab-3" in first.content.decode()) == (409, True), "what it affects is shown before it is done"
+    assert (first.status_code, "lab-3" in first.content.decode()) == (409, True), (
+        "what it affects is shown before it is done"
+    )
     seen = first.content.decode().split('name="seen" value="')[1].split('"')[0]
-    done = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet", "seen": seen})
+    done = page.post(
+        "/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet", "seen": seen}
+    )
     assert done.status_code == 302
     assert Pool.objects.get().pin_count == 1
     scale_pools([pool.pk])
     assert Member.objects.filter(state="deleting").count() == 2
-    for path, form in (("unpin", {}), ("pause", {"for": "1h"}), ("resume", {}), ("grow", {"count": "1"})):
+    for path, form in (
+        ("unpin", {}),
+        ("pause", {"for": "1h"}),
+        ("resume", {}),
+        ("grow", {"count": "1"}),
+    ):
         assert page.get(f"/pools/lab/scaling/{path}/").status_code == 200
-        assert page.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302, path
+        assert (
+            page.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302
+        ), path
     assert "It is not frozen" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
     refused = page.post("/pools/lab/scaling/pause/", {"for": "long", "reason": "why"})
     assert (refused.status_code, "not a length of time" in refused.content.decode()) == (422, True)
@@ -258,7 +310,11 @@ def test_each_order_is_asked_with_what_it_affects(page: Client) -> None:
 
 def test_the_freeze_is_lifted_on_its_page(page: Client) -> None:
     clock = timezone.now()
-    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}", "name": "release"}
+    window = {
+        "from": f"{clock - timedelta(hours=1):%H:%M}",
+        "to": f"{clock + timedelta(hours=1):%H:%M}",
+        "name": "release",
+    }
     pool = make(freeze=[window])
     scale(pool)
     assert "release" in page.get("/pools/lab/scaling/unfreeze/").content.decode()

@@ -1,4 +1,6 @@
-"""Scalers beside each other, beside people and beside claims. Each was red with its lock taken away; two stay here in that form."""
+"""Scalers beside each other, beside people and beside claims. Each was red with its lock taken
+away; two stay here in that form.
+"""
 
 import os
 import signal
@@ -78,7 +80,9 @@ def test_two_scalers_take_away_what_is_too_much_once(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("without_lock")
-def test_seen_red_without_the_lock_the_same_member_goes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seen_red_without_the_lock_the_same_member_goes_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = idle(3)
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
     first = gate.stops(lambda: scale_pools([pool.pk]))
@@ -91,7 +95,9 @@ def test_seen_red_without_the_lock_the_same_member_goes_twice(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("without_lock")
-def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = make(low=2, high=3)
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     first = gate.stops(lambda: scale_pools([pool.pk]))
@@ -101,8 +107,12 @@ def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(m
     assert names(pool) == ["lab-1", "lab-2"]
 
 
-def test_a_person_and_a_scaler_together_stay_within_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """add_members locks the pool and waits for the scaler; without the scaler's lock it did not wait, and counted too few."""
+def test_a_person_and_a_scaler_together_stay_within_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """add_members locks the pool and waits for the scaler; without the scaler's lock it did not
+    wait, and counted too few.
+    """
     pool = make(low=2, high=3)
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
@@ -116,10 +126,16 @@ def test_a_person_and_a_scaler_together_stay_within_the_most(monkeypatch: pytest
 
 
 def test_a_claim_that_is_faster_keeps_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    """let_go closes the slots, which waits for a bind under way, and asks whether they are empty afterwards."""
+    """let_go closes the slots, which waits for a bind under way, and asks whether they are
+    empty afterwards.
+    """
     pool = idle(1)
     (claim, _, generation), decision = scale_beside_a_bind(pool)
-    assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (0, "hold", ["taken meanwhile"])
+    assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (
+        0,
+        "hold",
+        ["taken meanwhile"],
+    )
     assert (names(pool), is_consistent()) == (["lab-1"], True)
     give_back(claim, generation)
 
@@ -158,11 +174,22 @@ with acting_as("scale"):
 
 
 @pytest.mark.parametrize("ending", ["SIGCONT", "SIGKILL"])
-def test_one_that_was_frozen_between_its_decision_and_the_rows_changes_nothing_twice(ending: str) -> None:
-    """A process of its own, stopped while it holds the pool's lock. The database puts its transaction out after ten seconds."""
+def test_one_that_was_frozen_between_its_decision_and_the_rows_changes_nothing_twice(
+    ending: str,
+) -> None:
+    """A process of its own, stopped while it holds the pool's lock. The database puts its
+    transaction out after ten seconds.
+    """
     pool = make(low=2, high=3)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.claims.scaling.settings"}
-    command = [sys.executable, "-c", SCALE, connection.settings_dict["NAME"], str(pool.pk), "before"]
+    command = [
+        sys.executable,
+        "-c",
+        SCALE,
+        connection.settings_dict["NAME"],
+        str(pool.pk),
+        "before",
+    ]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -177,7 +204,9 @@ def test_one_that_was_frozen_between_its_decision_and_the_rows_changes_nothing_t
         assert found[pool.pk].delta == 2
         if ending == "SIGCONT":
             process.send_signal(signal.SIGCONT)
-            assert process.stdout.readline().startswith("lost"), "it has to see that its transaction is over"
+            assert process.stdout.readline().startswith("lost"), (
+                "it has to see that its transaction is over"
+            )
         process.wait(20)
     finally:
         process.kill()

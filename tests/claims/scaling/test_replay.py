@@ -14,7 +14,16 @@ from django.utils import timezone
 from claims.scaling.replay import figures_of, replay_pool
 from pools.lifecycle.services import create_pool
 from pools.models import Decision, Member, Pool, Sample
-from pools.scaling import Fixed, MemberLimits, OnDemand, ScalingPace, ScalingTarget, Snapshot, Utilisation, Warm
+from pools.scaling import (
+    Fixed,
+    MemberLimits,
+    OnDemand,
+    ScalingPace,
+    ScalingTarget,
+    Snapshot,
+    Utilisation,
+    Warm,
+)
 from pools.scaling import replay as replays
 from pools.scaling.replay import Moment, as_it_was, pace_of, replay
 from project.kernel.errors import Conflict, Invalid
@@ -27,38 +36,64 @@ WIDE = MemberLimits(1, 12)
 def moments(*wanted: int, members: int = 2, each: int = 3) -> list[Moment]:
     """So much is wanted, minute by minute, and so many members were there."""
     slots = members * each
-    return [Moment(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots)) for i, n in enumerate(wanted)]
+    return [
+        Moment(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots))
+        for i, n in enumerate(wanted)
+    ]
 
 
 def waves(days: float, top: int = 24) -> list[Moment]:
-    """A day like any other, with the members that somebody ordered: too few at noon, too many at night."""
-    return moments(*(round(top * (0.5 - 0.5 * math.cos(2 * math.pi * i / 1440))) + i % 3 for i in range(round(days * 1440))), members=5)
+    """A day like any other, with the members that somebody ordered: too few at noon, too
+    many at night.
+    """
+    return moments(
+        *(
+            round(top * (0.5 - 0.5 * math.cos(2 * math.pi * i / 1440))) + i % 3
+            for i in range(round(days * 1440))
+        ),
+        members=5,
+    )
 
 
-def run(found: list[Moment], policy: Any, limits: MemberLimits = WIDE, **more: Any) -> replays.ReplayResult:
+def run(
+    found: list[Moment], policy: Any, limits: MemberLimits = WIDE, **more: Any
+) -> replays.ReplayResult:
     return replay(found, policy, lambda moment: limits, each=3, **more)
 
 
 def test_what_was_is_counted_as_it_was() -> None:
     outcome = as_it_was(moments(4, 8, 8, 6, 6), each=3)
-    assert (outcome.member_hours, outcome.most, outcome.created, outcome.removed) == (pytest.approx(2 * 5 / 60), 2, 0, 0)
-    assert sorted(outcome.waits) == [0.0] * 6 + [120.0] * 2, "two of the eight came when it was full, and were served when two others went"
+    assert (outcome.member_hours, outcome.most, outcome.created, outcome.removed) == (
+        pytest.approx(2 * 5 / 60),
+        2,
+        0,
+        0,
+    )
+    assert sorted(outcome.waits) == [0.0] * 6 + [120.0] * 2, (
+        "two of the eight came when it was full, and were served when two others went"
+    )
     assert outcome.waiting_hours == pytest.approx(2 * 2 / 60)
 
 
 def test_more_members_less_to_wait_for() -> None:
     day = waves(1)
     was, few, many = as_it_was(day, each=3), run(day, Fixed(5)), run(day, Fixed(9))
-    assert was.waiting_hours == pytest.approx(few.waiting_hours, rel=0.1), "the same number of members, replayed"
+    assert was.waiting_hours == pytest.approx(few.waiting_hours, rel=0.1), (
+        "the same number of members, replayed"
+    )
     assert many.waiting_hours < few.waiting_hours
     assert many.member_hours > few.member_hours
     assert run(day, Utilisation()).wait(0.9) < was.wait(0.9)
 
 
 @pytest.mark.parametrize(
-    "policy", [Utilisation(), Utilisation(idle_members=True), Warm(1), OnDemand(), Fixed(4)], ids=lambda p: type(p).__name__
+    "policy",
+    [Utilisation(), Utilisation(idle_members=True), Warm(1), OnDemand(), Fixed(4)],
+    ids=lambda p: type(p).__name__,
 )
-def test_what_is_not_decided_anew_would_be_decided_the_same(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_decided_anew_would_be_decided_the_same(
+    policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most decisions are left out, because they rest on the same. All of them: the same outcome."""
     day = waves(1)
     quick = run(day, policy)
@@ -108,14 +143,17 @@ def test_a_long_record_of_a_large_pool_is_decided_on_less_often() -> None:
     assert len(run(waves(2), Warm()).thinned()) <= replays.POINTS
 
 
-# Recorded for real -----------------------------------------------------------------------------------------------------------------------
+# Recorded for real --------------------------------------------------------------------------------
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def pool(settings: Any) -> Pool:
-    settings.BERTH_PROVIDERS = ("tests.pools.providers.fake_providers.CraneProvider", "pools.providers.static.StaticProvider")
+    settings.BERTH_PROVIDERS = (
+        "tests.pools.providers.fake_providers.CraneProvider",
+        "pools.providers.static.StaticProvider",
+    )
     return make(low=1, high=8, slots=3, policy="utilisation")
 
 
@@ -124,7 +162,15 @@ def record(pool: Pool, days: float = 1) -> None:
     found = waves(days)
     shift = now - timedelta(minutes=len(found))
     Sample.objects.bulk_create(
-        Sample(pool=pool, at=shift + timedelta(minutes=i), members=m.members, slots=m.slots, held=m.held, reserved=0, waiting=m.waiting)
+        Sample(
+            pool=pool,
+            at=shift + timedelta(minutes=i),
+            members=m.members,
+            slots=m.slots,
+            held=m.held,
+            reserved=0,
+            waiting=m.waiting,
+        )
         for i, m in enumerate(found)
     )
 
@@ -134,8 +180,14 @@ def test_other_limits_over_what_was_recorded(pool: Pool) -> None:
     found = replay_pool(pool, days=2, changes={"members": {"max": 3}})
     assert (found.minutes, found.was.most) == (1440, 5)
     assert found.other is not None
-    assert (found.now.most <= 8, found.other.most, found.other.waiting_hours > found.now.waiting_hours) == (True, 3, True)
-    assert (Decision.objects.exclude(delta=0).count(), Member.objects.count()) == (0, 0), "nothing is changed"
+    assert (
+        found.now.most <= 8,
+        found.other.most,
+        found.other.waiting_hours > found.now.waiting_hours,
+    ) == (True, 3, True)
+    assert (Decision.objects.exclude(delta=0).count(), Member.objects.count()) == (0, 0), (
+        "nothing is changed"
+    )
 
 
 def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
@@ -143,10 +195,14 @@ def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "warm.yaml"
     file.write_text("scaling: {policy: warm, max_idle: 2}\n")
     out = StringIO()
-    call_command("scale", "--replay", "lab", "--days", "1", "--with", str(file), "--json", stdout=out)
+    call_command(
+        "scale", "--replay", "lab", "--days", "1", "--with", str(file), "--json", stdout=out
+    )
     told = json.loads(out.getvalue())
     assert set(told) == {"pool", "days", "minutes", "ready_after_s", "was", "now", "tried"}
-    assert told["tried"]["member_hours"] < told["now"]["member_hours"], "who is idle goes though something runs elsewhere"
+    assert told["tried"]["member_hours"] < told["now"]["member_hours"], (
+        "who is idle goes though something runs elsewhere"
+    )
     out = StringIO()
     call_command("scale", "--replay", "lab", stdout=out)
     assert "Wait, nine in ten" in out.getvalue()
@@ -164,7 +220,9 @@ def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
     ],
     ids=["policy", "limits", "part", "yaml", "number"],
 )
-def test_what_is_wrong_with_the_file_is_said(pool: Pool, tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_the_file_is_said(
+    pool: Pool, tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
     with pytest.raises(CommandError, match=said):

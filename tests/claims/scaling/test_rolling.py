@@ -42,11 +42,26 @@ def _worlds(settings: Any) -> Iterator[None]:
     assert is_consistent()
 
 
-def config(template: str = "v1", *, low: int = 2, high: int = 3, roll: Any = "idle", labels: Any = None, **more: Any) -> dict[str, Any]:
+def config(
+    template: str = "v1",
+    *,
+    low: int = 2,
+    high: int = 3,
+    roll: Any = "idle",
+    labels: Any = None,
+    **more: Any,
+) -> dict[str, Any]:
     members = {"min": low, "max": high} | ({"labels": labels} if labels else {})
     provider = {"kind": "mold", "template": template} | more
     scaling = {"policy": "on_demand", "idle_for": "never", "cooldown": {"up": "0s", "down": "0s"}}
-    return {"name": "lab", "provider": provider, "slots": 2, "members": members, "scaling": scaling, "roll": roll}
+    return {
+        "name": "lab",
+        "provider": provider,
+        "slots": 2,
+        "members": members,
+        "scaling": scaling,
+        "roll": roll,
+    }
 
 
 def make(**more: Any) -> Pool:
@@ -70,7 +85,11 @@ def turn(pool: Pool) -> str:
 
 def pass_time(pool: Pool, seconds: float) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE pools_member SET state_at = state_at - make_interval(secs => %s) WHERE pool_id = %s", [seconds, pool.pk])
+        cursor.execute(
+            "UPDATE pools_member SET state_at = state_at - make_interval(secs => %s) "
+            "WHERE pool_id = %s",
+            [seconds, pool.pk],
+        )
 
 
 def made_from(pool: Pool) -> dict[str, str]:
@@ -79,7 +98,14 @@ def made_from(pool: Pool) -> dict[str, str]:
 
 
 def outdated(pool: Pool) -> list[str]:
-    return [m.name for m in Member.objects.filter(pool=pool).exclude(state="gone").select_related("pool").order_by("id") if m.is_outdated]
+    return [
+        m.name
+        for m in Member.objects.filter(pool=pool)
+        .exclude(state="gone")
+        .select_related("pool")
+        .order_by("id")
+        if m.is_outdated
+    ]
 
 
 def test_a_changed_template_renews_everybody_one_by_one() -> None:
@@ -94,9 +120,14 @@ def test_a_changed_template_renews_everybody_one_by_one() -> None:
         most, least = max(most, there.count()), min(least, there.filter(state="ready").count())
     assert [step for step in steps if step] == ["surge", "swap", "surge", "swap"]
     assert made_from(pool) == {"lab-3": "v2", "lab-4": "v2"}
-    assert (outdated(pool), most, least) == ([], 3, 2), "never more than the most, never fewer ready than the least"
+    assert (outdated(pool), most, least) == ([], 3, 2), (
+        "never more than the most, never fewer ready than the least"
+    )
     assert Pool.objects.get(pk=pool.pk).surge_id is None
-    assert Event.objects.filter(pool_id=pool.pk, verb="scale", reason__startswith="Roll: ").count() == 4
+    assert (
+        Event.objects.filter(pool_id=pool.pk, verb="scale", reason__startswith="Roll: ").count()
+        == 4
+    )
 
 
 def test_at_the_most_members_are_made_anew_in_their_places() -> None:
@@ -105,11 +136,16 @@ def test_at_the_most_members_are_made_anew_in_their_places() -> None:
     steps = [turn(pool) for _ in range(6)]
     assert [step for step in steps if step] == ["rebuild", "rebuild"]
     assert made_from(pool) == {"lab-1": "v2", "lab-2": "v2"}
-    assert list(Member.objects.order_by("id").values_list("incarnation", "restarts", "state")) == [(2, 0, "ready")] * 2
+    assert (
+        list(Member.objects.order_by("id").values_list("incarnation", "restarts", "state"))
+        == [(2, 0, "ready")] * 2
+    )
     assert Slot.objects.filter(is_open=True).count() == 4
 
 
-def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_missing_at_a_time() -> None:
+def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_missing_at_a_time() -> (  # noqa: E501
+    None
+):
     pool = make(high=2)
     update_pool("lab", config("v2", low=2, high=2))
     claim, slot, generation = hold(pool)
@@ -126,7 +162,10 @@ def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_mis
     give_back(claim, generation)
     for _ in range(6):
         turn(pool)
-    assert [d.inputs["step"] for d in Decision.objects.order_by("id") if d.inputs["step"]] == ["rebuild", "rebuild"]
+    assert [d.inputs["step"] for d in Decision.objects.order_by("id") if d.inputs["step"]] == [
+        "rebuild",
+        "rebuild",
+    ]
     assert (made_from(pool), least) == ({"lab-1": "v2", "lab-2": "v2"}, 1)
 
 
@@ -159,14 +198,23 @@ def test_a_template_that_never_works_replaces_nobody_and_says_so() -> None:
     for _ in range(3):
         turn(pool)
     assert turn(pool) == "", "it waits"
-    assert Decision.objects.filter(pool=pool).latest("last_at").reason.endswith("The roll waits for lab-3 to be ready: no such mold")
+    assert (
+        Decision.objects.filter(pool=pool)
+        .latest("last_at")
+        .reason.endswith("The roll waits for lab-3 to be ready: no such mold")
+    )
     pass_time(pool, 900)
     assert turn(pool) == "stop"
     pool.refresh_from_db()
-    assert (pool.roll_stopped_at is not None, pool.roll_stop_reason) == (True, "lab-3 is not ready after 20 min: no such mold")
+    assert (pool.roll_stopped_at is not None, pool.roll_stop_reason) == (
+        True,
+        "lab-3 is not ready after 20 min: no such mold",
+    )
     turn(pool)
     last = Decision.objects.filter(pool=pool).latest("last_at")
-    assert last.reason.endswith("the roll has stopped: lab-3 is not ready after 20 min: no such mold")
+    assert last.reason.endswith(
+        "the roll has stopped: lab-3 is not ready after 20 min: no such mold"
+    )
     assert made_from(pool) == {"lab-1": "v1", "lab-2": "v1", "lab-3": "v2"}
     assert Event.objects.filter(verb="stop_roll").count() == 1
     update_pool("lab", config("v3"))
@@ -197,7 +245,11 @@ def test_by_hand_it_waits_for_a_person_and_for_this_configuration_only() -> None
     update_pool("lab", config("v2", roll="manual"))
     for _ in range(3):
         assert turn(pool) == ""
-    assert Decision.objects.filter(pool=pool).latest("last_at").reason.endswith("2 members are outdated, renewed once somebody says so")
+    assert (
+        Decision.objects.filter(pool=pool)
+        .latest("last_at")
+        .reason.endswith("2 members are outdated, renewed once somebody says so")
+    )
     roll_orders.order_roll(pool_id=pool.pk, reason="tonight")
     for _ in range(10):
         turn(pool)
@@ -210,7 +262,9 @@ def test_by_hand_it_waits_for_a_person_and_for_this_configuration_only() -> None
 def test_a_pause_of_the_roll_ends_by_itself() -> None:
     pool = make()
     update_pool("lab", config("v2"))
-    roll_orders.pause_roll(pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="ana looks")
+    roll_orders.pause_roll(
+        pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="ana looks"
+    )
     assert turn(pool) == ""
     Pool.objects.filter(pk=pool.pk).update(roll_paused_until=timezone.now() - timedelta(seconds=1))
     assert turn(pool) == "surge"
@@ -225,7 +279,9 @@ def test_orders_say_what_is_wrong() -> None:
     with pytest.raises(Invalid, match="reason"):
         roll_orders.order_roll(pool_id=pool.pk, reason=" ")
     with pytest.raises(Invalid, match="passed"):
-        roll_orders.pause_roll(pool_id=pool.pk, until=timezone.now() - timedelta(hours=1), reason="x")
+        roll_orders.pause_roll(
+            pool_id=pool.pk, until=timezone.now() - timedelta(hours=1), reason="x"
+        )
     assert roll_orders.resume_roll(pool_id=pool.pk).roll_paused_until is None
 
 
@@ -248,7 +304,9 @@ def test_members_from_before_fingerprints_are_outdated_by_the_next_change() -> N
     assert outdated(pool) == ["lab-1", "lab-2"]
 
 
-def test_another_release_may_say_what_a_member_is_made_from_in_another_way_and_outdates_nobody() -> None:
+def test_another_release_may_say_what_a_member_is_made_from_in_another_way_and_outdates_nobody() -> (  # noqa: E501
+    None
+):
     """Red where fingerprints of two releases are compared."""
     pool = make()
     Member.objects.filter(pool=pool).update(spec_digest="of another release")
@@ -292,31 +350,60 @@ def test_rolls_are_ordered_by_page_with_what_they_affect(client: Client) -> None
     assert "No member is outdated" in client.get("/pools/lab/scaling/roll/").content.decode()
     update_pool("lab", config("v2", roll="manual"))
     asked = client.get("/pools/lab/scaling/roll/").content.decode()
-    assert all(word in asked for word in ("lab-1", "lab-2", "renewed", "2 members are outdated, renewed once somebody says so"))
-    for path, more in (("pause-roll", {"for": "1h", "reason": "ana looks"}), ("resume-roll", {}), ("roll", {"reason": "tonight"})):
+    assert all(
+        word in asked
+        for word in (
+            "lab-1",
+            "lab-2",
+            "renewed",
+            "2 members are outdated, renewed once somebody says so",
+        )
+    )
+    for path, more in (
+        ("pause-roll", {"for": "1h", "reason": "ana looks"}),
+        ("resume-roll", {}),
+        ("roll", {"reason": "tonight"}),
+    ):
         page = client.get(f"/pools/lab/scaling/{path}/").content.decode()
         found = re.search(r'name="seen" value="(\w+)"', page)
-        answer = client.post(f"/pools/lab/scaling/{path}/", more | ({"seen": found[1]} if found else {}))
+        answer = client.post(
+            f"/pools/lab/scaling/{path}/", more | ({"seen": found[1]} if found else {})
+        )
         assert answer.status_code == 302, answer.content.decode()[:2000]
-    verbs = list(Event.objects.filter(pool_id=pool.pk, verb__contains="roll").order_by("id").values_list("verb", "actor"))
+    verbs = list(
+        Event.objects.filter(pool_id=pool.pk, verb__contains="roll")
+        .order_by("id")
+        .values_list("verb", "actor")
+    )
     assert verbs == [("pause_roll", "olga"), ("resume_roll", "olga"), ("roll", "olga")]
     assert turn(pool) == "surge"
 
 
-# Beside claims and other scalers ---------------------------------------------------------------------------------------------------------
+# Beside claims and other scalers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", ["swap", "rebuild"])
-def test_a_claim_that_is_faster_keeps_its_member(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_is_faster_keeps_its_member(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = make(low=1, high=2 if which == "swap" else 1)
-    update_pool("lab", config("v2", low=1 if which == "swap" else 0, high=2 if which == "swap" else 1))
+    update_pool(
+        "lab", config("v2", low=1 if which == "swap" else 0, high=2 if which == "swap" else 1)
+    )
     if which == "swap":
         assert turn(pool) == "surge"
         Member.objects.filter(name="lab-2").update(is_cordoned=True)
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE slots_slot SET is_open = false FROM pools_member m WHERE m.id = member_id AND m.name = 'lab-2'")
+            cursor.execute(
+                "UPDATE slots_slot SET is_open = false FROM pools_member m "
+                "WHERE m.id = member_id AND m.name = 'lab-2'"
+            )
     (claim, slot, generation), decision = scale_beside_a_bind(pool)
-    assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (0, "hold", ["taken meanwhile"])
+    assert (decision.delta, decision.verdict, [j.why for j in decision.spared][:1]) == (
+        0,
+        "hold",
+        ["taken meanwhile"],
+    )
     assert Slot.objects.get(pk=slot).member.name == "lab-1"
     assert Member.objects.get(name="lab-1").incarnation == 1
     give_back(claim, generation)
@@ -344,4 +431,6 @@ def test_seen_red_without_the_lock_one_is_made_anew_twice(monkeypatch: pytest.Mo
     gate.open()
     first.result()
     second.result()
-    assert Member.objects.get(name="lab-1").incarnation == 3, "both have decided on what they saw, and one after the other did it"
+    assert Member.objects.get(name="lab-1").incarnation == 3, (
+        "both have decided on what they saw, and one after the other did it"
+    )

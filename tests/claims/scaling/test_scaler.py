@@ -42,9 +42,17 @@ def _worlds(settings: Any) -> Iterator[None]:
     assert is_consistent()
 
 
-def config(name: str = "lab", *, low: int = 0, high: int = 4, slots: Any = 2, **scaling: Any) -> dict[str, Any]:
+def config(
+    name: str = "lab", *, low: int = 0, high: int = 4, slots: Any = 2, **scaling: Any
+) -> dict[str, Any]:
     policy = {"policy": "on_demand", "cooldown": QUICK} | scaling
-    return {"name": name, "provider": "crane", "slots": slots, "members": {"min": low, "max": high}, "scaling": policy}
+    return {
+        "name": name,
+        "provider": "crane",
+        "slots": slots,
+        "members": {"min": low, "max": high},
+        "scaling": policy,
+    }
 
 
 def make(name: str = "lab", **more: Any) -> Pool:
@@ -71,22 +79,35 @@ def work() -> None:
 
 
 def names(pool: Pool) -> list[str]:
-    return list(Member.objects.filter(pool=pool).exclude(state="gone").order_by("id").values_list("name", flat=True))
+    return list(
+        Member.objects.filter(pool=pool)
+        .exclude(state="gone")
+        .order_by("id")
+        .values_list("name", flat=True)
+    )
 
 
 def old(pool: Pool, seconds: float) -> None:
     """So much time has passed for the pool and all that is idle in it."""
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE slots_slot SET changed_at = changed_at - make_interval(secs => %s) WHERE pool_id = %s", [seconds, pool.pk])
+        cursor.execute(
+            "UPDATE slots_slot SET changed_at = changed_at - make_interval(secs => %s) "
+            "WHERE pool_id = %s",
+            [seconds, pool.pk],
+        )
         cursor.execute(
             """UPDATE pools_pool SET scaled_up_at = scaled_up_at - make_interval(secs => %(s)s),
                scaled_down_at = scaled_down_at - make_interval(secs => %(s)s) WHERE id = %(p)s""",
             {"s": seconds, "p": pool.pk},
         )
-        cursor.execute("UPDATE pools_member SET state_at = state_at - make_interval(secs => %s) WHERE pool_id = %s", [seconds, pool.pk])
+        cursor.execute(
+            "UPDATE pools_member SET state_at = state_at - make_interval(secs => %s) "
+            "WHERE pool_id = %s",
+            [seconds, pool.pk],
+        )
 
 
-# Growing --------------------------------------------------------------------------------------------------------------------------------
+# Growing ------------------------------------------------------------------------------------------
 
 
 def test_who_waits_gets_a_member_and_the_request_is_over_once_it_is_there() -> None:
@@ -98,12 +119,20 @@ def test_who_waits_gets_a_member_and_the_request_is_over_once_it_is_there() -> N
     assert pool.scale_requested_at is not None
     scale_pools([pool.pk])
     pool.refresh_from_db()
-    assert (names(pool), pool.scale_requested_at is not None, pool.scaled_up_at is not None) == (["lab-1"], True, True)
+    assert (names(pool), pool.scale_requested_at is not None, pool.scaled_up_at is not None) == (
+        ["lab-1"],
+        True,
+        True,
+    )
     work()
     serve()
     assert again(claim).slots[0].member == "lab-1"
     decision = scale(pool)
-    assert (decision.delta, pool.scale_requested_at, pool.absorb_until is not None) == (0, None, True)
+    assert (decision.delta, pool.scale_requested_at, pool.absorb_until is not None) == (
+        0,
+        None,
+        True,
+    )
 
 
 def test_the_next_request_is_absorbed_once() -> None:
@@ -149,7 +178,9 @@ def test_a_thousand_that_wait_are_one_request_and_one_member_a_cycle() -> None:
         assert scale(pool).delta == 1
         assert len(names(pool)) == there
     decision = scale(pool)
-    assert (decision.delta, decision.inputs["words"]) == (0, "+2 blocked"), "nine slots wanted, six there, two on each"
+    assert (decision.delta, decision.inputs["words"]) == (0, "+2 blocked"), (
+        "nine slots wanted, six there, two on each"
+    )
     assert (len(names(pool)), pool.scale_requested_at) == (3, None)
 
 
@@ -202,7 +233,7 @@ def test_a_create_that_fails_keeps_the_request_and_makes_no_second_one() -> None
     assert open_slots(pool) == 2
 
 
-# Shrinking ------------------------------------------------------------------------------------------------------------------------------
+# Shrinking ----------------------------------------------------------------------------------------
 
 
 def fixed(count: int) -> Pool:
@@ -218,9 +249,17 @@ def fixed(count: int) -> Pool:
 def test_idle_members_go_one_by_one_the_newest_first() -> None:
     pool = fixed(3)
     decision = scale(pool)
-    assert (decision.delta, [c["name"] for c in decision.chosen], names(pool)) == (-1, ["lab-3"], ["lab-1", "lab-2"])
-    assert CraneProvider.world.things.keys() == {f"lab/{m}" for m in Member.objects.exclude(state="gone").values_list("pk", flat=True)}
-    assert Event.objects.filter(verb="scale", pool_id=pool.pk).order_by("-id")[0].data["members"] == ["lab-3"]
+    assert (decision.delta, [c["name"] for c in decision.chosen], names(pool)) == (
+        -1,
+        ["lab-3"],
+        ["lab-1", "lab-2"],
+    )
+    assert CraneProvider.world.things.keys() == {
+        f"lab/{m}" for m in Member.objects.exclude(state="gone").values_list("pk", flat=True)
+    }
+    assert Event.objects.filter(verb="scale", pool_id=pool.pk).order_by("-id")[0].data[
+        "members"
+    ] == ["lab-3"]
 
 
 def test_one_that_is_held_reserved_or_drains_never_goes() -> None:
@@ -231,7 +270,12 @@ def test_one_that_is_held_reserved_or_drains_never_goes() -> None:
     for _ in range(4):
         scale_pools([pool.pk])
     assert again(held).slots[0].member in names(pool)
-    assert Slot.objects.filter(member__state__in=("deleting", "gone")).exclude(state__in=("idle", "retired")).count() == 0
+    assert (
+        Slot.objects.filter(member__state__in=("deleting", "gone"))
+        .exclude(state__in=("idle", "retired"))
+        .count()
+        == 0
+    )
 
 
 def test_without_a_fresh_look_nothing_goes() -> None:
@@ -267,14 +311,18 @@ def test_who_is_blocked_adds_no_demand() -> None:
     assert scale(pool).delta == 0
 
 
-# Orders and windows ---------------------------------------------------------------------------------------------------------------------
+# Orders and windows -------------------------------------------------------------------------------
 
 
 def test_a_freeze_closes_the_pool_sends_idle_ones_away_and_ends() -> None:
     pool = fixed(3)
     claim = ask()
     clock = timezone.now()
-    window = {"from": f"{clock - timedelta(hours=1):%H:%M}", "to": f"{clock + timedelta(hours=1):%H:%M}", "name": "release"}
+    window = {
+        "from": f"{clock - timedelta(hours=1):%H:%M}",
+        "to": f"{clock + timedelta(hours=1):%H:%M}",
+        "name": "release",
+    }
     update_pool("lab", config(freeze=[window]))
     decision = scale(pool)
     assert (decision.delta, names(pool)) == (-2, [again(claim).slots[0].member])
@@ -289,7 +337,11 @@ def test_a_freeze_closes_the_pool_sends_idle_ones_away_and_ends() -> None:
     scale(pool)
     serve()
     assert (pool.frozen_until, again(waits).is_waiting) == (None, False)
-    assert list(Event.objects.filter(verb__in=("freeze", "thaw")).order_by("id").values_list("verb", flat=True)) == ["freeze", "thaw"]
+    assert list(
+        Event.objects.filter(verb__in=("freeze", "thaw"))
+        .order_by("id")
+        .values_list("verb", flat=True)
+    ) == ["freeze", "thaw"]
 
 
 def test_a_frozen_pool_that_follows_demand_no_more_is_opened() -> None:
@@ -312,10 +364,13 @@ def test_a_paused_pool_is_left_alone() -> None:
     pool = make(low=2)
     pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="firmware")
     decision = scale(pool)
-    assert (decision.delta, decision.reason) == (0, "Paused: firmware. Nothing is created or removed")
+    assert (decision.delta, decision.reason) == (
+        0,
+        "Paused: firmware. Nothing is created or removed",
+    )
 
 
-# Decisions ------------------------------------------------------------------------------------------------------------------------------
+# Decisions ----------------------------------------------------------------------------------------
 
 
 def test_equal_decisions_in_a_row_are_counted() -> None:
@@ -398,7 +453,9 @@ def test_the_loop_looks_at_all_pools_and_first_at_those_that_ask() -> None:
     Pool.objects.filter(pk=pools[2].pk).update(scale_requested_at=timezone.now(), min_members=2)
     Pool.objects.filter(pk=pools[1].pk).update(min_members=2)
     assert not scaler.step()
-    assert [Member.objects.filter(pool=pool).count() for pool in pools] == [1, 1, 2], "the round is not due yet"
+    assert [Member.objects.filter(pool=pool).count() for pool in pools] == [1, 1, 2], (
+        "the round is not due yet"
+    )
 
 
 def test_the_doctor_minds_too_many_that_came_and_not_too_many_that_may_stay() -> None:

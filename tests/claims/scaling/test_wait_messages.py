@@ -63,9 +63,20 @@ def test_with_room_the_scaler_makes_one() -> None:
 
 def test_the_most_of_a_window_says_which() -> None:
     now = datetime.now(UTC)
-    window = {"from": f"{now - timedelta(hours=1):%H:%M}", "to": f"{now + timedelta(hours=2):%H:%M}", "min": 0, "max": 1}
+    window = {
+        "from": f"{now - timedelta(hours=1):%H:%M}",
+        "to": f"{now + timedelta(hours=2):%H:%M}",
+        "min": 0,
+        "max": 1,
+    }
     fill(make(high=4, schedule=[window]))
-    assert wait().unblock[0].startswith(f"The maximum of members ({window['from']}–{window['to']} UTC) goes from 1 to 2")
+    assert (
+        wait()
+        .unblock[0]
+        .startswith(
+            f"The maximum of members ({window['from']}–{window['to']} UTC) goes from 1 to 2"
+        )
+    )
 
 
 def test_a_pause_and_a_pin_are_what_stands_against_it() -> None:
@@ -87,7 +98,11 @@ def test_a_pool_without_a_member() -> None:
 
 def test_a_freeze_says_until_when_and_that_it_can_be_lifted() -> None:
     now = datetime.now(UTC)
-    window = {"from": f"{now - timedelta(hours=1):%H:%M}", "to": f"{now + timedelta(hours=2):%H:%M}", "name": "release"}
+    window = {
+        "from": f"{now - timedelta(hours=1):%H:%M}",
+        "to": f"{now + timedelta(hours=2):%H:%M}",
+        "name": "release",
+    }
     pool = make(low=0)
     fill(pool)
     update_pool("lab", config(freeze=[window]))
@@ -95,10 +110,13 @@ def test_a_freeze_says_until_when_and_that_it_can_be_lifted() -> None:
     found = wait()
     assert found.text.startswith("Pool lab is frozen until ")
     assert "release: " in found.text
-    assert [way.split(",")[0] for way in found.unblock] == ["The freeze ends", "The freeze is lifted"]
+    assert [way.split(",")[0] for way in found.unblock] == [
+        "The freeze ends",
+        "The freeze is lifted",
+    ]
 
 
-# Labels --------------------------------------------------------------------------------------------------------------------------------
+# Labels -------------------------------------------------------------------------------------------
 
 
 def labelled(**more: Any) -> dict[str, Any]:
@@ -129,7 +147,9 @@ def test_free_slots_without_the_labels_do_not_serve_them() -> None:
     assert again(claim).slots[0].member == "lab-2"
     other = ask(selector={"size": "large"})
     serve()
-    assert (again(other).slots[0].member, scale(pool).delta) == ("lab-2", 0), "what is free there serves the next"
+    assert (again(other).slots[0].member, scale(pool).delta) == ("lab-2", 0), (
+        "what is free there serves the next"
+    )
 
 
 def test_who_asks_for_others_makes_nothing_grow() -> None:

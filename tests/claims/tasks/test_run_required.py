@@ -1,4 +1,6 @@
-"""In a pool with agents a task says what is to be run: whoever asks, by call, by code or for many at once."""
+"""In a pool with agents a task says what is to be run: whoever asks, by call, by code or for
+many at once.
+"""
 
 from typing import Any
 
@@ -43,7 +45,9 @@ def test_so_is_one_that_names_its_slot() -> None:
 
 def test_of_many_those_with_a_run_are_made() -> None:
     make_agents("tf")
-    first, second, third = create_claims([wish("tf", **TASK), wish("tf", **TASK), wish("tf", **TASK, run=RUN)])
+    first, second, third = create_claims(
+        [wish("tf", **TASK), wish("tf", **TASK), wish("tf", **TASK, run=RUN)]
+    )
     assert (type(first), type(second)) == (Invalid, Invalid)
     assert not isinstance(third, Exception) and third.state == "bound"
     assert (Claim.objects.count(), Task.objects.count()) == (1, 1)

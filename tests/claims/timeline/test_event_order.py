@@ -1,4 +1,6 @@
-"""The log is in the order of transactions; what happened to one slot is in the order of generations."""
+"""The log is in the order of transactions; what happened to one slot is in the order
+of generations.
+"""
 
 import pytest
 
@@ -9,8 +11,12 @@ from tests.slots.concurrent_actors import Gate
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_a_bind_may_come_before_the_release_that_freed_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction of the bind begins to write first, then the slot is let go of, then the bind finds it."""
+def test_a_bind_may_come_before_the_release_that_freed_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The transaction of the bind begins to write first, then the slot is let go of, then the
+    bind finds it.
+    """
     make_pool(members=[{"name": "a", "labels": {"zone": "eu"}}])
     holder = ask()
     gate = Gate().before(monkeypatch, "claims.allocation.create.bind_claim")
@@ -21,7 +27,17 @@ def test_a_bind_may_come_before_the_release_that_freed_its_slot(monkeypatch: pyt
     assert claim.state == "bound"
     slot = claim.slots[0].id
     events = [event for event in read_events(START, 1000)[0] if event.slot_id == slot]
-    assert [(event.verb, event.claim_id) for event in events] == [("create", holder.id), ("bind", claim.id), ("release", holder.id)]
-    assert [event.generation for event in events] == [holder.generation, claim.generation, holder.generation]
+    assert [(event.verb, event.claim_id) for event in events] == [
+        ("create", holder.id),
+        ("bind", claim.id),
+        ("release", holder.id),
+    ]
+    assert [event.generation for event in events] == [
+        holder.generation,
+        claim.generation,
+        holder.generation,
+    ]
     in_order = sorted(events, key=lambda event: event.generation or 0)
-    assert [event.verb for event in in_order] == ["create", "release", "bind"], "the same generation keeps the order of the log"
+    assert [event.verb for event in in_order] == ["create", "release", "bind"], (
+        "the same generation keeps the order of the log"
+    )

@@ -1,4 +1,6 @@
-"""The log over HTTP: back from now, as of a moment, and on from a position in the order of commits."""
+"""The log over HTTP: back from now, as of a moment, and on from a position in the order
+of commits.
+"""
 
 from datetime import datetime, timedelta
 
@@ -20,11 +22,16 @@ def root(transactional_db: None, caller: Callers) -> Caller:
 def test_back_page_by_page_and_on_from_a_position(root: Caller) -> None:
     make_pool("one", slots=3)
     start = root.get("events/").body["position"]
-    claims = [create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="ana")) for _ in range(3)]
+    claims = [
+        create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="ana"))
+        for _ in range(3)
+    ]
     for claim in claims:
         release_claim(claim_id=claim.id, generation=claim.generation)
     everything = root.get("events/?pool=one&limit=500").body["results"]
-    assert [event["id"] for event in everything] == sorted((event["id"] for event in everything), reverse=True)
+    assert [event["id"] for event in everything] == sorted(
+        (event["id"] for event in everything), reverse=True
+    )
 
     paged, path = [], "events/?pool=one&limit=2"
     while path:
@@ -38,7 +45,9 @@ def test_back_page_by_page_and_on_from_a_position(root: Caller) -> None:
         page = root.get(path).body
         followed += page["results"]
         position, path = page["position"], (page["next"] or "").partition("/api/v1/")[2]
-    assert [event["verb"] for event in followed if event["claim_id"]] == ["create"] * 3 + ["release"] * 3
+    assert [event["verb"] for event in followed if event["claim_id"]] == ["create"] * 3 + [
+        "release"
+    ] * 3
     assert root.get(f"events/?after={position}").body["results"] == []
     assert {event["member"] for event in followed if event["verb"] == "release"} == {"a"}
 
@@ -50,11 +59,23 @@ def test_as_of_a_moment_the_first_says_who_held_it(root: Caller) -> None:
     second = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="ben"))
     slot = second.slots[0].id
     log = root.get(f"events/?slot={slot}").body["results"]
-    bound = next(event for event in log if event["claim_id"] == first.id and event["verb"] != "release")
-    moment = (datetime.fromisoformat(bound["at"]) + timedelta(microseconds=1)).isoformat().replace("+", "%2B")
-    assert root.get(f"events/?slot={slot}&as_of={moment}").body["results"][0]["claim_id"] == first.id
+    bound = next(
+        event for event in log if event["claim_id"] == first.id and event["verb"] != "release"
+    )
+    moment = (
+        (datetime.fromisoformat(bound["at"]) + timedelta(microseconds=1))
+        .isoformat()
+        .replace("+", "%2B")
+    )
+    assert (
+        root.get(f"events/?slot={slot}&as_of={moment}").body["results"][0]["claim_id"] == first.id
+    )
     held = root.get(f"slots/{slot}/held-by/?at={moment}").body
-    assert (held["is_known"], held["claim_id"], held["generation"]) == (True, first.id, first.generation)
+    assert (held["is_known"], held["claim_id"], held["generation"]) == (
+        True,
+        first.id,
+        first.generation,
+    )
     assert root.get(f"slots/{slot}/held-by/").body["claim_id"] == second.id
     assert root.get(f"slots/{slot}/held-by/?at=2001-01-01T00:00:00Z").body["is_known"] is False
 

@@ -1,4 +1,6 @@
-"""Sentences about claims on pages: what they name can be followed, and nothing that somebody wrote becomes markup."""
+"""Sentences about claims on pages: what they name can be followed, and nothing that somebody
+wrote becomes markup.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,11 +13,15 @@ from claims.templatetags.claims import linked, lowered
 
 def test_a_claim_that_is_named_is_a_link() -> None:
     assert linked("Claim 12 holds it, then claim 7") == (
-        'Claim <a class="why in" href="/claims/12/">12</a> holds it, then claim <a class="why in" href="/claims/7/">7</a>'
+        'Claim <a class="why in" href="/claims/12/">12</a> holds it, then claim <a class="why in" '
+        'href="/claims/7/">7</a>'
     )
 
 
-@pytest.mark.parametrize("text", ["claims 12", "reclaim 12", "claim twelve", "12 claims", "claim 1234567890123456789", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["claims 12", "reclaim 12", "claim twelve", "12 claims", "claim 1234567890123456789", ""],
+)
 def test_what_only_looks_like_one_is_not(text: str) -> None:
     assert linked(text) == text
 
@@ -35,7 +41,8 @@ def test_a_day_that_no_calendar_has_stays_as_somebody_wrote_it() -> None:
 
 def test_words_of_somebody_never_become_markup() -> None:
     assert linked('locked: "<b>claim 3</b>" & more') == (
-        'locked: &quot;&lt;b&gt;claim <a class="why in" href="/claims/3/">3</a>&lt;/b&gt;&quot; &amp; more'
+        'locked: &quot;&lt;b&gt;claim <a class="why in" '
+        'href="/claims/3/">3</a>&lt;/b&gt;&quot; &amp; more'
     )
 
 

@@ -20,7 +20,10 @@ def test_an_old_address_leads_to_the_workspace_or_to_the_choice() -> None:
     client = browser_of(chief())
     for pool, name in ((tf, "net/prod"), (tf, "net"), (dns, "net")):
         add_workspace(pool_id=pool.pk, name=name)
-    assert client.get("/workspaces/net/prod/?before=7")["Location"] == "/workspaces/tf/net/prod/?before=7"
+    assert (
+        client.get("/workspaces/net/prod/?before=7")["Location"]
+        == "/workspaces/tf/net/prod/?before=7"
+    )
     assert "net/prod" in get(client, "/workspaces/tf/net/prod/")
     choice = get(client, "/workspaces/net/")
     assert 'href="/workspaces/tf/net/"' in choice and 'href="/workspaces/dns/net/"' in choice
@@ -39,10 +42,16 @@ def test_a_lost_apply_is_settled_by_roles_in_its_pool_as_over_the_api() -> None:
     cancel_claim(claim_id=claim.id)
     path = "/workspace/settle/tf/network/"
     for name, role, where, status in (
-        ("vera", "viewer", pool, 403), ("otto", "operator", other, 404), ("cleo", "claimant", pool, 403), ("ada", "approver", pool, 200),
+        ("vera", "viewer", pool, 403), ("otto", "operator", other, 404),
+        ("cleo", "claimant", pool, 403), ("ada", "approver", pool, 200),
         ("olga", "operator", pool, 200),
     ):  # fmt: skip
-        get(browser_of(person(name, role, pool=where)), path, status, **({} if status == 404 else DIALOG if status == 200 else {}))
+        get(
+            browser_of(person(name, role, pool=where)),
+            path,
+            status,
+            **({} if status == 404 else DIALOG if status == 200 else {}),
+        )
     client = browser_of(person("abe", "approver", pool=pool))
     assert off(get(client, "/workspaces/tf/network/"), "Say what happened…") is None
     assert post(client, path, what="not_applied", reason="looked").status_code == 204
@@ -56,10 +65,14 @@ def test_it_is_shared_by_an_operator_of_both_pools_and_says_so() -> None:
     question = get(both, "/workspace/share/tf/net/", **DIALOG)
     assert "dns" in question and "one apply at a time in both pools together" in question
     assert post(both, "/workspace/share/tf/net/", pool="dns", reason="").status_code == 422
-    assert post(both, "/workspace/share/tf/net/", pool="dns", reason="one network").status_code == 204
+    assert (
+        post(both, "/workspace/share/tf/net/", pool="dns", reason="one network").status_code == 204
+    )
     assert "dns uses it, too" in get(both, "/workspaces/tf/net/")
     ours = browser_of(person("tom", "operator", pool=tf))
-    assert "dns" not in get(ours, "/workspaces/tf/net/").replace("dns-", ""), "a pool that the reader may not see"
+    assert "dns" not in get(ours, "/workspaces/tf/net/").replace("dns-", ""), (
+        "a pool that the reader may not see"
+    )
     assert "There is no other pool" in get(ours, "/workspace/share/tf/net/", **DIALOG)
     theirs = browser_of(person("dan", "operator", pool=dns))
     text = get(theirs, "/workspaces/tf/net/")
@@ -78,10 +91,14 @@ def test_an_undecided_use_is_shown_until_an_operator_of_both_decides() -> None:
     text = get(theirs, "/workspaces/tf/net/")
     assert "dns used it, too" in text
     assert off(text, "Allow…") == "This needs the role operator in both pools."
-    assert post(both, "/workspace/share/tf/net/?pool=dns", pool="dns", reason="yes").status_code == 204
+    assert (
+        post(both, "/workspace/share/tf/net/?pool=dns", pool="dns", reason="yes").status_code == 204
+    )
     assert post(both, "/workspace/unshare/tf/net/?pool=third", reason="no").status_code == 204
     shares = WorkspaceShare.objects.filter(workspace_id=net)
-    assert [(share.pool_id, share.allowed_by, share.reason) for share in shares] == [(dns.pk, "ana", "yes")]
+    assert [(share.pool_id, share.allowed_by, share.reason) for share in shares] == [
+        (dns.pk, "ana", "yes")
+    ]
 
 
 def test_who_may_not_share_is_refused_behind_the_button_too() -> None:
@@ -89,5 +106,10 @@ def test_who_may_not_share_is_refused_behind_the_button_too() -> None:
     net = add_workspace(pool_id=tf.pk, name="net")
     share_workspace(workspace_id=net, pool_id=dns.pk, reason="x")
     client = browser_of(person("vera", "viewer"))
-    for path in ("/workspace/share/tf/net/", "/workspace/unshare/tf/net/?pool=dns", "/workspace/lock/tf/net/", "/workspace/unlock/tf/net/"):
+    for path in (
+        "/workspace/share/tf/net/",
+        "/workspace/unshare/tf/net/?pool=dns",
+        "/workspace/lock/tf/net/",
+        "/workspace/unlock/tf/net/",
+    ):
         assert client.post(path, {"reason": "x", "pool": "dns"}).status_code == 403, path

@@ -34,7 +34,11 @@ def of(pool: str, name: str = "net") -> Workspace:
 
 
 def share(owner: str, other: str, name: str = "net") -> None:
-    share_workspace(workspace_id=of(owner, name).pk, pool_id=Pool.objects.get(name=other).pk, reason="one network")
+    share_workspace(
+        workspace_id=of(owner, name).pk,
+        pool_id=Pool.objects.get(name=other).pk,
+        reason="one network",
+    )
 
 
 def code_of(work: Any) -> str:
@@ -51,7 +55,9 @@ def test_the_same_name_in_two_pools_is_two_workspaces() -> None:
     assert apply("tf").state == "blocked", "in its own pool one after the other"
     lock_workspace(workspace_id=of("dns").pk, reason="audit")
     assert ask("dns", task="plan", workspace="net").state == "blocked"
-    assert ask("tf", task="plan", workspace="net").state == "bound", "a lock of another pool's workspace does not hold it up"
+    assert ask("tf", task="plan", workspace="net").state == "bound", (
+        "a lock of another pool's workspace does not hold it up"
+    )
     assert is_sound()
 
 
@@ -59,12 +65,18 @@ def test_a_shared_workspace_is_one_for_both_pools() -> None:
     first = apply("tf")
     share("tf", "dns")
     second = apply("dns")
-    assert (second.state, second.workspace_pool, second.wait.blockers) == ("blocked", "tf", [first.id])
+    assert (second.state, second.workspace_pool, second.wait.blockers) == (
+        "blocked",
+        "tf",
+        [first.id],
+    )
     assert Workspace.objects.count() == 1
     let_go(first)
     assert again(second).state == "waiting", "the next of both pools"
     events = Event.objects.filter(verb="share").order_by("pool_id")
-    assert {event.pool_id for event in events} == set(Pool.objects.values_list("pk", flat=True)), "in the log of both"
+    assert {event.pool_id for event in events} == set(Pool.objects.values_list("pk", flat=True)), (
+        "in the log of both"
+    )
     assert {event.reason for event in events} == {"one network"}
 
 
@@ -72,7 +84,9 @@ def test_once_the_sharing_ends_the_name_means_a_workspace_of_its_own() -> None:
     apply("tf")
     share("tf", "dns")
     blocked = apply("dns")
-    unshare_workspace(workspace_id=of("tf").pk, pool_id=Pool.objects.get(name="dns").pk, reason="apart again")
+    unshare_workspace(
+        workspace_id=of("tf").pk, pool_id=Pool.objects.get(name="dns").pk, reason="apart again"
+    )
     assert again(blocked).state == "blocked", "what is there goes on to its end"
     own = apply("dns")
     assert (own.state, own.workspace_pool) == ("bound", "dns")
@@ -98,7 +112,10 @@ def test_a_workspace_that_was_never_used_gives_way() -> None:
 
 
 def test_a_claim_over_several_pools_uses_the_workspace_of_its_first() -> None:
-    assert code_of(lambda: ask(pools=["tf", "dns"], workspace="net", kind="plan")) == "workspace_not_shared"
+    assert (
+        code_of(lambda: ask(pools=["tf", "dns"], workspace="net", kind="plan"))
+        == "workspace_not_shared"
+    )
     ws("net", "tf")
     share("tf", "dns")
     claim = ask(pools=["tf", "dns"], workspace="net", kind="plan")
@@ -110,7 +127,9 @@ def test_a_claim_over_several_pools_uses_the_workspace_of_its_first() -> None:
 def test_a_workspace_needs_a_pool_that_is_there() -> None:
     with pytest.raises(Invalid) as refused:
         ask("nowhere", task="plan_and_apply", workspace="net")
-    assert [(e.field, "nowhere does not exist" in e.message) for e in refused.value.fields] == [("workspace", True)]
+    assert [(e.field, "nowhere does not exist" in e.message) for e in refused.value.fields] == [
+        ("workspace", True)
+    ]
     with pytest.raises(Invalid):
         ask(pools=["tf", "nowhere"], workspace="net", kind="plan")
 

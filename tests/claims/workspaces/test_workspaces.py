@@ -1,4 +1,6 @@
-"""One plan_and_apply at a time in a workspace; plans beside each other; a lock that stops everything of it."""
+"""One plan_and_apply at a time in a workspace; plans beside each other; a lock that stops
+everything of it.
+"""
 
 import pytest
 
@@ -31,10 +33,16 @@ def test_the_second_is_blocked_and_says_by_whom() -> None:
     first, second = apply(), apply()
     assert (first.state, second.state) == ("bound", "blocked")
     assert second.wait is not None
-    assert (second.wait.code, second.wait.blockers, second.wait.place) == ("workspace_busy", [first.id], None)
+    assert (second.wait.code, second.wait.blockers, second.wait.place) == (
+        "workspace_busy",
+        [first.id],
+        None,
+    )
     assert apply("dns").state == "bound"
     assert [plan().state for _ in range(3)] == ["bound"] * 3, "plans run beside it"
-    assert sql("SELECT scale_requested_at FROM pools_pool") == [(None,)], "a blocked claim adds no demand"
+    assert sql("SELECT scale_requested_at FROM pools_pool") == [(None,)], (
+        "a blocked claim adds no demand"
+    )
 
 
 def test_the_next_stands_in_line_as_soon_as_the_one_before_ends() -> None:
@@ -111,10 +119,13 @@ def test_the_finalizer_makes_up_for_a_process_that_died_in_between() -> None:
     first, second = apply(), apply()
     sql("UPDATE claims_claim SET state = 'blocked' WHERE id = %s", second.id)
     sql(
-        """WITH c AS (UPDATE claims_claim SET state = 'ended', outcome = 'released', named_generation = generation WHERE id = %s)
-           UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL WHERE claim_id = %s""",
-        first.id, first.id,
-    )  # fmt: skip
+        """WITH c AS (UPDATE claims_claim SET state = 'ended', outcome = 'released',
+           named_generation = generation WHERE id = %s)
+           UPDATE slots_slot SET state = 'idle', claim_id = NULL, ordinal = NULL
+             WHERE claim_id = %s""",
+        first.id,
+        first.id,
+    )
     assert again(second).state == "blocked"
     free_workspaces()
     assert again(second).state == "waiting"
@@ -125,7 +136,11 @@ def test_a_back_off_ends_by_itself() -> None:
         apply(f"w{i}")
     alone, of_workspace = ask("tf", kind="plan_and_apply"), apply("w9")
     for claim in (alone, of_workspace):
-        sql("UPDATE claims_claim SET state = 'blocked', due_at = now() + interval '1 h' WHERE id = %s", claim.id)
+        sql(
+            "UPDATE claims_claim SET state = 'blocked', due_at = now() + interval '1 "
+            "h' WHERE id = %s",
+            claim.id,
+        )
     look_at_due_claims()
     free_workspaces()
     assert [again(claim).state for claim in (alone, of_workspace)] == ["blocked", "blocked"]

@@ -14,7 +14,14 @@ from psycopg.conninfo import make_conninfo
 
 from project.kernel.bench import baseline, registry
 from project.kernel.bench.baseline import Reference, find_pgbench
-from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, get_bench, run_bench
+from project.kernel.bench.registry import (
+    AT_MOST,
+    BenchRun,
+    Goal,
+    NothingMeasured,
+    get_bench,
+    run_bench,
+)
 from project.kernel.bench.workers import Slice, WorkerGroup
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.errors import Invalid
@@ -94,7 +101,12 @@ def test_the_result_has_the_fields_the_goals_and_what_r_was_measured_with(monkey
     monkeypatch.setattr(registry, "_benches", {})
     registry.bench("x", "about", [Goal("ratio", 2.0)])(lambda run: {"ratio": 2.5})
     found = run_bench(get_bench("x"), run_with(1.0))
-    assert (found["bench"], found["ratio"], found["goals"]["ratio"]["met"], found["r_by"]) == ("x", 2.5, True, "a test")
+    assert (found["bench"], found["ratio"], found["goals"]["ratio"]["met"], found["r_by"]) == (
+        "x",
+        2.5,
+        True,
+        "a test",
+    )
     with pytest.raises(ValueError, match="twice"):
         registry.bench("x", "", [])(lambda run: {})
     with pytest.raises(Invalid, match="There is no bench y"):
@@ -103,11 +115,16 @@ def test_the_result_has_the_fields_the_goals_and_what_r_was_measured_with(monkey
 
 def test_a_slice_knows_its_percentiles():
     found = Slice(100, 2.0, [n / 1000 for n in range(100)])
-    assert (found.rate, found.percentile_ms(0.5), found.percentile_ms(0.99), found.percentile_ms(1.0)) == (50.0, 50.0, 99.0, 99.0)
+    assert (
+        found.rate,
+        found.percentile_ms(0.5),
+        found.percentile_ms(0.99),
+        found.percentile_ms(1.0),
+    ) == (50.0, 50.0, 99.0, 99.0)
     assert Slice(0, 1.0, []).percentile_ms(0.5) == 0.0
 
 
-# Processes ------------------------------------------------------------------------------------------------------------------------------
+# Processes ----------------------------------------------------------------------------------------
 
 
 def make_worker(k: int, n: int) -> Callable[[], int]:
@@ -142,13 +159,15 @@ def test_a_crew_works_side_by_side_on_the_tests_database_and_tells_what_goes_wro
             crew.slice(0.05, fails=True)
 
 
-# R --------------------------------------------------------------------------------------------------------------------------------------
+# R ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def conninfo(transactional_db: None) -> Any:
     with connect_direct("test") as session:
-        yield make_conninfo(**(session.info.get_parameters() | {"password": session.info.password, "options": ""}))
+        yield make_conninfo(
+            **(session.info.get_parameters() | {"password": session.info.password, "options": ""})
+        )
         session.execute("DROP SCHEMA IF EXISTS r CASCADE")
 
 
@@ -159,12 +178,14 @@ def test_r_is_measured_with_and_without_pgbench(conninfo, by, monkeypatch):
     assert by in found.by
     assert found.measure(0.2) > 50
     with connect_direct("test") as session:
-        row = session.execute("SELECT count(*), count(DISTINCT claim_id) FROM r.slot WHERE claim_id IS NOT NULL").fetchone()
+        row = session.execute(
+            "SELECT count(*), count(DISTINCT claim_id) FROM r.slot WHERE claim_id IS NOT NULL"
+        ).fetchone()
     assert row is not None
     assert row[0] == row[1] > 10, "it really binds"
 
 
-# The command ----------------------------------------------------------------------------------------------------------------------------
+# The command --------------------------------------------------------------------------------------
 
 
 def test_one_object_on_stdout_and_the_scratch_database_is_gone(transactional_db):
@@ -177,4 +198,7 @@ def test_one_object_on_stdout_and_the_scratch_database_is_gone(transactional_db)
     scratch = re.search(r"measuring in (\w+)", done.stderr)
     assert scratch is not None
     with connect_direct("test") as session:
-        assert session.execute("SELECT FROM pg_database WHERE datname = %s", [scratch[1]]).fetchone() is None
+        assert (
+            session.execute("SELECT FROM pg_database WHERE datname = %s", [scratch[1]]).fetchone()
+            is None
+        )

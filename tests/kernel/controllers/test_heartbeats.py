@@ -30,7 +30,10 @@ def test_a_loop_that_moves_is_well(session):
 
 def test_a_loop_that_sits_in_one_step_is_seen(session):
     heartbeats.write(session, "here", [pulse()])
-    session.execute("UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - interval '1 hour'")
+    session.execute(
+        "UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - "
+        "interval '1 hour'"
+    )
     heartbeats.write(session, "here", [pulse(stuck=heartbeats.STALE + 5), pulse("other")])
     found = {h.name: h for h in check_loops()}
     assert not found["allocate"].is_well
@@ -47,19 +50,26 @@ def test_a_beat_never_goes_back(session):
 
 def test_a_dead_process_does_not_matter_while_another_runs_the_same(session):
     heartbeats.write(session, "dead", [pulse()])
-    session.execute("UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - interval '1 hour'")
+    session.execute(
+        "UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - "
+        "interval '1 hour'"
+    )
     assert not check_loops()[0].is_well
     heartbeats.write(session, "alive", [pulse()])
     assert check_loops()[0].is_well
 
 
 def test_a_controller_that_nobody_runs_is_named():
-    assert [(h.name, h.is_well, h.detail) for h in check_loops(["finalize"])] == [("finalize", False, "no process runs it")]
+    assert [(h.name, h.is_well, h.detail) for h in check_loops(["finalize"])] == [
+        ("finalize", False, "no process runs it")
+    ]
 
 
 @pytest.mark.parametrize(("failures", "is_well"), [(0, True), (1, True), (4, True), (5, False)])
 def test_a_few_failures_are_told_and_many_are_an_illness(session, failures, is_well):
-    heartbeats.write(session, "here", [pulse(failures=failures, error="ValueError: x" if failures else "")])
+    heartbeats.write(
+        session, "here", [pulse(failures=failures, error="ValueError: x" if failures else "")]
+    )
     (health,) = check_loops()
     assert health.is_well is is_well
     assert ("ValueError: x" in health.detail) is bool(failures)

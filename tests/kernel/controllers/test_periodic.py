@@ -19,8 +19,12 @@ def chores_of(cause: Exception, done: list[str]) -> dict[str, Chore]:
     return {"a": Chore("a", 1.0, fail), "b": Chore("b", 1.0, work)}
 
 
-@pytest.mark.parametrize("cause", [psycopg.errors.QueryCanceled(), psycopg.errors.LockNotAvailable()])
-def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
+@pytest.mark.parametrize(
+    "cause", [psycopg.errors.QueryCanceled(), psycopg.errors.LockNotAvailable()]
+)
+def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
     done: list[str] = []
     monkeypatch.setattr(periodic, "_chores", chores_of(cause, done))
     with pytest.raises(OperationalError):
@@ -30,7 +34,11 @@ def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(monkeypatch: 
 
 def test_a_database_that_is_away_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(periodic, "_chores", chores_of(psycopg.OperationalError("server closed the connection"), done))
+    monkeypatch.setattr(
+        periodic,
+        "_chores",
+        chores_of(psycopg.OperationalError("server closed the connection"), done),
+    )
     with pytest.raises(OperationalError):
         PeriodicRunner(clock=lambda: 0.0).step()
     assert not done

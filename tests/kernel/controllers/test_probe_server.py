@@ -16,16 +16,22 @@ PATIENCE = 20.0  # seconds; a test that waits so long has failed
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(Probe, "timeout", None)  # a client that sends a byte now and then is never silent for so long
+    # A client that sends a byte now and then is never silent for so long.
+    monkeypatch.setattr(Probe, "timeout", None)
     server = ProbeServer(free_port(), lambda: "", lambda: "")
     yield server.server_address[1]
     server.close()
 
 
 def test_silent_connections_make_room_for_probes(port: int) -> None:
-    """Each has a thread and a descriptor of a process that needs them for its work: the oldest is closed."""
+    """Each has a thread and a descriptor of a process that needs them for its work: the oldest
+    is closed.
+    """
     with ExitStack() as stack:
-        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(probe.MOST_OPEN + 1)]
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            for _ in range(probe.MOST_OPEN + 1)
+        ]
         for each in silent:
             each.sendall(b"GET /hea")
         client = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)

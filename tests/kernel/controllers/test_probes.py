@@ -20,7 +20,11 @@ def two_controllers(settings):
 
 def beat(**ages: str) -> None:
     for name in ("perform", "worker", *(r.name for r in RELAYS)):
-        Beat.objects.create(name=name, instance="here", **({"started_at": ages[name], "at": ages[name]} if name in ages else {}))
+        Beat.objects.create(
+            name=name,
+            instance="here",
+            **({"started_at": ages[name], "at": ages[name]} if name in ages else {}),
+        )
 
 
 def checks(answer) -> dict[str, str]:
@@ -93,7 +97,9 @@ def read_metrics(client, **headers) -> dict[tuple[str, tuple[str, ...]], float]:
     answer = client.get("/metrics", headers=headers)
     assert answer.status_code == 200
     families = text_string_to_metric_families(answer.content.decode())
-    return {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
+    return {
+        (s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples
+    }
 
 
 def test_metrics_tell_of_the_outbox_and_the_controllers(client):

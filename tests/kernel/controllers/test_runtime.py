@@ -85,7 +85,8 @@ def listening() -> Iterator[Callable[[], None]]:
         def wait() -> None:
             for _ in range(1000):
                 found = session.execute(
-                    """SELECT FROM pg_stat_activity WHERE application_name = 'berth controllers' AND state = 'idle'
+                    """SELECT FROM pg_stat_activity
+                    WHERE application_name = 'berth controllers' AND state = 'idle'
                     AND (query LIKE 'LISTEN%' OR query ILIKE '%beat%')"""
                 ).fetchone()
                 if found is not None:
@@ -121,7 +122,9 @@ def test_a_hint_wakes_whoever_names_its_topic(settled):
 
 
 def test_a_hint_that_comes_while_a_step_runs_is_not_lost(settled):
-    """The step has read the rows already; what is new needs another step, and no timer would come for a long time."""
+    """The step has read the rows already; what is new needs another step, and no timer would
+    come for a long time.
+    """
     inside, go_on = threading.Event(), threading.Event()
     armed = threading.Event()
 
@@ -208,7 +211,9 @@ def test_its_beat_tells_of_the_failure(impatient, monkeypatch):
     with running(controller):
         with connect_direct("test") as session:
             for _ in range(500):
-                found = session.execute("SELECT failures, error FROM kernel_beat WHERE failures > 0").fetchone()
+                found = session.execute(
+                    "SELECT failures, error FROM kernel_beat WHERE failures > 0"
+                ).fetchone()
                 if found is not None:
                     break
                 session.execute("SELECT pg_sleep(0.01)")
@@ -265,7 +270,9 @@ def test_a_step_that_does_not_end_is_left_behind(monkeypatch, caplog):
 def kill_sessions(pattern: str) -> None:
     with connect_direct("killer") as session:
         session.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s AND pid <> pg_backend_pid()", [pattern]
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE %s AND pid <> pg_backend_pid()",
+            [pattern],
         )
 
 
@@ -335,21 +342,27 @@ def test_once_raises_what_goes_wrong():
         run([Scripted(fail)], once=True)
 
 
-# Processes and signals ------------------------------------------------------------------------------------------------------------------
+# Processes and signals ----------------------------------------------------------------------------
 
 
 def database_url() -> str:
     s = connection.settings_dict
-    return f"postgresql://{quote(s['USER'])}:{quote(s['PASSWORD'])}@{s['HOST']}:{s['PORT']}/{s['NAME']}"
+    return (
+        f"postgresql://{quote(s['USER'])}"
+        f":{quote(s['PASSWORD'])}@{s['HOST']}:{s['PORT']}/{s['NAME']}"
+    )
 
 
 @contextmanager
 def looping(seconds: float) -> Iterator[tuple[subprocess.Popen[bytes], psycopg.Connection]]:
-    """The process of `looping.py`, in the middle of its first step."""
+    """The process of `looping_controller.py`, in the middle of its first step."""
     with connect_direct("test") as session:
         session.execute(f"LISTEN {notify.CHANNEL}")
         environment = os.environ | {"DATABASE_URL": database_url()}
-        process = subprocess.Popen([sys.executable, "-m", "tests.kernel.controllers.looping_controller", str(seconds)], env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kernel.controllers.looping_controller", str(seconds)],
+            env=environment,
+        )
         try:
             list(session.notifies(timeout=60, stop_after=1))
             assert Event.objects.filter(verb="begin").count() == 1
@@ -363,7 +376,10 @@ def test_sigterm_lets_the_step_end_and_then_leaves():
     with looping(1.0) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    assert list(Event.objects.order_by("id").values_list("verb", "actor")) == [("begin", "slow"), ("end", "slow")]
+    assert list(Event.objects.order_by("id").values_list("verb", "actor")) == [
+        ("begin", "slow"),
+        ("end", "slow"),
+    ]
     assert not Beat.objects.exists()
 
 
@@ -376,7 +392,7 @@ def test_a_second_sigterm_does_not_wait():
         assert process.wait(PATIENCE) == -signal.SIGTERM
 
 
-# Probes ---------------------------------------------------------------------------------------------------------------------------------
+# Probes -------------------------------------------------------------------------------------------
 
 
 def ask(port: int, path: str) -> tuple[int, str]:

@@ -6,7 +6,13 @@ from django.db import connection
 def test_the_guards_are_options_of_every_connection() -> None:
     shown = {}
     with connection.cursor() as cursor:
-        for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "enable_seqscan", "plan_cache_mode"):
+        for name in (
+            "lock_timeout",
+            "statement_timeout",
+            "idle_in_transaction_session_timeout",
+            "enable_seqscan",
+            "plan_cache_mode",
+        ):
             cursor.execute(f"show {name}")
             shown[name] = cursor.fetchone()[0]
     assert shown == {

@@ -40,7 +40,15 @@ def test_a_connection_without_autocommit_counts_as_a_transaction():
 
 
 def test_hot_connections_have_short_timeouts_and_never_scan():
-    assert [setting(n) for n in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "enable_seqscan")] == [
+    assert [
+        setting(n)
+        for n in (
+            "lock_timeout",
+            "statement_timeout",
+            "idle_in_transaction_session_timeout",
+            "enable_seqscan",
+        )
+    ] == [
         "2s",
         "5s",
         "10s",
@@ -69,7 +77,12 @@ def test_a_report_that_fails_leaves_the_connection_hot():
 
 def test_the_patient_wait_and_only_they():
     with patient():
-        assert setting("statement_timeout") == setting("lock_timeout") == setting("idle_in_transaction_session_timeout") == "0"
+        assert (
+            setting("statement_timeout")
+            == setting("lock_timeout")
+            == setting("idle_in_transaction_session_timeout")
+            == "0"
+        )
     assert setting("statement_timeout") == "5s"
 
 

@@ -1,4 +1,6 @@
-"""Statements straight through libpq: the same values, rows, errors and transactions as through a cursor."""
+"""Statements straight through libpq: the same values, rows, errors and transactions as
+through a cursor.
+"""
 
 import threading
 import time
@@ -26,9 +28,12 @@ VALUES: dict[str, Any] = {
     "share": 0.1,
 }
 TEXT = """
-SELECT %(small)s::bigint AS small, %(big)s::bigint AS big, %(text)s::text AS text, %(nothing)s::text AS nothing, %(yes)s::bool AS yes,
-  %(raw)s::bytea AS raw, %(ids)s::bigint[] AS ids, %(names)s::text[] AS names, %(none)s::bigint[] AS none, %(at)s::timestamptz AS at,
-  %(share)s::float8 AS share, 17 %% 5 AS modulo, %(small)s::int + %(small)s::int AS twice, '{"a": 1}'::jsonb AS doc"""
+SELECT %(small)s::bigint AS small, %(big)s::bigint AS big, %(text)s::text AS text,
+  %(nothing)s::text AS nothing, %(yes)s::bool AS yes,
+  %(raw)s::bytea AS raw, %(ids)s::bigint[] AS ids, %(names)s::text[] AS names,
+    %(none)s::bigint[] AS none, %(at)s::timestamptz AS at,
+  %(share)s::float8 AS share, 17 %% 5 AS modulo, %(small)s::int + %(small)s::int AS twice,
+    '{"a": 1}'::jsonb AS doc"""
 
 
 @pytest.mark.django_db
@@ -51,7 +56,9 @@ def test_it_is_part_of_the_transaction_and_its_errors_are_djangos() -> None:
                 sql.run("INSERT INTO prepared_probe VALUES (%(id)s) RETURNING id", {"id": 1})
         assert getattr(caught.value.__cause__, "sqlstate", None) == "23505"
         assert caught.value.__cause__.diag.constraint_name == "prepared_probe_pkey"  # type: ignore[union-attr]
-        assert sql.run("SELECT id FROM prepared_probe") == [], "the first one went back with the second"
+        assert sql.run("SELECT id FROM prepared_probe") == [], (
+            "the first one went back with the second"
+        )
         with transaction.atomic():
             sql.run("INSERT INTO prepared_probe VALUES (%(id)s)", {"id": 2})
         assert [row.id for row in sql.run("SELECT id FROM prepared_probe")] == [2]
@@ -93,7 +100,8 @@ def test_what_was_not_used_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPa
         for n in range(6):
             assert sql.run(f"SELECT %(x)s::int + {n} AS sum", {"x": 1})[0].sum == n + 1
     kept = sql.run(
-        "SELECT count(*) AS n FROM pg_prepared_statements WHERE name LIKE 'berth%%' AND statement LIKE '%%AS sum%%' AND %(x)s::int = 1",
+        "SELECT count(*) AS n FROM pg_prepared_statements WHERE name LIKE 'berth%%' "
+        "AND statement LIKE '%%AS sum%%' AND %(x)s::int = 1",
         {"x": 1},
     )
     assert kept[0].n <= 3

@@ -1,4 +1,6 @@
-"""The doctor: each of the kernel's checks finds what is planted, mends it where it can, and finds nothing else."""
+"""The doctor: each of the kernel's checks finds what is planted, mends it where it can, and
+finds nothing else.
+"""
 
 import json
 import threading
@@ -15,7 +17,13 @@ from project.kernel.db.direct_connection import connect_direct
 from project.kernel.doctor import checks, registry
 from project.kernel.doctor.registry import Finding, examine, get_check, repair
 from project.kernel.errors import Invalid
-from project.kernel.events.log import START, now_position, read_events, record, renumber_future_events
+from project.kernel.events.log import (
+    START,
+    now_position,
+    read_events,
+    record,
+    renumber_future_events,
+)
 from project.kernel.models import Event, Operation
 from project.kernel.outbox import operations as outbox
 from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs
@@ -30,7 +38,11 @@ def find(id: str) -> list[Finding]:
 
 def age(operation_id: int, seconds: float) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE kernel_operation SET created_at = now() - make_interval(secs => %s) WHERE id = %s", [seconds, operation_id])
+        cursor.execute(
+            "UPDATE kernel_operation SET created_at = now() - make_interval(secs => "
+            "%s) WHERE id = %s",
+            [seconds, operation_id],
+        )
 
 
 def test_nothing_is_wrong_with_what_is_well():
@@ -39,7 +51,7 @@ def test_nothing_is_wrong_with_what_is_well():
     assert [(r.check.id, list(r.findings)) for r in examine(KERNEL)] == [(i, []) for i in KERNEL]
 
 
-# I18 ------------------------------------------------------------------------------------------------------------------------------------
+# I18 ----------------------------------------------------------------------------------------------
 
 
 def test_an_operation_that_is_open_too_long_is_found():
@@ -68,7 +80,10 @@ def test_one_that_fails_over_and_over_is_found_and_can_be_made_due():
 
 def test_a_pool_may_have_a_limit_of_its_own(monkeypatch):
     monkeypatch.setattr(checks, "operation_limits", [lambda: {7: 5.0, 8: 5000.0}])
-    short, long = add_operation(lane="a", kind="sync", pool_id=7), add_operation(lane="a", kind="sync", pool_id=8)
+    short, long = (
+        add_operation(lane="a", kind="sync", pool_id=7),
+        add_operation(lane="a", kind="sync", pool_id=8),
+    )
     for number in (short, long):
         age(number, 1000)
     assert [f.subject for f in find("I18a")] == [f"operation {short}"]
@@ -94,7 +109,7 @@ def test_a_permanent_error_can_be_tried_again():
     assert repair("I18b") == (1, [])
 
 
-# I22 ------------------------------------------------------------------------------------------------------------------------------------
+# I22 ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -158,7 +173,7 @@ def test_events_are_as_safe_as_before_after_renumbering(restored):
         assert cursor.fetchone()[0] in (None, "")
 
 
-# I23 ------------------------------------------------------------------------------------------------------------------------------------
+# I23 ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -203,14 +218,17 @@ def test_a_transaction_in_another_database_of_the_server_is_found_too(monkeypatc
     """Its snapshot holds up readers of the log here."""
     monkeypatch.setattr(checks, "TRANSACTION_LIMIT", 0.0)
     with connect_direct("test") as session:
-        conninfo = session.info.get_parameters() | {"password": session.info.password, "dbname": "postgres"}
+        conninfo = session.info.get_parameters() | {
+            "password": session.info.password,
+            "dbname": "postgres",
+        }
     with psycopg.connect(**conninfo) as other:
         other.execute("SELECT 1")
         (finding,) = named(find("I23a"), other)
         assert "@postgres" in finding.detail
 
 
-# The command ----------------------------------------------------------------------------------------------------------------------------
+# The command --------------------------------------------------------------------------------------
 
 
 def run_doctor(*args: str, **options: Any) -> tuple[int, str]:
@@ -238,7 +256,10 @@ def test_it_leaves_with_1_and_tells_what_why_and_how():
     number = fail_for_good()
     status, text = run_doctor("I18b")
     assert status == 1
-    assert all(part in text for part in (f"operation {number}", get_check("I18b").explain, "--repair tries again"))
+    assert all(
+        part in text
+        for part in (f"operation {number}", get_check("I18b").explain, "--repair tries again")
+    )
 
 
 def test_its_json_is_one_object():

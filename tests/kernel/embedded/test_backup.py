@@ -1,4 +1,6 @@
-"""A backup brings back the database, the sealed files and the keys that open them; no sweep spoils it."""
+"""A backup brings back the database, the sealed files and the keys that open them; no sweep
+spoils it.
+"""
 
 import io
 import os
@@ -53,7 +55,9 @@ class Installation:
 
     def __init__(self, path: Path) -> None:
         self.home = Home(path)
-        self.environment = {name: value for name, value in os.environ.items() if name not in OURS} | {
+        self.environment = {
+            name: value for name, value in os.environ.items() if name not in OURS
+        } | {
             "BERTH_HOME": str(path),
             "DJANGO_SETTINGS_MODULE": "project.settings.local",
             "BERTH_SAMPLE": "0",
@@ -71,7 +75,9 @@ class Installation:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         command = [sys.executable, "-W", "ignore", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return (done.stdout + done.stderr).strip()
 
@@ -86,7 +92,11 @@ class Installation:
             connection.execute(statement)
 
     def files(self) -> set[str]:
-        return {str(path.relative_to(self.home.path / "files")) for path in (self.home.path / "files").rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(self.home.path / "files"))
+            for path in (self.home.path / "files").rglob("*")
+            if path.is_file()
+        }
 
 
 @pytest.fixture
@@ -99,7 +109,9 @@ def berth(tmp_path: Path) -> Iterator[Installation]:
 
 
 @pytest.mark.slow
-def test_a_dump_is_restored_with_its_files_and_keys_and_the_sweep_waits(berth: Installation, tmp_path: Path) -> None:
+def test_a_dump_is_restored_with_its_files_and_keys_and_the_sweep_waits(
+    berth: Installation, tmp_path: Path
+) -> None:
     old = berth.shell(KEEP.format(text="in the dump"))
     berth.shell(SWEEP)
     berth.execute(A_DAY_LATER)
@@ -166,7 +178,9 @@ def pack(tmp_path: Path, **files: str) -> Path:
     return tmp_path / "berth.dump"
 
 
-def test_a_dump_that_was_cut_off_is_refused_before_anything_changes(home: Home, tmp_path: Path) -> None:
+def test_a_dump_that_was_cut_off_is_refused_before_anything_changes(
+    home: Home, tmp_path: Path
+) -> None:
     dump = pack(tmp_path, a="x" * 5000)
     whole = dump.read_bytes()
     for size in (100, 2000, 6000, whole.index(b'"files"') - 1):

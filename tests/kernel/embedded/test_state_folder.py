@@ -1,4 +1,6 @@
-"""What is wrong with the state folder is said before anything starts, in words and with the way out."""
+"""What is wrong with the state folder is said before anything starts, in words and with
+the way out.
+"""
 
 import os
 import shutil
@@ -27,14 +29,19 @@ def state(tmp_path: Path) -> Iterator[Home]:
 
 def test_a_file_in_its_place(state: Home) -> None:
     state.path.write_text("")
-    with pytest.raises(StartupError, match="is a file, not a folder. Move it away, or name another folder in BERTH_HOME"):
+    with pytest.raises(
+        StartupError,
+        match="is a file, not a folder. Move it away, or name another folder in BERTH_HOME",
+    ):
         state.open()
 
 
 def test_a_full_disk(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(state.path.parent)
     monkeypatch.setattr(home.shutil, "disk_usage", lambda path: usage._replace(free=12_000_000))
-    with pytest.raises(StartupError, match=r"is full: 12 MB are free, Berth needs 300 MB. Make room"):
+    with pytest.raises(
+        StartupError, match=r"is full: 12 MB are free, Berth needs 300 MB. Make room"
+    ):
         state.open()
 
 
@@ -48,7 +55,10 @@ def test_data_that_is_no_database(state: Home) -> None:
     data = state.path / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "something").touch()
-    with pytest.raises(StartupError, match="is not empty, but holds no database. Move it away, or restore it from a backup"):
+    with pytest.raises(
+        StartupError,
+        match="is not empty, but holds no database. Move it away, or restore it from a backup",
+    ):
         EmbeddedPostgres(state.path / "postgres").start()
 
 
@@ -57,7 +67,11 @@ def test_data_of_another_postgresql(state: Home) -> None:
     postgres.data.mkdir()
     (postgres.data / "PG_VERSION").write_text("17\n")
     with pytest.raises(
-        StartupError, match=r"is of PostgreSQL 17; this Berth brings PostgreSQL 18. Nothing was touched.(?s:.*)make restore FILE="
+        StartupError,
+        match=(
+            r"is of PostgreSQL 17; this Berth brings PostgreSQL 18. Nothing was "
+            r"touched.(?s:.*)make restore FILE="
+        ),
     ):
         Up.check_major(Up(), postgres)
 
@@ -95,12 +109,17 @@ def query(postgres: EmbeddedPostgres, statement: str) -> str:
 def test_a_damaged_database_shows_its_last_words(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     (postgres.data / "global" / "pg_control").write_bytes(b"\0" * 100)
-    with pytest.raises(StartupError, match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control"):
+    with pytest.raises(
+        StartupError,
+        match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control",
+    ):
         postgres.start()
     shutil.rmtree(postgres.data)
 
 
-def test_a_dump_comes_back_and_what_was_there_moves_aside(state: Home, postgres: EmbeddedPostgres) -> None:
+def test_a_dump_comes_back_and_what_was_there_moves_aside(
+    state: Home, postgres: EmbeddedPostgres
+) -> None:
     query(postgres, "create table kept as select 42 as answer")
     made = backup.dump(postgres.url(), state.path / "backups")
     query(postgres, "update kept set answer = 0")
@@ -112,7 +131,9 @@ def test_a_dump_comes_back_and_what_was_there_moves_aside(state: Home, postgres:
     assert query(postgres, "select answer from kept") == "42"
 
 
-def test_a_dump_that_is_none_changes_nothing(state: Home, postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_a_dump_that_is_none_changes_nothing(
+    state: Home, postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
     query(postgres, "create table kept as select 42 as answer")
     postgres.stop()
     state.lock.close()  # type: ignore[union-attr]
@@ -124,7 +145,9 @@ def test_a_dump_that_is_none_changes_nothing(state: Home, postgres: EmbeddedPost
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_binaries_in_a_private_home_are_copied_to_where_nobody_may_run_them(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binaries_in_a_private_home_are_copied_to_where_nobody_may_run_them(
+    state: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state.open()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as cache:
         Path(cache).chmod(0o755)
@@ -163,9 +186,13 @@ def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_programs_are_copied_to_where_nobody_may_run_them_whatever_the_umask(private_programs: Path) -> None:
+def test_programs_are_copied_to_where_nobody_may_run_them_whatever_the_umask(
+    private_programs: Path,
+) -> None:
     made = process.reachable_copy(private_programs, ["bin/server", "bin/tool"])
-    assert process.is_reachable(made / "bin" / "server") and process.is_reachable(made / "bin" / "tool")
+    assert process.is_reachable(made / "bin" / "server") and process.is_reachable(
+        made / "bin" / "tool"
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")

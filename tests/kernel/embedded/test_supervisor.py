@@ -10,15 +10,20 @@ import pytest
 
 from project.kernel.embedded.supervisor import STEADY, Child, Supervisor
 
-# The spare of this child closes the pipe by which it would be told to begin, as a process does that is just dying.
+# The spare of this child closes the pipe by which it would be told to begin, as a process does that
+# is just dying.
 DYING_SPARE = (
-    "import os, sys, time\nif '--standby' in sys.argv:\n    os.close(int(sys.argv[-1]))\n    print('closed', flush=True)\ntime.sleep(600)\n"
+    "import os, sys, time\nif '--standby' in sys.argv:\n    os.close(int(sys.argv[-1]))\n    "
+    "print('closed', flush=True)\ntime.sleep(600)\n"
 )
 
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    }
     supervisor = Supervisor(tmp_path)
     yield supervisor
     signal.set_wakeup_fd(-1)
@@ -29,7 +34,9 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 
 
 def test_a_spare_that_dies_with_its_child_ends_nothing_else(supervisor: Supervisor) -> None:
-    """Out of memory, the kernel kills both at once: the child is started again, and the supervisor goes on."""
+    """Out of memory, the kernel kills both at once: the child is started again, and the
+    supervisor goes on.
+    """
     child = Child("work", [sys.executable, "-c", DYING_SPARE], dict(os.environ), has_spare=True)
     supervisor.children.append(child)
     supervisor.start(child)

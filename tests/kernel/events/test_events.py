@@ -44,8 +44,21 @@ def test_it_keeps_who_what_before_after_and_why():
             data={"k": [1]},
         )
     (row,), _ = read_events(start)
-    assert (row.verb, row.pool_id, row.member_id, row.slot_id, row.claim_id, row.generation) == ("bind", 1, 2, 3, 4, 5)
-    assert (row.before, row.after, row.actor, row.reason, row.data) == ("waiting", "bound", "user:7", "r", {"k": [1]})
+    assert (row.verb, row.pool_id, row.member_id, row.slot_id, row.claim_id, row.generation) == (
+        "bind",
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
+    assert (row.before, row.after, row.actor, row.reason, row.data) == (
+        "waiting",
+        "bound",
+        "user:7",
+        "r",
+        {"k": [1]},
+    )
     assert row.at.tzinfo is not None
 
 
@@ -58,7 +71,9 @@ def test_the_actor_is_the_system_unless_somebody_acts_and_never_too_long():
 
 
 def test_an_event_of_a_transaction_that_commits_late_is_not_lost(other):
-    """It drew the smaller id and commits after the larger one was read: a reader that trusts ids would pass over it."""
+    """It drew the smaller id and commits after the larger one was read: a reader that trusts ids
+    would pass over it.
+    """
     start = now_position()
     with other.transaction():
         write(other, "early id, late commit")
@@ -122,20 +137,27 @@ def test_the_same_text_serves_a_connection_of_ones_own():
     record("x", data={"a": 1})
     parameters = direct_parameters("test")
     with psycopg.connect(**parameters) as session:
-        rows = session.execute(log.READ_EVENTS.format(limit=10), {"tx": str(start.tx), "id": start.id}).fetchall()
+        rows = session.execute(
+            log.READ_EVENTS.format(limit=10), {"tx": str(start.tx), "id": start.id}
+        ).fetchall()
     assert [log.row_of(r) for r in rows] == read_events(start)[0]
 
 
 def test_the_log_is_read_through_its_index():
     with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO kernel_event (verb, actor) SELECT 'x', 'y' FROM generate_series(1, 5000)")
+        cursor.execute(
+            "INSERT INTO kernel_event (verb, actor) SELECT 'x', 'y' FROM generate_series(1, 5000)"
+        )
         cursor.execute("EXPLAIN " + log.READ_EVENTS.format(limit=10), {"tx": "5", "id": 1})
         plan = "\n".join(r[0] for r in cursor.fetchall())
     assert "Index Scan using event_position" in plan
     assert "Sort" not in plan
 
 
-@pytest.mark.parametrize("text", ["", ".", "1", "1.", ".2", "a.b", "-1.2", "1.2.3", "١.٢", "9" * 30 + ".1", " 1.2"])  # noqa: RUF001
+@pytest.mark.parametrize(
+    "text",
+    ["", ".", "1", "1.", ".2", "a.b", "-1.2", "1.2.3", "١.٢", "9" * 30 + ".1", " 1.2"],  # noqa: RUF001
+)
 def test_what_is_no_position_is_refused(text):
     with pytest.raises(ValueError, match="not a position"):
         Position.parse(text)
@@ -164,7 +186,9 @@ def test_renumbering_may_change_nothing_but_the_number():
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL berth.retention = 'renumber'")
         with pytest.raises(DatabaseError, match="events do not change"), transaction.atomic():
-            cursor.execute("UPDATE kernel_event SET tx = pg_current_xact_id(), actor = 'somebody else'")
+            cursor.execute(
+                "UPDATE kernel_event SET tx = pg_current_xact_id(), actor = 'somebody else'"
+            )
         cursor.execute("UPDATE kernel_event SET tx = pg_current_xact_id()")
 
 
@@ -180,7 +204,11 @@ def test_listeners_hear_of_it_only_after_the_commit(monkeypatch):
 def test_the_first_id_of_a_moment_is_found_without_an_index_on_time():
     record("before")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval(pg_get_serial_sequence('kernel_event', 'id')) FROM generate_series(1, 50)")  # holes
+        # Holes.
+        cursor.execute(
+            "SELECT nextval(pg_get_serial_sequence('kernel_event', 'id')) "
+            "FROM generate_series(1, 50)"
+        )
     record("after")
     before, after = Event.objects.order_by("id")
     assert log.first_id_at(before.at - timedelta(seconds=1)) <= before.id

@@ -1,4 +1,6 @@
-"""Hints: after the commit, the first at once, then few, the last one always, and never an error for the caller."""
+"""Hints: after the commit, the first at once, then few, the last one always, and never an error
+for the caller.
+"""
 
 import os
 import threading
@@ -117,7 +119,7 @@ def test_a_topic_nobody_knows_is_a_mistake():
         hint("claims", "claimz")
 
 
-# On a real database ---------------------------------------------------------------------------------------------------------------------
+# On a real database -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -155,7 +157,10 @@ def test_a_change_that_is_rolled_back_is_not_told(listener):
 def test_a_lost_connection_is_replaced(listener):
     hint("slots")
     assert heard(listener) == ["slots"]
-    listener.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'berth hints'")
+    listener.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name "
+        "= 'berth hints'"
+    )
     hint("slots")
     assert heard(listener) == ["slots"]
 
@@ -169,9 +174,12 @@ def test_the_caller_never_sees_an_error(monkeypatch, transactional_db):
         hint("slots")
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # that is what this test is about
+# That is what this test is about.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_sends_on_a_connection_of_its_own(listener):
-    """The parent's thread does not exist in the child, and its connection must not be used there."""
+    """The parent's thread does not exist in the child, and its connection must not be
+    used there.
+    """
     hint("slots")
     assert heard(listener) == ["slots"]
     child = os.fork()

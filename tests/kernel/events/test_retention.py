@@ -6,7 +6,13 @@ from django.db import connection
 from project.kernel.db.locks import RETENTION, try_lock
 from project.kernel.events import retention
 from project.kernel.events.log import record
-from project.kernel.events.retention import RetentionRule, days_kept, delete_chunk, delete_old, keeps
+from project.kernel.events.retention import (
+    RetentionRule,
+    days_kept,
+    delete_chunk,
+    delete_old,
+    keeps,
+)
 from project.kernel.models import Beat, Event, Operation
 from project.kernel.outbox.operations import add_operation, settle, take
 from tests.kernel.conftest import run_in_thread
@@ -44,9 +50,14 @@ def test_a_chunk_looks_at_no_more_rows_than_it_may_delete():
     """With nothing to delete it must not read the whole log to find that out."""
     write_events(old=0, young=5000)
     with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + retention.DELETE_EVENTS, {"days": 90, "chunk": 100})
+        cursor.execute(
+            "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + retention.DELETE_EVENTS,
+            {"days": 90, "chunk": 100},
+        )
         plan = "\n".join(r[0] for r in cursor.fetchall())
-    assert "Index Scan using kernel_event_pkey on kernel_event kernel_event_1 (actual rows=100" in plan, plan
+    assert (
+        "Index Scan using kernel_event_pkey on kernel_event kernel_event_1 (actual rows=100" in plan
+    ), plan
     assert "Sort" not in plan
 
 
@@ -70,14 +81,21 @@ def test_done_operations_go_after_a_week_and_open_ones_never():
     for lane in "ab":
         assert settle(take("q", lane)[0])
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE kernel_operation SET done_at = now() - interval '8 d' WHERE id = %s", [done])
+        cursor.execute(
+            "UPDATE kernel_operation SET done_at = now() - interval '8 d' WHERE id = %s", [done]
+        )
         cursor.execute("UPDATE kernel_operation SET created_at = now() - interval '80 d'")
     assert delete_chunk("done operations") == 1
     assert set(Operation.objects.values_list("id", flat=True)) == {young, open_}
 
 
 def test_beats_of_processes_long_dead_go():
-    Beat.objects.create(name="allocate", instance="dead", started_at="2020-01-01T00:00:00Z", at="2020-01-02T00:00:00Z")
+    Beat.objects.create(
+        name="allocate",
+        instance="dead",
+        started_at="2020-01-01T00:00:00Z",
+        at="2020-01-02T00:00:00Z",
+    )
     Beat.objects.create(name="allocate", instance="alive")
     assert delete_chunk("beats") == 1
     assert Beat.objects.get().instance == "alive"
@@ -93,7 +111,14 @@ def test_days_are_a_setting_and_none_keeps_for_ever(settings):
 
 
 def test_one_call_takes_a_chunk_of_everything(monkeypatch):
-    monkeypatch.setattr(retention, "_kept", {"a": RetentionRule("a", 1, lambda days, n: 3), "b": RetentionRule("b", 1, lambda days, n: 0)})
+    monkeypatch.setattr(
+        retention,
+        "_kept",
+        {
+            "a": RetentionRule("a", 1, lambda days, n: 3),
+            "b": RetentionRule("b", 1, lambda days, n: 0),
+        },
+    )
     assert delete_old() == 3
 
     @keeps("c", days=2)

@@ -26,6 +26,10 @@ def connect() -> Iterator[Connect]:
 def strict(django_db_setup: None) -> Iterator[str]:
     """A web process with limits that are reached within a second."""
     limits = {"BERTH_HEAD_SECONDS": "1", "BERTH_IDLE_SECONDS": "1", "BERTH_BODY_SECONDS": "1"}
-    limits |= {"BERTH_IDLE_CONNECTIONS": "8", "BERTH_CONNECTIONS_PER_ADDRESS": "5", "BERTH_CONNECTIONS": "40"}
+    limits |= {
+        "BERTH_IDLE_CONNECTIONS": "8",
+        "BERTH_CONNECTIONS_PER_ADDRESS": "5",
+        "BERTH_CONNECTIONS": "40",
+    }
     with serve_web(**limits) as url:
         yield url

@@ -39,7 +39,11 @@ class Raw:
         while b"\r\n\r\n" not in self.heard:
             self._read_more()
         head, _, rest = self.heard.partition(b"\r\n\r\n")
-        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        length = next(
+            int(line[15:])
+            for line in head.lower().split(b"\r\n")
+            if line.startswith(b"content-length:")
+        )
         while len(rest) < length:
             self._read_more()
             rest = self.heard.partition(b"\r\n\r\n")[2]

@@ -47,7 +47,12 @@ def name_sender(request: HttpRequest) -> bodies.BodyCaller:
     return bodies.BodyCaller(sender, sender)
 
 
-urlpatterns = [path("echo", echo), path("whose", whose), path("stream", stream), path("broken", broken)]
+urlpatterns = [
+    path("echo", echo),
+    path("whose", whose),
+    path("stream", stream),
+    path("broken", broken),
+]
 
 
 @pytest.fixture
@@ -68,9 +73,16 @@ def http(settings: Any) -> Iterator[Http]:
     http.quick.shutdown()
 
 
-async def ask(http: Http, where: str, *, method: str = "GET", body: list[bytes] | None = None) -> tuple[int, bytes]:
+async def ask(
+    http: Http, where: str, *, method: str = "GET", body: list[bytes] | None = None
+) -> tuple[int, bytes]:
     parts = body or [b""]
-    coming = iter([{"type": "http.request", "body": part, "more_body": n < len(parts) - 1} for n, part in enumerate(parts)])
+    coming = iter(
+        [
+            {"type": "http.request", "body": part, "more_body": n < len(parts) - 1}
+            for n, part in enumerate(parts)
+        ]
+    )
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -82,9 +94,24 @@ async def ask(http: Http, where: str, *, method: str = "GET", body: list[bytes] 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), (b"content-length", str(sum(map(len, parts))).encode()), (b"x-sender", b"ana")]
-    scope = {"type": "http", "http_version": "1.1", "method": method, "path": f"/{where}", "query_string": b"", "headers": headers}
-    await http(scope | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}, receive, send)
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-length", str(sum(map(len, parts))).encode()),
+        (b"x-sender", b"ana"),
+    ]
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": f"/{where}",
+        "query_string": b"",
+        "headers": headers,
+    }
+    await http(
+        scope | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"},
+        receive,
+        send,
+    )
     assert not sent[-1].get("more_body", False)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
@@ -101,7 +128,9 @@ async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) 
 
 @pytest.mark.parametrize("expects", [False, True])
 async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool) -> None:
-    """A program that sends to the end before it reads would see the connection break. One that asked first has sent nothing."""
+    """A program that sends to the end before it reads would see the connection break. One that
+    asked first has sent nothing.
+    """
     parts, size, sent = 40, 100_000, list[dict[str, Any]]()
     taken: list[int] = []
 
@@ -118,15 +147,31 @@ async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool
         (b"content-length", str(parts * size).encode()),
         *([(b"expect", b"100-continue")] if expects else []),
     ]
-    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
-    await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/echo",
+        "query_string": b"",
+        "scheme": "http",
+    }
+    await http(
+        scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)},
+        receive,
+        send,
+    )
     assert sent[0]["status"] == 413 and b"2000000 bytes" in sent[1]["body"]
     assert (len(taken), not sent[-1].get("more_body")) == (0 if expects else parts, True)
 
 
 async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http) -> None:
-    """Its length was not said, and its last part is the one too many: red where the next is asked for, as none comes for seconds."""
-    parts = [{"type": "http.request", "body": b"x" * 1_200_000, "more_body": more} for more in (True, False)]
+    """Its length was not said, and its last part is the one too many: red where the next is
+    asked for, as none comes for seconds.
+    """
+    parts = [
+        {"type": "http.request", "body": b"x" * 1_200_000, "more_body": more}
+        for more in (True, False)
+    ]
     sent = list[dict[str, Any]]()
 
     async def receive() -> dict[str, Any]:
@@ -135,15 +180,28 @@ async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http)
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/echo",
+        "query_string": b"",
+        "scheme": "http",
+    }
     headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked"), (b"x-sender", b"ana")]
-    await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, receive, send)
+    await http(
+        scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)},
+        receive,
+        send,
+    )
     assert sent[0]["status"] == 413
     assert not sent[-1].get("more_body")
 
 
 class Slow:
-    """A body that comes as far as it is let: past the size from which it needs a turn, then to its end."""
+    """A body that comes as far as it is let: past the size from which it needs a turn, then
+    to its end.
+    """
 
     def __init__(self, sender: str, is_said: bool = True) -> None:
         self.sender, self.is_said = sender, is_said
@@ -162,10 +220,25 @@ class Slow:
         self.sent.append(message)
 
     async def go(self, http: Http) -> int:
-        length = (b"content-length", str(bodies.LARGE + 1).encode()) if self.is_said else (b"transfer-encoding", b"chunked")
-        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/echo", "query_string": b"", "scheme": "http"}
+        length = (
+            (b"content-length", str(bodies.LARGE + 1).encode())
+            if self.is_said
+            else (b"transfer-encoding", b"chunked")
+        )
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/echo",
+            "query_string": b"",
+            "scheme": "http",
+        }
         headers = [(b"host", b"localhost"), (b"x-sender", self.sender.encode()), length]
-        await http(scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}, self.receive, self.send)
+        await http(
+            scope | {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)},
+            self.receive,
+            self.send,
+        )
         return int(self.sent[0]["status"])
 
 
@@ -184,7 +257,9 @@ async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_sai
     large = [Slow(f"sender {n}", is_said) for n in range(bodies.LARGE_AT_ONCE + 1)]
     tasks = await begin(http, *large[:-1])
     tasks.append(asyncio.create_task(large[-1].go(http)))
-    assert (await ask(http, "echo", method="POST", body=[b"small"]))[0] == 200, "it waits for none of them"
+    assert (await ask(http, "echo", method="POST", body=[b"small"]))[0] == 200, (
+        "it waits for none of them"
+    )
     assert not large[-1].is_read.is_set(), "it has no turn yet"
     large[1].may_end.set()
     assert await asyncio.wait_for(tasks[1], 30) == 200
@@ -224,7 +299,9 @@ async def test_a_caller_that_leaves_gives_its_turn_back(http: Http) -> None:
         task = (await begin(http, leaving))[0]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    status, _ = await asyncio.wait_for(ask(http, "echo", method="POST", body=[b"x" * 100_000] * 15), 30)
+    status, _ = await asyncio.wait_for(
+        ask(http, "echo", method="POST", body=[b"x" * 100_000] * 15), 30
+    )
     assert status == 200, "the next one has its turn"
 
 
@@ -242,4 +319,5 @@ async def test_few_threads_keep_few_connections(http: Http) -> None:
         await asyncio.gather(*[ask(http, "whose") for _ in range(30)])
     assert len(seen) == 90
     assert len({pid for _, pid in seen}) <= settings.BERTH_WEB_THREADS
-    assert len(set(seen)) == len({name for name, _ in seen})  # one connection for each thread, for good
+    # One connection for each thread, for good.
+    assert len(set(seen)) == len({name for name, _ in seen})

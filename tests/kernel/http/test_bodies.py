@@ -1,4 +1,6 @@
-"""Slow and endless bodies, and what they keep from others. The attacks as they were found: over raw sockets, without a token."""
+"""Slow and endless bodies, and what they keep from others. The attacks as they were found: over
+raw sockets, without a token.
+"""
 
 import io
 import os
@@ -49,37 +51,59 @@ def archive() -> bytes:
 
 
 def upload(raw: Raw, token: str, data: bytes) -> int:
-    raw.send(head("POST", SOURCES, f"Authorization: Bearer {token}", BINARY, f"Content-Length: {len(data)}"))
+    raw.send(
+        head(
+            "POST",
+            SOURCES,
+            f"Authorization: Bearer {token}",
+            BINARY,
+            f"Content-Length: {len(data)}",
+        )
+    )
     return status_of(raw.send(data).read_answer())
 
 
-@pytest.mark.parametrize("path", [SOURCES, "/login/", "/api/v1/claims/", "/api/v1/agent/tasks/1/1/plan/"])
+@pytest.mark.parametrize(
+    "path", [SOURCES, "/login/", "/api/v1/claims/", "/api/v1/agent/tasks/1/1/plan/"]
+)
 @pytest.mark.parametrize("is_said", [True, False], ids=["length", "chunked"])
 @pytest.mark.django_db(transaction=True)
-def test_strangers_take_no_turn_of_large_bodies(path: str, is_said: bool, server: str, connect: Connect) -> None:
+def test_strangers_take_no_turn_of_large_bodies(
+    path: str, is_said: bool, server: str, connect: Connect
+) -> None:
     token = make_token("ana")
     length = "Content-Length: 3000000" if is_said else "Transfer-Encoding: chunked"
     for _ in range(LARGE_AT_ONCE + 1):
-        connect(server).send(head("POST", path, BINARY, length)).flood(PART if is_said else chunk(PART), 1)
+        connect(server).send(head("POST", path, BINARY, length)).flood(
+            PART if is_said else chunk(PART), 1
+        )
     assert upload(connect(server), token, archive()) == 201
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stranger_sends_little(server: str, connect: Connect) -> None:
-    raw = connect(server).send(head("POST", SOURCES, BINARY, "Transfer-Encoding: chunked")).flood(chunk(PART), 200)
+    raw = (
+        connect(server)
+        .send(head("POST", SOURCES, BINARY, "Transfer-Encoding: chunked"))
+        .flood(chunk(PART), 200)
+    )
     answer = raw.read_to_end()
     assert not answer or status_of(answer) == 401
 
 
 def begin_large(raw: Raw, token: str, path: str = SOURCES) -> Raw:
     """Past the size from which a body needs a turn, and not complete."""
-    raw.send(head("POST", path, f"Authorization: Bearer {token}", BINARY, "Transfer-Encoding: chunked"))
+    raw.send(
+        head("POST", path, f"Authorization: Bearer {token}", BINARY, "Transfer-Encoding: chunked")
+    )
     return raw.send(chunk(PART) * (LARGE // len(PART) + 1))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_one_caller_has_one_turn(server: str, connect: Connect) -> None:
-    """With as many uploads at once as there are turns, of two tokens of one person, another one's upload goes through."""
+    """With as many uploads at once as there are turns, of two tokens of one person, another
+    one's upload goes through.
+    """
     ana, ben = make_token("ana"), make_token("ben")
     second = create_token(user=User.objects.get(username="ana"), name="second")[1]
     for n in range(LARGE_AT_ONCE + 1):
@@ -89,23 +113,36 @@ def test_one_caller_has_one_turn(server: str, connect: Connect) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_agents_of_one_pool_leave_turns_to_others(server: str, connect: Connect) -> None:
-    """As many members of a pool as there are turns send a large plan slowly; another pool's agent and a person still get a turn."""
-    crowd, other = make_agents("crowd", tuple("abcdefgh"[: LARGE_AT_ONCE + 1])), make_agents("other")
+    """As many members of a pool as there are turns send a large plan slowly; another pool's
+    agent and a person still get a turn.
+    """
+    crowd, other = (
+        make_agents("crowd", tuple("abcdefgh"[: LARGE_AT_ONCE + 1])),
+        make_agents("other"),
+    )
     for member in crowd.members.all():
         begin_large(connect(server), agent_of(member).secret, PLAN)
     raw = connect(server)
     token = agent_of(other.members.get()).secret
-    raw.send(head("POST", PLAN, f"Authorization: Bearer {token}", BINARY, f"Content-Length: {2 * LARGE}"))
+    raw.send(
+        head("POST", PLAN, f"Authorization: Bearer {token}", BINARY, f"Content-Length: {2 * LARGE}")
+    )
     raw.flood(PART, 2 * LARGE // len(PART))
-    assert status_of(raw.read_answer()) == 405, "its body is read as a whole before anything else is looked at"
+    assert status_of(raw.read_answer()) == 405, (
+        "its body is read as a whole before anything else is looked at"
+    )
     assert upload(connect(server), make_token("ben"), archive()) == 201
 
 
-@pytest.mark.parametrize("length", ["Content-Length: 1000", "Content-Length: 3000000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    "length", ["Content-Length: 1000", "Content-Length: 3000000", "Transfer-Encoding: chunked"]
+)
 @pytest.mark.django_db(transaction=True)
 def test_a_body_that_does_not_come_is_refused(length: str, strict: str, connect: Connect) -> None:
     token = make_token("ana")
-    raw = connect(strict).send(head("POST", SOURCES, f"Authorization: Bearer {token}", BINARY, length))
+    raw = connect(strict).send(
+        head("POST", SOURCES, f"Authorization: Bearer {token}", BINARY, length)
+    )
     answer = raw.read_to_end()
     assert status_of(answer) == 408
     assert b"too_slow" in answer
@@ -131,6 +168,8 @@ def test_a_person_with_a_session_sends_a_large_form(server: str, connect: Connec
     cookie = f"Cookie: sessionid={client.cookies['sessionid'].value}"
     body = b"a=" + b"x" * 500_000
     form = "Content-Type: application/x-www-form-urlencoded"
-    raw = connect(server).send(head("POST", "/pools/new/", form, cookie, f"Content-Length: {len(body)}"))
+    raw = connect(server).send(
+        head("POST", "/pools/new/", form, cookie, f"Content-Length: {len(body)}")
+    )
     raw.flood(body, 1)
     assert status_of(raw.read_answer()) == 403, "read, and refused for its CSRF token"

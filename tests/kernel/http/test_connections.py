@@ -16,14 +16,22 @@ HEADER = b"X-Filler: " + b"x" * 1000 + b"\r\n"
 
 @pytest.mark.parametrize("fill", [HEADER, b"x" * 10_000], ids=["many headers", "one long header"])
 def test_an_endless_head_is_refused(fill: bytes, strict: str, connect: Connect) -> None:
-    raw = connect(strict).send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-First: ").flood(fill, 40_000)
+    raw = (
+        connect(strict)
+        .send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-First: ")
+        .flood(fill, 40_000)
+    )
     answer = raw.read_to_end()
     assert not answer or status_of(answer) == 431, "some clients see only that the connection ends"
 
 
-def test_a_head_beyond_its_limit_is_refused_with_431_even_if_it_is_complete(strict: str, connect: Connect) -> None:
+def test_a_head_beyond_its_limit_is_refused_with_431_even_if_it_is_complete(
+    strict: str, connect: Connect
+) -> None:
     count = base.BERTH_HEAD_BYTES // len(HEADER) + 1
-    raw = connect(strict).send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n")
+    raw = connect(strict).send(
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n"
+    )
     answer = raw.read_to_end()
     assert status_of(answer) == 431
     assert b"head_too_large" in answer
@@ -31,7 +39,9 @@ def test_a_head_beyond_its_limit_is_refused_with_431_even_if_it_is_complete(stri
 
 def test_a_head_within_its_limit_is_answered(strict: str, connect: Connect) -> None:
     count = base.BERTH_HEAD_BYTES // len(HEADER) - 1
-    raw = connect(strict).send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n")
+    raw = connect(strict).send(
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n"
+    )
     assert status_of(raw.read_answer()) == 200
 
 
@@ -50,7 +60,9 @@ def test_a_head_that_is_never_complete_is_refused(strict: str, connect: Connect)
     assert status_of(answer) == 408
 
 
-@pytest.mark.parametrize("begin", [b"GET /healthz HTTP/1.1\r\nX: ", b""], ids=["a head", "empty lines"])
+@pytest.mark.parametrize(
+    "begin", [b"GET /healthz HTTP/1.1\r\nX: ", b""], ids=["a head", "empty lines"]
+)
 def test_a_head_that_drips_has_no_more_time(begin: bytes, strict: str, connect: Connect) -> None:
     raw = connect(strict).send(begin)
     has_ended = threading.Event()
@@ -78,8 +90,14 @@ def test_a_connection_without_another_request_is_closed(strict: str, connect: Co
 @pytest.fixture(scope="module")
 def patient(django_db_setup: None) -> Iterator[str]:
     """Few connections, and time enough that none ends by itself."""
-    limits = {"BERTH_IDLE_CONNECTIONS": "8", "BERTH_CONNECTIONS_PER_ADDRESS": "5", "BERTH_CONNECTIONS": "20"}
-    with serve_web(**limits, BERTH_BODY_SECONDS="600", BERTH_HEAD_SECONDS="600", BERTH_IDLE_SECONDS="600") as url:
+    limits = {
+        "BERTH_IDLE_CONNECTIONS": "8",
+        "BERTH_CONNECTIONS_PER_ADDRESS": "5",
+        "BERTH_CONNECTIONS": "20",
+    }
+    with serve_web(
+        **limits, BERTH_BODY_SECONDS="600", BERTH_HEAD_SECONDS="600", BERTH_IDLE_SECONDS="600"
+    ) as url:
         yield url
 
 
@@ -102,7 +120,9 @@ def wait_until_held(raw: Raw) -> None:
         raw._read_more()
 
 
-def test_an_address_has_a_number_of_connections_and_others_do_not_notice(patient: str, connect: Connect) -> None:
+def test_an_address_has_a_number_of_connections_and_others_do_not_notice(
+    patient: str, connect: Connect
+) -> None:
     for raw in [hold(connect(patient, "127.0.2.1")) for _ in range(5)]:
         wait_until_held(raw)
     refused = connect(patient, "127.0.2.1").read_to_end()
@@ -111,7 +131,9 @@ def test_an_address_has_a_number_of_connections_and_others_do_not_notice(patient
     assert status_of(connect(patient, "127.0.2.2").send(HEALTH).read_answer()) == 200
 
 
-def test_an_idle_connection_makes_room_for_the_next_of_its_address(patient: str, connect: Connect) -> None:
+def test_an_idle_connection_makes_room_for_the_next_of_its_address(
+    patient: str, connect: Connect
+) -> None:
     opened = [connect(patient, "127.0.3.1") for _ in range(6)]
     assert opened[0].read_to_end() == b""
     assert status_of(opened[5].send(HEALTH).read_answer()) == 200

@@ -1,4 +1,6 @@
-"""The content policy in a real browser: what the admin and the schema's page bring along works under it, without a complaint."""
+"""The content policy in a real browser: what the admin and the schema's page bring along works
+under it, without a complaint.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +16,12 @@ def chief() -> User:
     return User.objects.create_superuser("chief", password="correct horse")
 
 
-@pytest.mark.parametrize("path", ["/admin/", "/admin/auth/user/", "/admin/auth/user/add/", "/api/docs/"])
-def test_a_page_of_others_works_under_our_policy(page: Any, sign_in: SignIn, site: str, chief: User, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/admin/", "/admin/auth/user/", "/admin/auth/user/add/", "/api/docs/"]
+)
+def test_a_page_of_others_works_under_our_policy(
+    page: Any, sign_in: SignIn, site: str, chief: User, path: str
+) -> None:
     sign_in(page, chief)
     answer = page.goto(path, wait_until="networkidle")
     assert answer.status == 200

@@ -1,4 +1,6 @@
-"""A disk that fills while Berth runs: plain refusals without a traceback, nothing half kept, and it goes on once there is room."""
+"""A disk that fills while Berth runs: plain refusals without a traceback, nothing half kept, and
+it goes on once there is room.
+"""
 
 import errno
 import hashlib
@@ -36,7 +38,10 @@ def small_disk(tmp_path: Path, settings: Any) -> Iterator[Path]:
     if os.geteuid() or mount is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("mounting a small filesystem needs root")
     settings.STORAGES = settings.STORAGES | {
-        "sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": {"location": folder / "files"}}
+        "sealed": {
+            "BACKEND": "claims.tasks.files.sealed_files.DurableStorage",
+            "OPTIONS": {"location": folder / "files"},
+        }
     }
     settings.BERTH_DISK_RESERVE = None
     try:
@@ -59,15 +64,26 @@ def list_files(folder: Path) -> list[str]:
 
 
 def refuses_plainly(caplog: pytest.LogCaptureFixture) -> None:
-    assert not [record for record in caplog.records if record.exc_info], "no traceback for what is known"
-    assert [record for record in caplog.records if record.levelno == logging.WARNING and "full" in record.getMessage()]
+    assert not [record for record in caplog.records if record.exc_info], (
+        "no traceback for what is known"
+    )
+    assert [
+        record
+        for record in caplog.records
+        if record.levelno == logging.WARNING and "full" in record.getMessage()
+    ]
 
 
-def test_a_plan_is_refused_with_507_and_taken_once_there_is_room(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_plan_is_refused_with_507_and_taken_once_there_is_room(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pool = make_agents()
     agent, claim = agent_of(pool.members.get()), make_claim(pool)
     plan = os.urandom(MB)
-    sent = {"Berth-Digest": hashlib.sha256(plan).hexdigest(), "Authorization": f"Bearer {agent.secret}"}
+    sent = {
+        "Berth-Digest": hashlib.sha256(plan).hexdigest(),
+        "Authorization": f"Bearer {agent.secret}",
+    }
     where = f"/api/v1/agent/tasks/{claim.id}/{claim.generation}/plan/"
 
     def put() -> Any:
@@ -84,14 +100,21 @@ def test_a_plan_is_refused_with_507_and_taken_once_there_is_room(small_disk: Pat
     assert len(list_files(small_disk)) == 1
 
 
-def test_a_disk_that_fills_while_a_file_is_written_keeps_no_part_of_it(small_disk: Path, caller: Callers) -> None:
+def test_a_disk_that_fills_while_a_file_is_written_keeps_no_part_of_it(
+    small_disk: Path, caller: Callers
+) -> None:
     pool = make_agents()
     token = caller("claimant", pool).secret
     (small_disk / "other").write_bytes(b"x" * 2 * MB)
 
     def upload(size: int) -> Any:
         archive = tar_of(("a", os.urandom(size)))
-        return Client().post("/api/v1/sources/", archive, content_type="application/gzip", headers={"Authorization": f"Bearer {token}"})
+        return Client().post(
+            "/api/v1/sources/",
+            archive,
+            content_type="application/gzip",
+            headers={"Authorization": f"Bearer {token}"},
+        )
 
     assert upload(3 * MB).status_code == 507
     assert list_files(small_disk) == []
@@ -110,17 +133,23 @@ def test_another_error_of_a_disk_is_unexpected() -> None:
 
 @pytest.fixture
 def full_database(transactional_db: None) -> Iterator[Callable[[], None]]:
-    """PostgreSQL's own error of a full disk (53100), from the first thing that a sign-in and a pool write. Call it to fill the disk."""
+    """PostgreSQL's own error of a full disk (53100), from the first thing that a sign-in and a
+    pool write. Call it to fill the disk.
+    """
     tables = ("kernel_sign_in_attempt", "kernel_event")
 
     def begin() -> None:
         with connection.cursor() as cursor:
             cursor.execute(
-                "CREATE OR REPLACE FUNCTION pg_temp.full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-                "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$"
+                "CREATE OR REPLACE FUNCTION pg_temp.full_disk() RETURNS trigger LANGUAGE plpgsql "
+                "AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' "
+                "USING ERRCODE = '53100'; END $$"
             )
             for table in tables:
-                cursor.execute(f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION pg_temp.full_disk()")
+                cursor.execute(
+                    f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE "
+                    "FUNCTION pg_temp.full_disk()"
+                )
 
     yield begin
     with connection.cursor() as cursor:
@@ -128,7 +157,9 @@ def full_database(transactional_db: None) -> Iterator[Callable[[], None]]:
             cursor.execute(f"DROP TRIGGER IF EXISTS full_disk ON {table}")
 
 
-def test_a_sign_in_on_a_full_database_is_told_so(caplog: pytest.LogCaptureFixture, full_database: Callable[[], None]) -> None:
+def test_a_sign_in_on_a_full_database_is_told_so(
+    caplog: pytest.LogCaptureFixture, full_database: Callable[[], None]
+) -> None:
     User.objects.create_user("ana", password="correct horse")
     full_database()
     client = Client(raise_request_exception=False)

@@ -28,7 +28,16 @@ def test_a_long_poll_outlasts_the_idle_limit(strict: str, connect: Connect) -> N
     raw = connect(strict)
     for status in (201, 202):
         body = b'{"pool": "full"}'
-        raw.send(head("POST", "/api/v1/claims/", token, "Content-Type: application/json", f"Content-Length: {len(body)}") + body)
+        raw.send(
+            head(
+                "POST",
+                "/api/v1/claims/",
+                token,
+                "Content-Type: application/json",
+                f"Content-Length: {len(body)}",
+            )
+            + body
+        )
         answer = raw.read_answer()
         assert status_of(answer) == status
     waiting = json.loads(answer.partition(b"\r\n\r\n")[2])["id"]
@@ -40,7 +49,10 @@ def test_a_long_poll_outlasts_the_idle_limit(strict: str, connect: Connect) -> N
 def test_a_websocket_outlasts_the_idle_limit(strict: str) -> None:
     make_pool("quiet", slots=1)
     token = make_token()
-    with open_socket(strict.replace("http", "ws") + "/ws/live/", additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+    with open_socket(
+        strict.replace("http", "ws") + "/ws/live/",
+        additional_headers={"Authorization": f"Bearer {token}"},
+    ) as socket:
         socket.send(json.dumps({"watch": ["pool.head:quiet"], "after": "1.0"}))
         while "at" not in json.loads(socket.recv(30)):  # said every five seconds
             continue

@@ -1,4 +1,6 @@
-"""Requests that no page of ours sends: each is refused with its reason, none is an error of the server."""
+"""Requests that no page of ours sends: each is refused with its reason, none is an error of
+the server.
+"""
 
 import json
 from typing import Any
@@ -31,15 +33,19 @@ def person(db: None) -> Client:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/pools/%00/", 404), ("/workspaces/%00/", 404), ("/search/?q=%00", 400), (f"/claims/{LONG}/", 404), (f"/approvals/{LONG}/", 404),
-        (f"/pools/p/members/{LONG}/", 404), (f"/members/{LONG}/drain/", 404), (f"/tokens/{LONG}/revoke/", 404), ("/claims/?q=%00", 400),
+        ("/pools/%00/", 404), ("/workspaces/%00/", 404), ("/search/?q=%00", 400),
+        (f"/claims/{LONG}/", 404), (f"/approvals/{LONG}/", 404), (f"/pools/p/members/{LONG}/", 404),
+        (f"/members/{LONG}/drain/", 404), (f"/tokens/{LONG}/revoke/", 404), ("/claims/?q=%00", 400),
         ("/events/?q=%00", 400), ("/api/v1/pools/%00/", 404), (f"/api/v1/claims/{LONG}/", 404),
     ],
 )  # fmt: skip
 def test_an_odd_address_is_refused(path: str, status: int, person: Client) -> None:
     make_pool("p", slots=1)
     answer = person.get(path)
-    assert answer.status_code in (status, 200 if "?" in path and "search" not in path else status), answer.content[:500]
+    assert answer.status_code in (
+        status,
+        200 if "?" in path and "search" not in path else status,
+    ), answer.content[:500]
 
 
 def test_a_name_with_a_nul_does_not_sign_in(client: Client, db: None) -> None:
@@ -72,7 +78,9 @@ def test_an_unexpected_error_promises_nothing(rf: RequestFactory) -> None:
 
 def test_pinning_a_pool_without_scaling_is_refused(caller: Callers) -> None:
     make_pool("p", slots=1)
-    answer = caller("superuser").post("pools/p/scaling/pin/", {"count": 1, "until": "2099-01-01T00:00:00Z", "reason": "test"})
+    answer = caller("superuser").post(
+        "pools/p/scaling/pin/", {"count": 1, "until": "2099-01-01T00:00:00Z", "reason": "test"}
+    )
     assert answer.status in (409, 422), answer.body
 
 
@@ -94,7 +102,7 @@ def test_two_items_of_one_call_with_one_key_are_one_claim(caller: Callers) -> No
     assert results[0]["body"]["id"] == results[1]["body"]["id"]
 
 
-# -- WebSockets -----------------------------------------------------------------------------------------------------------------------
+# -- WebSockets ------------------------------------------------------------------------------------
 def make_headers(site: str) -> dict[str, str]:
     user = User.objects.create_user("ana")
     give_grant(role="viewer", user=user)
@@ -110,7 +118,9 @@ def test_a_websocket_to_an_unknown_address_is_404(path: str, site: str) -> None:
 
 
 def test_a_region_with_a_nul_in_its_name_is_not_understood(site: str) -> None:
-    with open_socket(site.replace("http", "ws") + "/ws/live/", additional_headers=make_headers(site)) as socket:
+    with open_socket(
+        site.replace("http", "ws") + "/ws/live/", additional_headers=make_headers(site)
+    ) as socket:
         socket.send(json.dumps({"watch": ["pool.head:\x00"], "after": "1.0"}))
         with pytest.raises(ConnectionClosed) as closed:
             while True:
@@ -124,12 +134,17 @@ def test_unknown_tokens_at_the_live_socket_are_limited_and_valid_ones_pass(site:
     statuses = []
     for n in range(310):
         try:
-            with open_socket(site.replace("http", "ws") + "/ws/live/", additional_headers={"Authorization": f"Bearer berth_{n:043}"}) as s:
+            with open_socket(
+                site.replace("http", "ws") + "/ws/live/",
+                additional_headers={"Authorization": f"Bearer berth_{n:043}"},
+            ) as s:
                 with pytest.raises(ConnectionClosed):
                     s.recv(PATIENCE)
                 statuses.append(4401)
         except InvalidStatus as refused:
             statuses.append(refused.response.status_code)
     assert (statuses[0], statuses[-1]) == (4401, 429)
-    with open_socket(site.replace("http", "ws") + "/ws/live/", additional_headers=headers) as socket:
+    with open_socket(
+        site.replace("http", "ws") + "/ws/live/", additional_headers=headers
+    ) as socket:
         assert "hello" in json.loads(socket.recv(PATIENCE))

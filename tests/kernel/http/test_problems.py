@@ -1,4 +1,6 @@
-"""Every refusal has one shape: problem details with the field, the reason and the way out. Never a page, never a stack trace."""
+"""Every refusal has one shape: problem details with the field, the reason and the way out. Never
+a page, never a stack trace.
+"""
 
 import json
 from typing import Any
@@ -38,7 +40,11 @@ def from_database(kind: type[Exception], state: str) -> Exception:
 
 
 RAISED: dict[str, tuple[Exception, int, str]] = {
-    "invalid": (berth.Invalid(fields=[berth.FieldError("a.b", "is wrong", "do this")]), 400, "invalid"),
+    "invalid": (
+        berth.Invalid(fields=[berth.FieldError("a.b", "is wrong", "do this")]),
+        400,
+        "invalid",
+    ),
     "refused": (berth.Refused("The policy says no."), 422, "refused"),
     "conflict": (berth.Conflict("The name is in use.", code="name_taken"), 409, "name_taken"),
     "stale": (berth.StaleGeneration("That hold is over.", generation=7), 409, "stale_generation"),
@@ -50,7 +56,11 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
     "http404": (Http404(), 404, "not_found"),
     "django permission": (django_errors.PermissionDenied("no"), 403, "forbidden"),
     "django validation": (django_errors.ValidationError({"name": ["too long"]}), 400, "invalid"),
-    "django validation list": (django_errors.ValidationError(["too long", "too short"]), 400, "invalid"),
+    "django validation list": (
+        django_errors.ValidationError(["too long", "too short"]),
+        400,
+        "invalid",
+    ),
     "suspicious": (django_errors.SuspiciousOperation("x"), 400, "bad_request"),
     "unknown host": (django_errors.DisallowedHost("x"), 400, "unknown_host"),
     "too big": (django_errors.RequestDataTooBig("x"), 413, "too_large"),
@@ -65,7 +75,11 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
     "database away": (from_database(OperationalError, "57P01"), 503, "database_away"),
     "database gone": (OperationalError("could not connect"), 503, "database_away"),
     "value out of range": (from_database(DataError, "22003"), 400, "invalid"),
-    "half a surrogate": (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), 400, "bad_text"),
+    "half a surrogate": (
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+        400,
+        "bad_text",
+    ),
     "bug": (ZeroDivisionError("secret of the code"), 500, "unexpected"),
     "broken rule": (from_database(IntegrityError, "23505"), 500, "unexpected"),
 }
@@ -175,7 +189,11 @@ def check_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
     assert answer["Content-Type"] == CONTENT_TYPE
     body = json.loads(answer.content)
     assert set(body) >= MEMBERS
-    assert (body["status"], body["code"], body["type"]) == (status, code, f"urn:berth:problem:{code}")
+    assert (body["status"], body["code"], body["type"]) == (
+        status,
+        code,
+        f"urn:berth:problem:{code}",
+    )
     assert body["detail"]
     for error in body["errors"]:
         assert set(error) == {"field", "message", "way_out"}
@@ -189,10 +207,14 @@ def test_whatever_a_view_raises_becomes_a_problem(client, name):
     assert body["way_out"] or status in {409, 412, 422, 428}
 
 
-@pytest.mark.parametrize("name", sorted(set(RAISED) - {name for name in RAISED if name.startswith("drf")}))
+@pytest.mark.parametrize(
+    "name", sorted(set(RAISED) - {name for name in RAISED if name.startswith("drf")})
+)
 def test_what_is_raised_outside_of_drf_becomes_the_same(client, name):
     error, status, code = RAISED[name]
-    if isinstance(error, django_errors.PermissionDenied | Http404 | django_errors.SuspiciousOperation) or status in {500, 503}:
+    if isinstance(
+        error, django_errors.PermissionDenied | Http404 | django_errors.SuspiciousOperation
+    ) or status in {500, 503}:
         check_problem(client.get(f"/api/v1/plain/{name}/"), status, code)
 
 
@@ -209,10 +231,16 @@ def test_a_missing_role_is_named(client):
 
 
 def test_further_members_are_told(client):
-    assert check_problem(client.get("/api/v1/raise/stale/"), 409, "stale_generation")["generation"] == 7
+    assert (
+        check_problem(client.get("/api/v1/raise/stale/"), 409, "stale_generation")["generation"]
+        == 7
+    )
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("too many", "2"), ("drf throttled", "4"), ("lock timeout", "1"), ("database away", "3")])
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("too many", "2"), ("drf throttled", "4"), ("lock timeout", "1"), ("database away", "3")],
+)
 def test_who_may_come_again_is_told_when(client, name, seconds):
     assert client.get(f"/api/v1/raise/{name}/")["Retry-After"] == seconds
 
@@ -238,7 +266,11 @@ def test_no_token_is_401_and_says_how_to_send_one(client):
 
 
 def test_a_wrong_token_is_401(client):
-    body = check_problem(client.get("/api/v1/guarded/", headers={"Authorization": "Bearer wrong"}), 401, "authentication_failed")
+    body = check_problem(
+        client.get("/api/v1/guarded/", headers={"Authorization": "Bearer wrong"}),
+        401,
+        "authentication_failed",
+    )
     assert body["detail"] == "This token is not known."
 
 
@@ -255,42 +287,63 @@ def test_an_address_that_is_not_there_is_404(client):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_call_without_the_last_slash_is_sent_on_as_it_is(client, method):
-    """301 would make a GET of it: whoever follows that gets a list, and believes that something was made."""
+    """301 would make a GET of it: whoever follows that gets a list, and believes that
+    something was made.
+    """
     answer = client.generic(method, "/api/v1/raise/x?a=1", b"{}", content_type="application/json")
     body = check_problem(answer, 308, "slash_missing")
-    assert (answer["Location"], "/api/v1/raise/x/?a=1" in body["way_out"]) == ("/api/v1/raise/x/?a=1", True)
+    assert (answer["Location"], "/api/v1/raise/x/?a=1" in body["way_out"]) == (
+        "/api/v1/raise/x/?a=1",
+        True,
+    )
 
 
 def test_a_call_that_follows_gets_its_answer(client):
-    answer = client.post("/api/v1/raise/x", '{"a": 1}', content_type="application/json", follow=True)
+    answer = client.post(
+        "/api/v1/raise/x", '{"a": 1}', content_type="application/json", follow=True
+    )
     assert (answer.status_code, answer.json()) == (200, {"a": 1})
 
 
 def test_an_address_that_is_not_there_with_a_slash_either_is_404(client):
-    check_problem(client.post("/api/v1/nothing", "{}", content_type="application/json"), 404, "not_found")
+    check_problem(
+        client.post("/api/v1/nothing", "{}", content_type="application/json"), 404, "not_found"
+    )
 
 
 def test_a_name_that_is_not_ours_is_told_as_that(client, settings):
     settings.ALLOWED_HOSTS = ["berth.example"]
-    body = check_problem(client.get("/api/v1/raise/x/", headers={"Host": "evil.example"}), 400, "unknown_host")
+    body = check_problem(
+        client.get("/api/v1/raise/x/", headers={"Host": "evil.example"}), 400, "unknown_host"
+    )
     assert "BERTH_HOSTS" in body["way_out"]
     page = client.get("/plain/x/", headers={"Host": "evil.example", "Accept": "text/html"})
     assert (page.status_code, b"BERTH_HOSTS" in page.content) == (400, True)
 
 
 def test_a_body_that_is_compressed_is_415_and_says_so(client):
-    send = {"data": b"\x1f\x8b", "content_type": "application/json", "headers": {"Content-Encoding": "gzip"}}
+    send = {
+        "data": b"\x1f\x8b",
+        "content_type": "application/json",
+        "headers": {"Content-Encoding": "gzip"},
+    }
     answer = client.post("/api/v1/raise/x/", **send)
     assert "uncompressed" in check_problem(answer, 415, "encoded_body")["way_out"]
     assert answer["Accept-Encoding"] == "identity"
 
 
 def test_another_media_type_is_415(client):
-    check_problem(client.post("/api/v1/raise/x/", "a=1", content_type="text/plain"), 415, "unsupported_media_type")
+    check_problem(
+        client.post("/api/v1/raise/x/", "a=1", content_type="text/plain"),
+        415,
+        "unsupported_media_type",
+    )
 
 
 def test_a_media_type_we_do_not_give_is_406(client):
-    check_problem(client.get("/api/v1/raise/bug/", headers={"Accept": "image/png"}), 406, "not_acceptable")
+    check_problem(
+        client.get("/api/v1/raise/bug/", headers={"Accept": "image/png"}), 406, "not_acceptable"
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,11 +369,16 @@ def test_a_body_that_is_not_json_as_it_should_be_is_refused(client, body, said):
 
 @pytest.mark.parametrize("value", [0, "ü 🚢", [], {"a": {"b": [1.5, True, None]}}, 10**15])
 def test_any_other_json_comes_through(client, value):
-    assert client.post("/api/v1/raise/x/", json.dumps(value), content_type="application/json").json() == value
+    assert (
+        client.post("/api/v1/raise/x/", json.dumps(value), content_type="application/json").json()
+        == value
+    )
 
 
 def test_a_byte_order_mark_is_passed_over(client):
-    assert client.generic("POST", "/api/v1/raise/x/", b"\xef\xbb\xbf[1]", content_type="application/json").json() == [1]
+    assert client.generic(
+        "POST", "/api/v1/raise/x/", b"\xef\xbb\xbf[1]", content_type="application/json"
+    ).json() == [1]
 
 
 def post(client: Client, value: Any) -> Any:
@@ -328,24 +386,48 @@ def post(client: Client, value: Any) -> Any:
 
 
 def test_five_faults_get_five_messages_at_once(client):
-    answer = post(client, {"name": "far too long", "size": 0, "sise": 1, "ports": [{"port": 80}, {"port": 0, "prot": 1}]})
+    answer = post(
+        client,
+        {
+            "name": "far too long",
+            "size": 0,
+            "sise": 1,
+            "ports": [{"port": 80}, {"port": 0, "prot": 1}],
+        },
+    )
     body = check_problem(answer, 400, "invalid")
-    assert {e["field"] for e in body["errors"]} == {"name", "size", "sise", "ports[1].port", "ports[1].prot"}
+    assert {e["field"] for e in body["errors"]} == {
+        "name",
+        "size",
+        "sise",
+        "ports[1].port",
+        "ports[1].prot",
+    }
     assert body["detail"].startswith("5 fields are wrong")
 
 
 def test_an_unknown_field_is_refused_with_the_one_that_was_meant(client):
-    (error,) = check_problem(post(client, {"name": "a", "size": 1, "prots": []}), 400, "invalid")["errors"]
-    assert error == {"field": "prots", "message": "This field is not known.", "way_out": "Did you mean ports?"}
+    (error,) = check_problem(post(client, {"name": "a", "size": 1, "prots": []}), 400, "invalid")[
+        "errors"
+    ]
+    assert error == {
+        "field": "prots",
+        "message": "This field is not known.",
+        "way_out": "Did you mean ports?",
+    }
 
 
 def test_an_unknown_field_like_no_other_is_told_what_there_is(client):
-    (error,) = check_problem(post(client, {"name": "a", "size": 1, "zzz": 1}), 400, "invalid")["errors"]
+    (error,) = check_problem(post(client, {"name": "a", "size": 1, "zzz": 1}), 400, "invalid")[
+        "errors"
+    ]
     assert error["way_out"] == "Known: name, size, at, ports."
 
 
 def test_a_field_that_berth_sets_is_refused(client):
-    (error,) = check_problem(post(client, {"name": "a", "size": 1, "state": "active"}), 400, "invalid")["errors"]
+    (error,) = check_problem(
+        post(client, {"name": "a", "size": 1, "state": "active"}), 400, "invalid"
+    )["errors"]
     assert error["field"] == "state"
     assert "set by Berth" in error["message"]
 
@@ -356,16 +438,26 @@ def test_a_body_that_is_no_object_is_refused(client, value):
 
 
 def test_a_time_without_offset_is_refused(client):
-    (error,) = check_problem(post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00"}), 400, "invalid")["errors"]
+    (error,) = check_problem(
+        post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00"}), 400, "invalid"
+    )["errors"]
     assert (error["field"], error["message"]) == ("at", "This time has no offset.")
 
 
 def test_a_time_with_offset_is_taken(client):
-    assert post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00+02:00"}).json()["at"] == "2026-03-29T12:00:00Z"
+    assert (
+        post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00+02:00"}).json()["at"]
+        == "2026-03-29T12:00:00Z"
+    )
 
 
 @pytest.mark.parametrize(
-    ("header", "status", "code"), [(None, 428, "if_match_required"), ('"v1"', 412, "changed_meanwhile"), ("v2", 412, "changed_meanwhile")]
+    ("header", "status", "code"),
+    [
+        (None, 428, "if_match_required"),
+        ('"v1"', 412, "changed_meanwhile"),
+        ("v2", 412, "changed_meanwhile"),
+    ],
 )
 def test_a_change_of_what_one_has_not_seen_is_refused(client, header, status, code):
     headers = {"If-Match": header} if header else {}
@@ -390,13 +482,17 @@ def test_a_row_somebody_else_has_locked_is_503_with_a_time_to_come_again(client)
 def test_pages_get_pages_and_programs_get_problems(client):
     page = client.get("/plain/http404/", headers={"Accept": "text/html"})
     assert (page.status_code, page["Content-Type"]) == (404, "text/html; charset=utf-8")
-    check_problem(client.get("/plain/http404/", headers={"Accept": "application/json"}), 404, "not_found")
+    check_problem(
+        client.get("/plain/http404/", headers={"Accept": "application/json"}), 404, "not_found"
+    )
 
 
 def test_csrf_is_told_in_the_shape_of_who_asks():
     requests = RequestFactory()
     check_problem(problems.csrf_failure(requests.post("/api/v1/claims/"), "no cookie"), 403, "csrf")
-    page = problems.csrf_failure(requests.post("/claims/", headers={"Accept": "text/html"}), "no cookie")
+    page = problems.csrf_failure(
+        requests.post("/claims/", headers={"Accept": "text/html"}), "no cookie"
+    )
     assert (page.status_code, page["Content-Type"]) == (403, "text/html; charset=utf-8")
 
 

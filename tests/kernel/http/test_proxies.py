@@ -43,7 +43,14 @@ class Form:
     def sign_in(self, name: str, password: str) -> int:
         body = f"csrfmiddlewaretoken={self.token}&username={name}&password={password}".encode()
         form = "Content-Type: application/x-www-form-urlencoded"
-        told = head("POST", "/login/", forwarded(self.client), f"Cookie: {self.cookie}", form, f"Content-Length: {len(body)}")
+        told = head(
+            "POST",
+            "/login/",
+            forwarded(self.client),
+            f"Cookie: {self.cookie}",
+            form,
+            f"Content-Length: {len(body)}",
+        )
         return status_of(self.raw.send(told + body).read_answer())
 
 
@@ -53,8 +60,13 @@ def test_one_client_s_wrong_passwords_lock_nobody_else_out(server: str, connect:
         User.objects.create_user(name, password="correct-horse")
     guessing = Form(connect(server), "198.51.100.1")
     assert [guessing.sign_in(f"guessed{n}", "wrong") for n in range(ADDRESS.free + 4)][-1] == 429
-    assert [Form(connect(server), f"198.51.100.{n}").sign_in(name, "correct-horse") for n, name in ((2, "ana"), (3, "ben"))] == [302, 302]
-    assert Form(connect(server), "198.51.100.1, 10.0.0.7").sign_in("eve", "correct-horse") == 429, "behind two trusted proxies"
+    assert [
+        Form(connect(server), f"198.51.100.{n}").sign_in(name, "correct-horse")
+        for n, name in ((2, "ana"), (3, "ben"))
+    ] == [302, 302]
+    assert Form(connect(server), "198.51.100.1, 10.0.0.7").sign_in("eve", "correct-horse") == 429, (
+        "behind two trusted proxies"
+    )
 
 
 @pytest.mark.django_db(transaction=True)
@@ -63,15 +75,33 @@ def test_one_client_s_unknown_tokens_refuse_no_valid_one(server: str, connect: C
     give_grant(role="viewer", user=user)
     raw = connect(server)
     statuses = [
-        status_of(raw.send(head("GET", "/api/v1/me/", forwarded("198.51.100.9"), f"Authorization: Bearer berth_{n:043}")).read_answer())
+        status_of(
+            raw.send(
+                head(
+                    "GET",
+                    "/api/v1/me/",
+                    forwarded("198.51.100.9"),
+                    f"Authorization: Bearer berth_{n:043}",
+                )
+            ).read_answer()
+        )
         for n in range(310)
     ]
     assert (statuses[0], statuses[-1]) == (401, 429)
     for client in ("198.51.100.9", "198.51.100.10"):
         token = create_token(user=user, name=client)[1]
-        answer = raw.send(head("GET", "/api/v1/me/", forwarded(client), f"Authorization: Bearer {token}")).read_answer()
+        answer = raw.send(
+            head("GET", "/api/v1/me/", forwarded(client), f"Authorization: Bearer {token}")
+        ).read_answer()
         assert status_of(answer) == 200
-    unknown = raw.send(head("GET", "/api/v1/me/", forwarded("198.51.100.10"), "Authorization: Bearer berth_" + "z" * 43)).read_answer()
+    unknown = raw.send(
+        head(
+            "GET",
+            "/api/v1/me/",
+            forwarded("198.51.100.10"),
+            "Authorization: Bearer berth_" + "z" * 43,
+        )
+    ).read_answer()
     assert status_of(unknown) == 401, "another client's count"
 
 
@@ -82,7 +112,9 @@ def hold(raw: Raw, *headers: str) -> Raw:
     return raw
 
 
-def test_a_proxy_has_as_many_connections_as_it_needs_and_each_client_its_own(server: str, connect: Connect) -> None:
+def test_a_proxy_has_as_many_connections_as_it_needs_and_each_client_its_own(
+    server: str, connect: Connect
+) -> None:
     for n in range(8):
         hold(connect(server, PROXY), forwarded(f"198.51.100.{n}"))
     for _ in range(2):
@@ -90,18 +122,25 @@ def test_a_proxy_has_as_many_connections_as_it_needs_and_each_client_its_own(ser
     raw = connect(server, PROXY)
     refused = raw.send(head("GET", "/healthz", forwarded("198.51.100.7"))).read_answer()
     assert status_of(refused) == 429
-    assert status_of(raw.send(head("GET", "/healthz", forwarded("198.51.100.8"))).read_answer()) == 200
+    assert (
+        status_of(raw.send(head("GET", "/healthz", forwarded("198.51.100.8"))).read_answer()) == 200
+    )
     assert status_of(raw.send(HEALTH).read_answer()) == 200, "the proxy's own request"
 
 
 def test_requests_that_ended_are_not_counted(server: str, connect: Connect) -> None:
     raw = connect(server, PROXY)
     for _ in range(10):
-        assert status_of(raw.send(head("GET", "/healthz", forwarded("198.51.100.50"))).read_answer()) == 200
+        assert (
+            status_of(raw.send(head("GET", "/healthz", forwarded("198.51.100.50"))).read_answer())
+            == 200
+        )
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_peer_that_is_no_trusted_proxy_is_not_believed_and_the_doctor_warns(server: str, connect: Connect) -> None:
+def test_a_peer_that_is_no_trusted_proxy_is_not_believed_and_the_doctor_warns(
+    server: str, connect: Connect
+) -> None:
     assert not list(find_untrusted_proxies())
     raw = connect(server, STRANGER)
     assert status_of(raw.send(head("GET", "/healthz", forwarded("10.1.2.3"))).read_answer()) == 200

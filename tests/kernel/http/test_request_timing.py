@@ -39,7 +39,9 @@ def count(view: str, status: str) -> float:
         ("/healthz", "healthz", "200"),
     ],
 )
-def test_an_answer_is_counted_under_its_view_and_status(client: Client, address: str, view: str, status: str):
+def test_an_answer_is_counted_under_its_view_and_status(
+    client: Client, address: str, view: str, status: str
+):
     before = count(view, status)
     client.get(address)
     assert count(view, status) == before + 1

@@ -25,7 +25,11 @@ def test_it_serves_with_limits(connect: Connect) -> None:
     try:
         raw = connect_patiently(connect, f"http://127.0.0.1:{port}")
         assert status_of(raw.send(b"GET /healthz HTTP/1.1\r\nHost: loc").read_to_end()) == 408
-        long = connect(f"http://127.0.0.1:{port}").send(head("GET", "/healthz", "X: " + "x" * 70_000)).read_to_end()
+        long = (
+            connect(f"http://127.0.0.1:{port}")
+            .send(head("GET", "/healthz", "X: " + "x" * 70_000))
+            .read_to_end()
+        )
         assert status_of(long) == 431
     finally:
         process.terminate()
@@ -33,7 +37,9 @@ def test_it_serves_with_limits(connect: Connect) -> None:
 
 
 def find_port() -> int:
-    """Below the ports that connections come from: a client that tries a free one of those may meet itself."""
+    """Below the ports that connections come from: a client that tries a free one of those may
+    meet itself.
+    """
     for port in range(20_000, 32_000):
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", port))
@@ -53,7 +59,13 @@ def connect_patiently(connect: Connect, url: str) -> Raw:
 def test_containers_run_it_and_name_trusted_proxies() -> None:
     assert 'CMD ["python", "manage.py", "web", ' in (DEPLOY / "Dockerfile").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    default = compose["services"]["web"]["environment"]["BERTH_TRUSTED_PROXIES"].removeprefix("${BERTH_TRUSTED_PROXIES:-").rstrip("}")
-    config = yaml.safe_load((DEPLOY / "kustomize/kustomization.yaml").read_text())["configMapGenerator"][0]["literals"]
+    default = (
+        compose["services"]["web"]["environment"]["BERTH_TRUSTED_PROXIES"]
+        .removeprefix("${BERTH_TRUSTED_PROXIES:-")
+        .rstrip("}")
+    )
+    config = yaml.safe_load((DEPLOY / "kustomize/kustomization.yaml").read_text())[
+        "configMapGenerator"
+    ][0]["literals"]
     told = dict(line.split("=", 1) for line in config)["BERTH_TRUSTED_PROXIES"]
     assert read_networks([default]) and read_networks([told])

@@ -1,4 +1,6 @@
-"""A server that says what it is told to, at its own pace: an API server, an identity provider, or what stands between."""
+"""A server that says what it is told to, at its own pace: an API server, an identity provider,
+or what stands between.
+"""
 
 import json
 import os
@@ -15,7 +17,9 @@ from tests.slots.agent.fake_websocket import make_certificate
 
 LIMIT = 0.5  # seconds for a call in these tests
 PACE = 0.05  # seconds between two bytes
-LASTS = 15.0  # seconds after which a server that trickles has had enough: a test without the limit fails, and ends
+# Seconds after which a server that trickles has had enough: a test without the limit
+# fails, and ends.
+LASTS = 15.0
 PODS = json.dumps({"kind": "PodList", "metadata": {}, "items": []}).encode()
 Answer = Callable[["Slow", socket.socket, str], None]
 
@@ -50,7 +54,10 @@ class Slow:
             with suppress(OSError), raw:
                 self.trickle(raw, self.before)
             return
-        with suppress(OSError), self.context.wrap_socket(raw, server_side=True) if self.is_secure else raw as sock:
+        with (
+            suppress(OSError),
+            self.context.wrap_socket(raw, server_side=True) if self.is_secure else raw as sock,
+        ):
             sock.settimeout(LASTS)
             while head := read_head(sock):
                 self.asked.append(head.splitlines()[0])
@@ -83,14 +90,24 @@ def read_head(sock: socket.socket) -> str:
             return ""
         text += piece
     head = text.decode()
-    length = next((int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length:")), 0)
+    length = next(
+        (
+            int(line.split(":")[1])
+            for line in head.splitlines()
+            if line.lower().startswith("content-length:")
+        ),
+        0,
+    )
     while length > 0:
         length -= len(sock.recv(length)) or length
     return head
 
 
 def said(body: bytes, status: str = "200 OK") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
 
 
 def at_once(slow: Slow, sock: socket.socket, head: str) -> None:

@@ -1,4 +1,6 @@
-"""Signing in to a cluster: one that hangs there holds up nobody who goes elsewhere, and who failed is said."""
+"""Signing in to a cluster: one that hangs there holds up nobody who goes elsewhere, and who
+failed is said.
+"""
 
 import json
 import stat
@@ -14,7 +16,11 @@ import yaml
 from project.kernel.kubernetes import client, exec_plugins
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 
-GOOD = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-the-plugin"}}
+GOOD = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "from-the-plugin"},
+}
 Write = Callable[[str], None]
 
 
@@ -27,14 +33,22 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     def write(script: str) -> None:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        called = {"apiVersion": GOOD["apiVersion"], "command": str(program), "interactiveMode": "Never"}
+        called = {
+            "apiVersion": GOOD["apiVersion"],
+            "command": str(program),
+            "interactiveMode": "Never",
+        }
         users = {"slow": {"exec": called}, "plain": {"token": "t"}}
         text = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "plain",
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "plain",
             "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
             "users": [{"name": name, "user": user} for name, user in users.items()],
-            "contexts": [{"name": name, "context": {"cluster": "c", "user": name}} for name in users],
-        }  # fmt: skip
+            "contexts": [
+                {"name": name, "context": {"cluster": "c", "user": name}} for name in users
+            ],
+        }
         config.write_text(yaml.safe_dump(text))
         client.forget()
 
@@ -43,7 +57,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 def sign_in(context: str) -> Any:
-    return client.api_for({"context": context}).connection.client.configuration.api_key.get("BearerToken")
+    return client.api_for({"context": context}).connection.client.configuration.api_key.get(
+        "BearerToken"
+    )
 
 
 def test_what_a_plugin_says_is_signed_in_with(write: Write) -> None:
@@ -77,7 +93,9 @@ def test_one_that_is_not_there_is_said(write: Write, tmp_path: Path) -> None:
         sign_in("slow")
 
 
-def test_one_that_hangs_is_ended_with_what_it_has_started(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hangs_is_ended_with_what_it_has_started(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exec_plugins, "PATIENCE", 0.5)
     write("sleep 600 & sleep 600")
     begun = time.monotonic()

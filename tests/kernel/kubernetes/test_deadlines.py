@@ -1,4 +1,6 @@
-"""Clocks of calls: one thread rings all of them, in each process, and none rings after its call has ended."""
+"""Clocks of calls: one thread rings all of them, in each process, and none rings after its call
+has ended.
+"""
 
 import os
 import random
@@ -79,7 +81,9 @@ def test_who_has_ended_is_not_rung_and_its_connection_lives_on() -> None:
 
 
 def test_what_is_reused_under_its_number_is_left_alone() -> None:
-    """A socket that was closed gives its number to the next one that is opened anywhere in the process."""
+    """A socket that was closed gives its number to the next one that is opened anywhere in
+    the process.
+    """
     ours, theirs = socket.socketpair()
     handle = Handle(ours)
     number = ours.fileno()

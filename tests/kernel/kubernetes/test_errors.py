@@ -1,4 +1,6 @@
-"""What the API server answers, as the type that decides when to try again, in words that say what to do."""
+"""What the API server answers, as the type that decides when to try again, in words that say
+what to do.
+"""
 
 from typing import Any
 
@@ -6,7 +8,14 @@ import pytest
 
 from pools.providers.kubernetes.field_errors import fields_of
 from project.kernel.kubernetes.circuit_breaker import Breaker
-from project.kernel.kubernetes.errors import AlreadyThere, AnotherByNow, ApiCall, Expired, NamespaceGone, explain
+from project.kernel.kubernetes.errors import (
+    AlreadyThere,
+    AnotherByNow,
+    ApiCall,
+    Expired,
+    NamespaceGone,
+    explain,
+)
 from project.kernel.outbox.operations import (
     Misconfigured,
     NotFoundOutside,
@@ -18,7 +27,11 @@ from project.kernel.outbox.operations import (
 from project.kernel.retry import BACKOFF, STOPS_LANE, decide_retry
 
 PLACE = "namespace ci of context prod"
-CREATE, LIST, DELETE = ApiCall("create", "pods", "m1", PLACE), ApiCall("list", "pods", place=PLACE), ApiCall("delete", "pods", "m1", PLACE)
+CREATE, LIST, DELETE = (
+    ApiCall("create", "pods", "m1", PLACE),
+    ApiCall("list", "pods", place=PLACE),
+    ApiCall("delete", "pods", "m1", PLACE),
+)
 
 
 def status(message: str, **details: Any) -> dict[str, Any]:
@@ -29,13 +42,55 @@ def status(message: str, **details: Any) -> dict[str, Any]:
     ("code", "body", "call", "kind", "words"),
     [
         (401, status("Unauthorized"), LIST, Unauthorised, "Renew them"),
-        (403, status('pods is forbidden: User "a" cannot list resource "pods"'), LIST, Unauthorised, "deploy/kubernetes/role.yaml"),
-        (403, status('pods is forbidden: User "a" cannot create resource "pods"'), CREATE, Unauthorised, "We may not create pods"),
-        (403, status("pods is forbidden: exceeded quota: small"), CREATE, QuotaExceeded, "members.max"),
-        (403, status('violates PodSecurity "restricted"'), CREATE, Misconfigured, "provider.template"),
-        (403, status("unable to create: namespace ci is being terminated"), CREATE, Misconfigured, "being deleted"),
-        (404, status('namespaces "ci" not found', name="ci", kind="namespaces"), CREATE, NamespaceGone, "Make the namespace"),
-        (404, status('pods "m1" not found', name="m1", kind="pods"), DELETE, NotFoundOutside, "no pods m1"),
+        (
+            403,
+            status('pods is forbidden: User "a" cannot list resource "pods"'),
+            LIST,
+            Unauthorised,
+            "deploy/kubernetes/role.yaml",
+        ),
+        (
+            403,
+            status('pods is forbidden: User "a" cannot create resource "pods"'),
+            CREATE,
+            Unauthorised,
+            "We may not create pods",
+        ),
+        (
+            403,
+            status("pods is forbidden: exceeded quota: small"),
+            CREATE,
+            QuotaExceeded,
+            "members.max",
+        ),
+        (
+            403,
+            status('violates PodSecurity "restricted"'),
+            CREATE,
+            Misconfigured,
+            "provider.template",
+        ),
+        (
+            403,
+            status("unable to create: namespace ci is being terminated"),
+            CREATE,
+            Misconfigured,
+            "being deleted",
+        ),
+        (
+            404,
+            status('namespaces "ci" not found', name="ci", kind="namespaces"),
+            CREATE,
+            NamespaceGone,
+            "Make the namespace",
+        ),
+        (
+            404,
+            status('pods "m1" not found', name="m1", kind="pods"),
+            DELETE,
+            NotFoundOutside,
+            "no pods m1",
+        ),
         (404, {"message": "404 page not found"}, LIST, Misconfigured, "names an API server"),
         (404, {"message": "<html>"}, DELETE, Misconfigured, "names an API server"),
         (409, status("exists"), CREATE, AlreadyThere, "already"),
@@ -60,12 +115,18 @@ def test_each_answer_has_its_type_and_its_way_out(
 
 def test_what_a_namespace_lacks_is_never_taken_for_a_pod_that_is_gone() -> None:
     """Who wants a pod gone takes NotFound as success."""
-    found = explain(404, status('namespaces "ci" not found', name="ci", kind="namespaces"), ApiCall("get", "pods", "m1", PLACE))
+    found = explain(
+        404,
+        status('namespaces "ci" not found', name="ci", kind="namespaces"),
+        ApiCall("get", "pods", "m1", PLACE),
+    )
     assert not isinstance(found, NotFoundOutside)
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(5.0, 5.0), (-1.0, 0.0), (1e9, 600.0), (None, None)])
-def test_a_server_that_says_how_long_is_obeyed_within_reason(asked: float | None, waits: float | None) -> None:
+def test_a_server_that_says_how_long_is_obeyed_within_reason(
+    asked: float | None, waits: float | None
+) -> None:
     for code in (429, 503):
         assert explain(code, {}, LIST, asked).retry_after == waits
 
@@ -82,7 +143,10 @@ def test_what_a_person_mends_is_tried_again_soon_and_for_ever() -> None:
 def test_a_refusal_is_said_at_the_fields_it_comes_from() -> None:
     causes = [
         {"field": "spec.containers[0].image", "message": "Required value"},
-        {"field": "spec.containers[0].resources.requests", "message": "must be less than or equal to cpu limit"},
+        {
+            "field": "spec.containers[0].resources.requests",
+            "message": "must be less than or equal to cpu limit",
+        },
         {"field": "spec.containers[0].resources.limits[cpu]", "message": "Invalid value"},
         {"field": "spec.tolerations[1].operator", "message": "Unsupported value"},
         {"field": "spec.imagePullSecrets[0].name", "message": "Required value"},
@@ -90,7 +154,8 @@ def test_a_refusal_is_said_at_the_fields_it_comes_from() -> None:
     ]
     found = fields_of({"details": {"causes": causes}}, "provider.template")
     assert [e.field.removeprefix("provider.template") for e in found] == [
-        ".image", ".resources.requests", ".resources.limits.cpu", ".tolerations[1].operator", ".image_pull_secrets[0]", "",
+        ".image", ".resources.requests", ".resources.limits.cpu", ".tolerations[1].operator",
+        ".image_pull_secrets[0]", "",
     ]  # fmt: skip
     assert found[-1].way_out == "The cluster calls it spec.priority."
 
@@ -98,14 +163,19 @@ def test_a_refusal_is_said_at_the_fields_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        ('error looking up service account ci/agent: serviceaccount "agent" not found', "service_account"),
+        (
+            'error looking up service account ci/agent: serviceaccount "agent" not found',
+            "service_account",
+        ),
         ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', "user"),
         ("failed quota: small: must specify limits.cpu", "resources"),
         ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "resources"),
         ("something else", ""),
     ],
 )
-def test_what_admission_says_in_a_sentence_is_said_at_its_field_too(message: str, field: str) -> None:
+def test_what_admission_says_in_a_sentence_is_said_at_its_field_too(
+    message: str, field: str
+) -> None:
     (found,) = fields_of({"message": message}, "provider.template")
     assert found.field == "provider.template" + (f".{field}" if field else "")
     assert message in found.message

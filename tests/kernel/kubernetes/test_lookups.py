@@ -1,4 +1,6 @@
-"""Names of servers: a name server that says nothing holds nobody for longer than is said, and takes few threads."""
+"""Names of servers: a name server that says nothing holds nobody for longer than is said, and
+takes few threads.
+"""
 
 import socket
 import threading
@@ -31,7 +33,10 @@ class Server:
             return self.system(host, port, *more, **named)
         self.asked.append(host)
         assert self.answers.wait(SOON)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self.found(host, port)]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in self.found(host, port)
+        ]
 
 
 @pytest.fixture
@@ -48,13 +53,18 @@ def test_a_name_server_that_says_nothing_holds_a_call_for_no_longer_than_is_said
     monkeypatch.setattr(dns, "PATIENCE", 0.2)
     begin(at_once, name=NAME)
     found = api()
-    with pytest.raises(ProviderError, match=rf"not reachable .*Failed to resolve '{NAME}'.*no name server answers within 0.2 s"):
+    with pytest.raises(
+        ProviderError,
+        match=rf"not reachable .*Failed to resolve '{NAME}'.*no name server answers within 0.2 s",
+    ):
         found.list_pods("a=b")
     server.answers.set()  # late; whoever comes next has it
     assert found.list_pods("a=b") == []
 
 
-def test_nor_for_longer_than_the_call_has(begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_for_longer_than_the_call_has(
+    begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(request, "TOTAL", 0.3)
     begin(at_once, name=NAME)
     found = api()
@@ -62,7 +72,9 @@ def test_nor_for_longer_than_the_call_has(begin: Begin, server: Server, monkeypa
         found.list_pods("a=b")
 
 
-def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(server: Server) -> None:
+def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(
+    server: Server,
+) -> None:
     names = NameLookups()
     for number in range(MOST):
         for _ in range(3):
@@ -70,7 +82,9 @@ def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_o
                 names.find(f"{number}.example", 443, 0.001)
     assert len(server.asked) == MOST
     asked = {f"look-up {number}.example" for number in range(MOST)}
-    assert sorted(thread.name for thread in threading.enumerate() if thread.name in asked) == sorted(asked), "one thread each"
+    assert sorted(
+        thread.name for thread in threading.enumerate() if thread.name in asked
+    ) == sorted(asked), "one thread each"
     with pytest.raises(socket.gaierror, match="16 other names are being looked up"):
         names.find("one-more.example", 443, SOON)
     found = list[list[str]]()

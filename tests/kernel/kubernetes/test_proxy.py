@@ -63,13 +63,19 @@ def space(real_kube: RealKube) -> Iterator[Space]:
 
 
 @pytest.fixture
-def reach(real_kube: RealKube, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+def reach(
+    real_kube: RealKube, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Change:
     """The API server, by a kubeconfig whose cluster says more."""
 
     def reach(**more: Any) -> client.Api:
         config = json.loads(real_kube.kubeconfig.read_text())
         for cluster in config["clusters"]:
-            cluster["cluster"] = {name: value for name, value in (cluster["cluster"] | more).items() if value is not None}
+            cluster["cluster"] = {
+                name: value
+                for name, value in (cluster["cluster"] | more).items()
+                if value is not None
+            }
         (tmp_path / "config").write_text(json.dumps(config))
         monkeypatch.setenv("BERTH_KUBECONFIG", str(tmp_path / "config"))
         client.forget()
@@ -90,14 +96,19 @@ def address(world: RealKube) -> str:
     return world.url.removeprefix("https://")
 
 
-def test_all_that_is_asked_goes_through_the_proxy_of_the_kubeconfig(reach: Change, real_kube: RealKube, space: Space, proxy: Proxy) -> None:
+def test_all_that_is_asked_goes_through_the_proxy_of_the_kubeconfig(
+    reach: Change, real_kube: RealKube, space: Space, proxy: Proxy
+) -> None:
     api = reach(**{"proxy-url": proxy.url})
     before = {pod["metadata"]["name"] for pod in api.list_pods(ALL)}
     version = api.find_version(ALL)
     stream = api.watch_pods(ALL, version, 60, 30.0)
     events = iter(stream)
     space.create_pod("lab-1")
-    assert next(event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED") == "lab-1"
+    assert (
+        next(event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED")
+        == "lab-1"
+    )
     stream.break_off()
     with pytest.raises(kubernetes_request.GONE):
         list(events)
@@ -122,8 +133,12 @@ def test_a_tunnel_that_is_cut_is_made_anew(reach: Change, proxy: Proxy) -> None:
     assert len(proxy.asked) == 2, "the watch went through the one of the calls before it"
 
 
-def test_a_name_that_only_the_proxy_knows_is_no_matter(reach: Change, elsewhere: dict[str, str], plain: Proxy) -> None:
-    """In another network, whose names nobody here can look up. The certificate is asked for the name that is told instead."""
+def test_a_name_that_only_the_proxy_knows_is_no_matter(
+    reach: Change, elsewhere: dict[str, str], plain: Proxy
+) -> None:
+    """In another network, whose names nobody here can look up. The certificate is asked for the
+    name that is told instead.
+    """
     told = elsewhere | {"proxy-url": plain.url}
     assert reach(**told).list_pods(ALL) == []
     assert plain.asked == ["api.inside.example:6443"]
@@ -132,13 +147,17 @@ def test_a_name_that_only_the_proxy_knows_is_no_matter(reach: Change, elsewhere:
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
-def test_the_environment_may_say_it(reach: Change, elsewhere: dict[str, str], plain: Proxy, clean: pytest.MonkeyPatch, name: str) -> None:
+def test_the_environment_may_say_it(
+    reach: Change, elsewhere: dict[str, str], plain: Proxy, clean: pytest.MonkeyPatch, name: str
+) -> None:
     clean.setenv(name, plain.address)  # as many write it; kubectl takes that, too
     assert reach(**elsewhere).list_pods(ALL) == []
     assert plain.asked == ["api.inside.example:6443"]
 
 
-def test_what_is_on_this_machine_is_reached_straight(reach: Change, plain: Proxy, clean: pytest.MonkeyPatch) -> None:
+def test_what_is_on_this_machine_is_reached_straight(
+    reach: Change, plain: Proxy, clean: pytest.MonkeyPatch
+) -> None:
     """A tunnel, or a cluster in a container, on a machine whose environment names a proxy."""
     clean.setenv("HTTPS_PROXY", plain.url)
     assert reach().list_pods(ALL) == []
@@ -177,15 +196,25 @@ def test_whom_the_environment_leaves_out(server: str, told: str, is_out: bool) -
     assert proxies.is_left_out(server, told) == is_out
 
 
-@pytest.mark.parametrize("more", [{"NO_PROXY": ".example"}, {"HTTPS_PROXY": ""}], ids=["left out", "of another scheme"])
-def test_a_proxy_that_nobody_would_use_is_not_looked_at(clean: pytest.MonkeyPatch, more: dict[str, str]) -> None:
-    for name, value in ({"HTTPS_PROXY": "socks5://127.0.0.1:1080", "ALL_PROXY": "socks5://127.0.0.1:1080"} | more).items():
+@pytest.mark.parametrize(
+    "more", [{"NO_PROXY": ".example"}, {"HTTPS_PROXY": ""}], ids=["left out", "of another scheme"]
+)
+def test_a_proxy_that_nobody_would_use_is_not_looked_at(
+    clean: pytest.MonkeyPatch, more: dict[str, str]
+) -> None:
+    for name, value in (
+        {"HTTPS_PROXY": "socks5://127.0.0.1:1080", "ALL_PROXY": "socks5://127.0.0.1:1080"} | more
+    ).items():
         clean.setenv(name, value)
     assert proxies.of_environment("https://api.inside.example:6443") == ""
 
 
-def test_what_the_kubeconfig_says_goes_before_the_environment(reach: Change, plain: Proxy, clean: pytest.MonkeyPatch) -> None:
-    """Red where NO_PROXY counts for it, too: the private network that it names is not this cluster's."""
+def test_what_the_kubeconfig_says_goes_before_the_environment(
+    reach: Change, plain: Proxy, clean: pytest.MonkeyPatch
+) -> None:
+    """Red where NO_PROXY counts for it, too: the private network that it names is not
+    this cluster's.
+    """
     clean.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     clean.setenv("NO_PROXY", "127.0.0.0/8")
     assert reach(**{"proxy-url": plain.url}).list_pods(ALL) == []
@@ -204,7 +233,9 @@ def test_a_password_for_it_is_told_and_stands_in_no_error(
     assert api.list_pods(ALL) == []
     plain.wants = "berth:another"
     plain.cut()
-    with pytest.raises(ProviderError, match=r"the proxy http://127.0.0.1:\d+ .*407 Proxy Authentication Required") as caught:
+    with pytest.raises(
+        ProviderError, match=r"the proxy http://127.0.0.1:\d+ .*407 Proxy Authentication Required"
+    ) as caught:
         api.list_pods(ALL)
     error: BaseException | None = caught.value
     while error is not None:
@@ -212,7 +243,9 @@ def test_a_password_for_it_is_told_and_stands_in_no_error(
         error = error.__cause__ or error.__context__
 
 
-def test_an_identity_provider_is_asked_through_that_of_the_environment(plain: Proxy, clean: pytest.MonkeyPatch) -> None:
+def test_an_identity_provider_is_asked_through_that_of_the_environment(
+    plain: Proxy, clean: pytest.MonkeyPatch
+) -> None:
     """Where only the proxy leads outside, tokens would never be renewed."""
     clean.setenv("HTTPS_PROXY", plain.url)
     plain.refusal = "403 Forbidden"
@@ -220,27 +253,35 @@ def test_an_identity_provider_is_asked_through_that_of_the_environment(plain: Pr
         oidc._request("GET", "https://idp.inside.example/.well-known/openid-configuration", {})
     assert plain.asked == ["idp.inside.example:443"]
     clean.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1080")
-    with pytest.raises(Misconfigured, match="The proxy of the identity provider can't be used: it speaks socks5"):
+    with pytest.raises(
+        Misconfigured, match="The proxy of the identity provider can't be used: it speaks socks5"
+    ):
         oidc._request("GET", "https://idp.inside.example/", {})
 
 
-# -- what goes wrong there -----------------------------------------------------------------------------------------------------------------
+# -- what goes wrong there -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refusal", ["403 Forbidden", "502 Bad Gateway"])
 def test_one_that_lets_nobody_through_says_so(reach: Change, proxy: Proxy, refusal: str) -> None:
     proxy.refusal = refusal
-    with pytest.raises(ProviderError, match=rf"not reachable .*the proxy {proxy.url} .*{refusal}") as caught:
+    with pytest.raises(
+        ProviderError, match=rf"not reachable .*the proxy {proxy.url} .*{refusal}"
+    ) as caught:
         reach(**{"proxy-url": proxy.url}).list_pods(ALL)
     assert type(caught.value) is ProviderError, "asked again"
 
 
 def test_one_that_is_not_there_is_said(reach: Change, clean: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ProviderError, match="not reachable .*the proxy http://127.0.0.1:1 .*refused"):
+    with pytest.raises(
+        ProviderError, match="not reachable .*the proxy http://127.0.0.1:1 .*refused"
+    ):
         reach(**{"proxy-url": "http://127.0.0.1:1"}).list_pods(ALL)
 
 
-def test_one_that_nobody_vouches_for_is_told_nothing(reach: Change, secure: Proxy, clean: pytest.MonkeyPatch) -> None:
+def test_one_that_nobody_vouches_for_is_told_nothing(
+    reach: Change, secure: Proxy, clean: pytest.MonkeyPatch
+) -> None:
     clean.delenv("SSL_CERT_FILE")
     with pytest.raises(Misconfigured, match=rf"the proxy {secure.url} .*certificate"):
         reach(**{"proxy-url": secure.url}).list_pods(ALL)
@@ -248,7 +289,9 @@ def test_one_that_nobody_vouches_for_is_told_nothing(reach: Change, secure: Prox
 
 
 @pytest.mark.parametrize("how", ["trickles", "is_mute"])
-def test_one_that_does_not_come_to_an_end_is_given_up(reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str) -> None:
+def test_one_that_does_not_come_to_an_end_is_given_up(
+    reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str
+) -> None:
     clean.setattr(kubernetes_request, "TOTAL", LIMIT)
     clean.setattr(kubernetes_request, "CONNECT", LASTS)
     setattr(proxy, how, True)
@@ -271,25 +314,41 @@ def test_one_that_does_not_come_to_an_end_is_given_up(reach: Change, proxy: Prox
         ("http://", "it is no address"),
     ],
 )
-def test_one_that_can_be_none_is_said(reach: Change, clean: pytest.MonkeyPatch, url: str, words: str) -> None:
-    with pytest.raises(Misconfigured, match=f"The proxy of context admin can't be used: .*{words}.* Name it like") as caught:
+def test_one_that_can_be_none_is_said(
+    reach: Change, clean: pytest.MonkeyPatch, url: str, words: str
+) -> None:
+    with pytest.raises(
+        Misconfigured, match=f"The proxy of context admin can't be used: .*{words}.* Name it like"
+    ) as caught:
         reach(**{"proxy-url": url}).list_pods(ALL)
     assert "secret" not in f"{caught.value} {caught.value.__cause__}"
 
 
 @pytest.mark.parametrize("how", ["is_mute", "hangs_up"])
-def test_one_that_says_nothing_is_told_as_the_proxy(reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str) -> None:
-    """Red where the library takes it for reached: it would be said that the cluster does not answer."""
+def test_one_that_says_nothing_is_told_as_the_proxy(
+    reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str
+) -> None:
+    """Red where the library takes it for reached: it would be said that the cluster does
+    not answer.
+    """
     clean.setattr(kubernetes_request, "CONNECT", 0.5)
     setattr(proxy, how, True)
     words = "no answer within 0.5 s" if how == "is_mute" else "."
-    with pytest.raises(ProviderError, match=rf"the proxy {proxy.url} does not lead there: .*{words}") as caught:
+    with pytest.raises(
+        ProviderError, match=rf"the proxy {proxy.url} does not lead there: .*{words}"
+    ) as caught:
         reach(**{"proxy-url": proxy.url}).list_pods(ALL)
     assert type(caught.value) is ProviderError, "asked again"
 
 
-def test_an_authority_that_cannot_be_read_is_said(reach: Change, secure: Proxy, tmp_path: Path) -> None:
+def test_an_authority_that_cannot_be_read_is_said(
+    reach: Change, secure: Proxy, tmp_path: Path
+) -> None:
     (tmp_path / "authority").write_text("rubbish")
-    told = {"proxy-url": secure.url, "certificate-authority": str(tmp_path / "authority"), "certificate-authority-data": None}
+    told = {
+        "proxy-url": secure.url,
+        "certificate-authority": str(tmp_path / "authority"),
+        "certificate-authority-data": None,
+    }
     with pytest.raises(Misconfigured, match="The authority of context admin can't be read"):
         reach(**told).list_pods(ALL)

@@ -1,4 +1,6 @@
-"""An API server, or an identity provider, that sends a byte now and then, or hangs in the middle: no call waits for it without end."""
+"""An API server, or an identity provider, that sends a byte now and then, or hangs in the
+middle: no call waits for it without end.
+"""
 
 import base64
 import json
@@ -11,12 +13,25 @@ import pytest
 from project.kernel.kubernetes import oidc, request
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 from tests.end_to_end.stack import load
-from tests.kernel.kubernetes.slow_server import LASTS, LIMIT, SLOW, Answer, Begin, Slow, api, at_once, in_its_body, said
+from tests.kernel.kubernetes.slow_server import (
+    LASTS,
+    LIMIT,
+    SLOW,
+    Answer,
+    Begin,
+    Slow,
+    api,
+    at_once,
+    in_its_body,
+    said,
+)
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("answer", SLOW, ids=lambda answer: answer.__name__)
-def test_an_answer_that_does_not_end_is_given_up(begin: Begin, monkeypatch: pytest.MonkeyPatch, answer: Answer, is_secure: bool) -> None:
+def test_an_answer_that_does_not_end_is_given_up(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, answer: Answer, is_secure: bool
+) -> None:
     monkeypatch.setattr(request, "TOTAL", LIMIT)
     begin(answer, is_secure=is_secure)
     begun = time.monotonic()
@@ -27,7 +42,9 @@ def test_an_answer_that_does_not_end_is_given_up(begin: Begin, monkeypatch: pyte
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
 
 
-def test_a_handshake_that_does_not_end_is_given_up(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshake_that_does_not_end_is_given_up(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TLS has taken the socket over by then."""
     monkeypatch.setattr(request, "TOTAL", LIMIT)
     monkeypatch.setattr(request, "CONNECT", LASTS)
@@ -39,7 +56,9 @@ def test_a_handshake_that_does_not_end_is_given_up(begin: Begin, monkeypatch: py
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
 
 
-def test_what_changes_something_is_given_up_too_and_asked_once(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_something_is_given_up_too_and_asked_once(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(request, "TOTAL", LIMIT)
     slow = begin(in_its_body)
     with pytest.raises(ProviderError, match="not complete after 0.5 s"):
@@ -47,7 +66,9 @@ def test_what_changes_something_is_given_up_too_and_asked_once(begin: Begin, mon
     assert len(slow.asked) == 1
 
 
-def test_a_call_that_is_over_does_no_harm_to_the_next_on_its_connection(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_over_does_no_harm_to_the_next_on_its_connection(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each call has a time of its own: many short ones may take longer together."""
     monkeypatch.setattr(request, "TOTAL", LIMIT * load())
     slow = begin(at_once)
@@ -60,12 +81,18 @@ def test_a_call_that_is_over_does_no_harm_to_the_next_on_its_connection(begin: B
     assert len(slow.threads) == 2, "all of them on one connection"
 
 
-# -- an identity provider ------------------------------------------------------------------------------------------------------------------
+# -- an identity provider --------------------------------------------------------------------------
 
 
 def token(expires: int) -> str:
     parts = ({"alg": "none"}, {"exp": expires})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + ".x"
+    return (
+        ".".join(
+            base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+            for part in parts
+        )
+        + ".x"
+    )
 
 
 def by_oidc(slow: Slow) -> Any:
@@ -77,7 +104,12 @@ def by_oidc(slow: Slow) -> Any:
         "refresh-token": "r",
         "id-token": token(1),
     }
-    return {"auth-provider": {"name": "oidc", "config": config | {"idp-certificate-authority": slow.authority}}}
+    return {
+        "auth-provider": {
+            "name": "oidc",
+            "config": config | {"idp-certificate-authority": slow.authority},
+        }
+    }
 
 
 def identity(renewed: bytes, slow_at: str = "") -> Answer:
@@ -106,11 +138,15 @@ def test_a_token_that_has_run_out_is_renewed(begin: Begin, is_secure: bool) -> N
 
 
 @pytest.mark.parametrize("where", ["openid-configuration", "/token"])
-def test_an_identity_provider_that_trickles_is_given_up(begin: Begin, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_an_identity_provider_that_trickles_is_given_up(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(oidc, "PATIENCE", LIMIT)
     begin(identity(GOOD, where), is_secure=True, user=by_oidc)
     begun = time.monotonic()
-    with pytest.raises(ProviderError, match=r"does not answer within 0.5 s. It is asked again") as caught:
+    with pytest.raises(
+        ProviderError, match=r"does not answer within 0.5 s. It is asked again"
+    ) as caught:
         api()
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
     assert not isinstance(caught.value, Misconfigured)
@@ -119,14 +155,19 @@ def test_an_identity_provider_that_trickles_is_given_up(begin: Begin, monkeypatc
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (said(b'{"error": "invalid_grant"}', "400 Bad Request"), "does not renew our token: 400 invalid_grant. Sign in anew"),
+        (
+            said(b'{"error": "invalid_grant"}', "400 Bad Request"),
+            "does not renew our token: 400 invalid_grant. Sign in anew",
+        ),
         (said(b'{"access_token": "s3cret"}'), "answers without an id_token"),
         (said(b"<html>s3cret</html>"), "does not answer with an object of JSON"),
         (said(b"{}", "503 Unavailable"), "answers 503. It is asked again"),
     ],
     ids=["refused", "no id_token", "no JSON", "503"],
 )
-def test_one_that_does_not_renew_is_said_and_nobody_goes_on_with_the_old_token(begin: Begin, answer: bytes, words: str) -> None:
+def test_one_that_does_not_renew_is_said_and_nobody_goes_on_with_the_old_token(
+    begin: Begin, answer: bytes, words: str
+) -> None:
     slow = begin(identity(answer), user=by_oidc)
     with pytest.raises(ProviderError, match=words) as caught:
         api()

@@ -1,4 +1,6 @@
-"""What a Celery worker of the tests performs: it says so in the log, and knows whether a transaction is open."""
+"""What a Celery worker of the tests performs: it says so in the log, and knows whether a
+transaction is open.
+"""
 
 from django.db import connection
 
@@ -8,4 +10,6 @@ from project.kernel.outbox.operations import Taken, performs
 
 @performs("say")
 def say(taken: Taken) -> None:
-    record("performed", claim_id=taken.claim_id, data={"in_transaction": connection.in_atomic_block})
+    record(
+        "performed", claim_id=taken.claim_id, data={"in_transaction": connection.in_atomic_block}
+    )

@@ -30,7 +30,9 @@ def test_a_budget_never_holds_more_than_its_burst():
 
 
 def test_eight_workers_together_spend_no_more_than_there_is():
-    granted = run_together(8, lambda k: sum(take_budget("acct", 1, rate=0.001, burst=20).is_granted for _ in range(10)))
+    granted = run_together(
+        8, lambda k: sum(take_budget("acct", 1, rate=0.001, burst=20).is_granted for _ in range(10))
+    )
     assert sum(granted) == 20
     assert Budget.objects.get().spent_today == 20
 

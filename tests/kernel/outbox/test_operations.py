@@ -1,4 +1,6 @@
-"""The outbox: taken once, settled by the holder only, retried with patience, one lane never in another's way."""
+"""The outbox: taken once, settled by the holder only, retried with patience, one lane never in
+another's way.
+"""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,17 @@ from project.kernel.db.guards import InsideTransaction
 from project.kernel.db.locks import LANE, try_lock
 from project.kernel.models import Operation
 from project.kernel.outbox import operations as outbox
-from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs, performs_batch, queues_due, renew, settle, take
+from project.kernel.outbox.operations import (
+    Taken,
+    add_operation,
+    perform_due,
+    performs,
+    performs_batch,
+    queues_due,
+    renew,
+    settle,
+    take,
+)
 from tests.kernel.conftest import run_in_thread, run_together
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
@@ -31,13 +43,19 @@ def due_in(operation_id: int) -> float:
     return (Operation.objects.get(pk=operation_id).due_at - timezone.now()).total_seconds()
 
 
-# Take and settle ------------------------------------------------------------------------------------------------------------------------
+# Take and settle ----------------------------------------------------------------------------------
 
 
 def test_what_is_taken_says_what_was_asked():
     add(pool_id=1, member_id=2, claim_id=3, generation=4, body={"port": 80})
     (taken,) = take("q", "a")
-    assert (taken.queue, taken.lane, taken.kind, taken.body, taken.attempt) == ("q", "a", "sync", {"port": 80}, 1)
+    assert (taken.queue, taken.lane, taken.kind, taken.body, taken.attempt) == (
+        "q",
+        "a",
+        "sync",
+        {"port": 80},
+        1,
+    )
     assert (taken.pool_id, taken.member_id, taken.claim_id, taken.generation) == (1, 2, 3, 4)
 
 
@@ -47,7 +65,10 @@ def slow_updates() -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("""CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$""")
-        cursor.execute("CREATE TRIGGER dawdles BEFORE UPDATE ON kernel_operation FOR EACH ROW EXECUTE FUNCTION dawdle()")
+        cursor.execute(
+            "CREATE TRIGGER dawdles BEFORE UPDATE ON kernel_operation FOR EACH ROW EXECUTE "
+            "FUNCTION dawdle()"
+        )
     yield
     with connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER dawdles ON kernel_operation; DROP FUNCTION dawdle()")
@@ -114,7 +135,7 @@ def test_an_operation_of_a_change_that_is_rolled_back_never_was():
     assert not Operation.objects.exists()
 
 
-# Perform --------------------------------------------------------------------------------------------------------------------------------
+# Perform ------------------------------------------------------------------------------------------
 
 
 def test_a_performer_is_called_outside_of_any_transaction():
@@ -176,7 +197,13 @@ def test_a_batch_performer_that_raises_fails_them_all():
 
 @pytest.mark.parametrize(
     "error",
-    [outbox.Throttled("x"), outbox.QuotaExceeded("x"), outbox.Unauthorised("x"), outbox.ConflictError("x"), outbox.NotFoundOutside("x")],
+    [
+        outbox.Throttled("x"),
+        outbox.QuotaExceeded("x"),
+        outbox.Unauthorised("x"),
+        outbox.ConflictError("x"),
+        outbox.NotFoundOutside("x"),
+    ],
 )
 def test_an_error_backs_off_and_stays_visible(error):
     @performs("sync")
@@ -274,7 +301,7 @@ def test_success_clears_what_was_wrong_before():
     assert (done.error, done.error_code, done.attempts) == ("", "", 2)
 
 
-# Lanes ----------------------------------------------------------------------------------------------------------------------------------
+# Lanes --------------------------------------------------------------------------------------------
 
 
 def test_a_lane_that_fails_holds_up_no_other():
@@ -299,7 +326,9 @@ def test_after_throttling_the_rest_of_the_lane_waits_as_long():
     first, second = add(), add()
     assert perform_due("q") == 1
     assert due_in(second) == pytest.approx(due_in(first), abs=2)
-    assert Operation.objects.get(pk=second).error == "", "it was not tried, so nothing is wrong with it"
+    assert Operation.objects.get(pk=second).error == "", (
+        "it was not tried, so nothing is wrong with it"
+    )
 
 
 def test_a_lane_somebody_else_works_on_is_passed_over():
@@ -389,7 +418,9 @@ def test_what_somebody_else_took_meanwhile_is_not_performed(monkeypatch):
     @performs("sync")
     def perform(taken: Taken) -> None:
         seen.append(taken.id)
-        Operation.objects.filter(pk=second).update(attempts=2, due_at=timezone.now() + timedelta(minutes=1))
+        Operation.objects.filter(pk=second).update(
+            attempts=2, due_at=timezone.now() + timedelta(minutes=1)
+        )
 
     first, second = add(), add()
     perform_due("q", limit=2)

@@ -1,4 +1,6 @@
-"""From committed rows to hints for web processes and workers; and that nothing is lost where there is no Valkey."""
+"""From committed rows to hints for web processes and workers; and that nothing is lost where
+there is no Valkey.
+"""
 
 import asyncio
 import socket
@@ -107,7 +109,9 @@ def test_not_more_than_ten_times_a_second(live, monkeypatch):
     assert sent[-1] - sent[0] >= 2 * relay.LIVE_INTERVAL
 
 
-def test_without_valkey_live_hints_are_dropped_quickly_and_told_once(live, nowhere, caplog, monkeypatch):
+def test_without_valkey_live_hints_are_dropped_quickly_and_told_once(
+    live, nowhere, caplog, monkeypatch
+):
     layer: Any = type(get_channel_layer())(hosts=[{"address": nowhere}])
     monkeypatch.setattr(relay, "get_channel_layer", lambda: layer)
     monkeypatch.setattr(relay, "LIVE_INTERVAL", 0.0)
@@ -131,7 +135,10 @@ def test_it_is_told_when_valkey_is_back(live, caplog, monkeypatch):
         for _ in range(4):
             live.step()
     told = [r.getMessage() for r in caplog.records if r.name == "project.kernel.outbox.relay"]
-    assert [t.partition(",")[0].partition(":")[0] for t in told] == ["live hints are not sent", "live hints are sent again"]
+    assert [t.partition(",")[0].partition(":")[0] for t in told] == [
+        "live hints are not sent",
+        "live hints are sent again",
+    ]
 
 
 def test_the_log_can_be_read_after_a_restore_before_anybody_is_told(live, monkeypatch):

@@ -7,9 +7,13 @@ from project.kernel.retry import BACKOFF, FOREVER, Backoff, decide_retry, delay_
 HALF_TO_ALL = [(0.0, 0.5), (0.5, 0.75), (0.999999, 1.0)]
 
 
-@pytest.mark.parametrize(("failures", "full"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10), (10_000, 10), (0, 1)])
+@pytest.mark.parametrize(
+    ("failures", "full"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10), (10_000, 10), (0, 1)]
+)
 @pytest.mark.parametrize(("draw", "share"), HALF_TO_ALL)
-def test_a_delay_doubles_up_to_its_cap_and_is_spread_over_the_upper_half(failures, full, draw, share):
+def test_a_delay_doubles_up_to_its_cap_and_is_spread_over_the_upper_half(
+    failures, full, draw, share
+):
     assert delay_after(failures, Backoff(1.0, 10.0), draw) == pytest.approx(full * share, abs=1e-4)
 
 
@@ -24,14 +28,18 @@ def test_a_permanent_error_waits_for_a_person():
     decision = decide_retry("permanent", 1, 0.5)
     assert decision.is_permanent
     assert decision.delay == FOREVER
-    assert not decision.stops_lane  # what is wrong with one operation is not wrong with its neighbours
+    # What is wrong with one operation is not wrong with its neighbours.
+    assert not decision.stops_lane
 
 
 def test_an_error_nobody_knows_is_treated_as_unexpected():
     assert decide_retry("?", 4, 0.5).delay == decide_retry("unexpected", 4, 0.5).delay
 
 
-@pytest.mark.parametrize(("asked", "least", "most"), [(7.0, 7.0, 7.0), (0.0, 0.5, 1.0), (1e9, 3600.0, 3600.0), (-5.0, 0.5, 1.0)])
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [(7.0, 7.0, 7.0), (0.0, 0.5, 1.0), (1e9, 3600.0, 3600.0), (-5.0, 0.5, 1.0)],
+)
 def test_what_the_provider_asks_for_counts_within_reason(asked, least, most):
     assert least <= decide_retry("throttled", 1, 0.5, asked).delay <= most
 

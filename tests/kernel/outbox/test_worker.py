@@ -30,7 +30,19 @@ def probe_port() -> int:
 
 @pytest.fixture
 def worker(probe_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "celery", "--quiet", "-A", "project.celery", "worker", "--pool", "threads", "--concurrency", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "--quiet",
+        "-A",
+        "project.celery",
+        "worker",
+        "--pool",
+        "threads",
+        "--concurrency",
+        "2",
+    ]
     command += [
         "-Q",
         QUEUE,
@@ -107,7 +119,9 @@ def test_without_relay_the_worker_finds_it_by_itself(worker, listener):
     wait_until_done(listener, 1)
 
 
-def test_a_worker_whose_consumer_answers_is_alive_ready_and_seen_by_readyz(worker, listener, probe_port, client):
+def test_a_worker_whose_consumer_answers_is_alive_ready_and_seen_by_readyz(
+    worker, listener, probe_port, client
+):
     add_operation(lane="a", kind="say", queue=QUEUE)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = due_at - interval '1 min'")

@@ -1,4 +1,4 @@
-"""What children of test_child.py run. It imports the standard library and the project only."""
+"""What children of test_sandbox.py run. It imports the standard library and the project only."""
 
 import os
 import time

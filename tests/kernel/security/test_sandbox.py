@@ -1,4 +1,6 @@
-"""A function in a child process: it answers, refuses, or ends at its limits without taking anything along."""
+"""A function in a child process: it answers, refuses, or ends at its limits without taking
+anything along.
+"""
 
 import dataclasses
 import os
@@ -14,7 +16,9 @@ LIMITS = SandboxLimits(memory=256 << 20, cpu=5, wall=20.0, output=10_000_000)
 
 
 def limited(name: str, data: bytes = b"", **limits: float) -> bytes:
-    return run_limited(f"tests.kernel.security.sandbox_work:{name}", data, dataclasses.replace(LIMITS, **limits))
+    return run_limited(
+        f"tests.kernel.security.sandbox_work:{name}", data, dataclasses.replace(LIMITS, **limits)
+    )
 
 
 def test_a_large_input_comes_back_as_a_large_answer() -> None:
@@ -25,7 +29,11 @@ def test_a_large_input_comes_back_as_a_large_answer() -> None:
 def test_what_the_function_refuses_is_raised_here() -> None:
     with pytest.raises(Refused) as caught:
         limited("refuse", b"too odd")
-    assert (caught.value.code, caught.value.detail, caught.value.way_out) == ("odd", "too odd", "Send another.")
+    assert (caught.value.code, caught.value.detail, caught.value.way_out) == (
+        "odd",
+        "too odd",
+        "Send another.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,9 @@ def test_what_the_function_refuses_is_raised_here() -> None:
         ("not_there", "", {}),
     ],
 )
-def test_a_child_that_exceeds_a_limit_ends_and_says_which(name: str, limit: str, limits: dict[str, float]) -> None:
+def test_a_child_that_exceeds_a_limit_ends_and_says_which(
+    name: str, limit: str, limits: dict[str, float]
+) -> None:
     with pytest.raises(ChildFailed) as caught:
         limited(name, **limits)
     assert caught.value.limit == limit, str(caught.value)
@@ -55,7 +65,9 @@ def test_an_input_that_is_not_read_stops_nothing() -> None:
     assert limited("answer_little", b"x" * 50_000_000) == b"done"
 
 
-def test_a_child_has_no_secrets_and_writes_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_child_has_no_secrets_and_writes_no_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
     assert limited("tell_environment") == b""
     with pytest.raises(ChildFailed):

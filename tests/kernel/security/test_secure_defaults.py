@@ -1,4 +1,6 @@
-"""Safe by default: sessions end, guessing is slow, answers carry their policy, bodies have limits, logs have no secrets."""
+"""Safe by default: sessions end, guessing is slow, answers carry their policy, bodies have
+limits, logs have no secrets.
+"""
 
 import logging
 import math
@@ -24,12 +26,16 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def person() -> User:
-    return User.objects.create_user("ada", password="correct horse", is_staff=True, is_superuser=True)
+    return User.objects.create_user(
+        "ada", password="correct horse", is_staff=True, is_superuser=True
+    )
 
 
 def sign_in(name: str, password: str, address: str = "198.51.100.7") -> tuple[Any, int]:
     request = RequestFactory().post("/", REMOTE_ADDR=address)
-    return authenticate(request, username=name, password=password), getattr(request, "sign_in_wait", 0)
+    return authenticate(request, username=name, password=password), getattr(
+        request, "sign_in_wait", 0
+    )
 
 
 # -- sessions -----------------------------------------------------------------
@@ -43,7 +49,9 @@ def sign_in(name: str, password: str, address: str = "198.51.100.7") -> tuple[An
         (settings.BERTH_SESSION_IDLE + 5, settings.BERTH_SESSION_IDLE + 5, True),
     ],
 )
-def test_a_session_ends_when_idle_or_old(client: Client, person: User, since: int, seen: int, is_over: bool) -> None:
+def test_a_session_ends_when_idle_or_old(
+    client: Client, person: User, since: int, seen: int, is_over: bool
+) -> None:
     client.force_login(person)
     session, now = client.session, int(time.time())
     session[sessions.SINCE], session[sessions.SEEN] = now - since, now - seen
@@ -110,15 +118,20 @@ def test_an_office_that_signs_in_rightly_is_not_slowed(person: User) -> None:
 def test_a_hundred_guesses_at_once_are_no_way_around_it() -> None:
     def guess(n: int) -> int:
         try:
-            return login_throttle.count_attempt({login_throttle.key_of("account", "eve"): login_throttle.ACCOUNT})
+            return login_throttle.count_attempt(
+                {login_throttle.key_of("account", "eve"): login_throttle.ACCOUNT}
+            )
         finally:
             connection.close()
 
     begin = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         waits = list(pool.map(guess, range(100)))
-    over = int(math.log2(time.monotonic() - begin + 1))  # waits of 1, 2, 4 s that a slow machine has sat out meanwhile
-    assert login_throttle.ACCOUNT.free + 1 <= waits.count(0) <= login_throttle.ACCOUNT.free + 1 + over
+    # Waits of 1, 2, 4 s that a slow machine has sat out meanwhile.
+    over = int(math.log2(time.monotonic() - begin + 1))
+    assert (
+        login_throttle.ACCOUNT.free + 1 <= waits.count(0) <= login_throttle.ACCOUNT.free + 1 + over
+    )
 
 
 def test_neither_name_nor_address_is_kept_in_words(person: User) -> None:
@@ -130,7 +143,9 @@ def test_neither_name_nor_address_is_kept_in_words(person: User) -> None:
 
 def pass_time() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("update kernel_sign_in_attempt set wait_until = now() where key like 'account%'")
+        cursor.execute(
+            "update kernel_sign_in_attempt set wait_until = now() where key like 'account%'"
+        )
         cursor.execute("delete from kernel_sign_in_attempt where key like 'address%'")
 
 
@@ -168,7 +183,9 @@ def test_only_the_admin_may_evaluate(client: Client, person: User) -> None:
     assert "script-src 'self' 'unsafe-eval'" in client.get("/admin/")["Content-Security-Policy"]
 
 
-def test_cookies_are_closed_to_scripts_and_other_sites_and_stay_on_https(client: Client, person: User) -> None:
+def test_cookies_are_closed_to_scripts_and_other_sites_and_stay_on_https(
+    client: Client, person: User
+) -> None:
     client.force_login(person)
     session = client.session
     session[sessions.SEEN] -= settings.BERTH_SESSION_IDLE // 2
@@ -212,15 +229,23 @@ TOKEN = "abcd-EFGH_ijkl0123456789mnopqrstuvwxyzABCDEFG"
         (f"X-Agent: berthm_123456_{TOKEN}", "X-Agent: berthm_123456_abcd***"),
         ("postgresql://berth:pa/ss@db/berth failed", "postgresql://berth:***@db/berth failed"),
         ("postgresql://berth:p@ss@db/berth failed", "postgresql://berth:***@db/berth failed"),
-        ("postgresql://berth:p@s/s@w@db:5432/berth?x=1 failed", "postgresql://berth:***@db:5432/berth?x=1 failed"),
-        ("redis://:/@/@cache:6379/0, smtp://u:a@b@mail", "redis://:***@cache:6379/0, smtp://u:***@mail"),
+        (
+            "postgresql://berth:p@s/s@w@db:5432/berth?x=1 failed",
+            "postgresql://berth:***@db:5432/berth?x=1 failed",
+        ),
+        (
+            "redis://:/@/@cache:6379/0, smtp://u:a@b@mail",
+            "redis://:***@cache:6379/0, smtp://u:***@mail",
+        ),
         ('{"a": "https://u:p/1@h", "b": "x@y"}', '{"a": "https://u:***@h", "b": "x@y"}'),
         ("postgresql://berth:pa'ss@db", "postgresql://berth:***@db"),
         ("http://host:8000/path and me@example.com", "http://host:8000/path and me@example.com"),
         ("see https://host:8443/x", "see https://host:8443/x"),
     ],
 )
-def test_tokens_of_agents_and_passwords_with_any_character_are_masked(line: str, shown: str) -> None:
+def test_tokens_of_agents_and_passwords_with_any_character_are_masked(
+    line: str, shown: str
+) -> None:
     assert without_secrets(line) == shown
 
 
@@ -250,7 +275,9 @@ def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, per
         ("", 0, False),
     ],
 )
-def test_each_body_has_a_limit_and_large_ones_a_guard(path: str, limit: int, is_guarded: bool) -> None:
+def test_each_body_has_a_limit_and_large_ones_a_guard(
+    path: str, limit: int, is_guarded: bool
+) -> None:
     found, guard = Http().limit({"path": path})
     assert (found, bool(guard)) == (limit, is_guarded)
     assert not guard or callable(import_string(guard))

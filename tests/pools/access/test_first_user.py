@@ -16,18 +16,26 @@ def test_the_first_user_may_do_everything_also_decide(settings: Any, tmp_path: P
     call_command("prepare")
     identity = load_identity(User.objects.get(username="admin").pk)
     assert identity is not None
-    assert all(identity.may(action, None) for action in ("read", "cordon", "decide", "configure", "grant"))
+    assert all(
+        identity.may(action, None) for action in ("read", "cordon", "decide", "configure", "grant")
+    )
     call_command("prepare")
     assert User.objects.count() == 1
 
 
 @pytest.mark.django_db
-def test_a_given_password_is_written_nowhere(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_password_is_written_nowhere(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.BERTH_HOME = tmp_path
     monkeypatch.setenv("BERTH_ADMIN_PASSWORD", "a password of my own")
     call_command("prepare")
     assert User.objects.get(username="admin").check_password("a password of my own")
-    assert not [file for file in tmp_path.rglob("*") if file.is_file() and "a password of my own" in file.read_text()]
+    assert not [
+        file
+        for file in tmp_path.rglob("*")
+        if file.is_file() and "a password of my own" in file.read_text()
+    ]
 
 
 @pytest.mark.django_db
@@ -39,7 +47,9 @@ def test_a_given_password_that_an_earlier_version_wrote_down_is_removed(
     made = (tmp_path / "admin-password").read_text()
     monkeypatch.setenv("BERTH_ADMIN_PASSWORD", "a password of my own")
     call_command("prepare")
-    assert (tmp_path / "admin-password").read_text() == made, "a password that Berth made is kept for its owner"
+    assert (tmp_path / "admin-password").read_text() == made, (
+        "a password that Berth made is kept for its owner"
+    )
     (tmp_path / "admin-password").write_text("a password of my own\n")
     call_command("prepare")
     assert not (tmp_path / "admin-password").exists()

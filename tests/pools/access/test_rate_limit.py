@@ -43,7 +43,9 @@ def test_buckets_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [buckets.is_known(str(n)) for n in range(10)] == [False] * 7 + [True] * 3
 
 
-def test_too_many_is_said_and_the_others_do_not_notice(caller: Callers, settings: Any, django_assert_num_queries: Any) -> None:
+def test_too_many_is_said_and_the_others_do_not_notice(
+    caller: Callers, settings: Any, django_assert_num_queries: Any
+) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE = 5
     ana, ben = caller("viewer"), caller("viewer")
     assert [ana.get("me/").status for _ in range(6)] == [200] * 5 + [429]
@@ -85,13 +87,26 @@ def test_a_request_that_waits_is_one(caller: Callers) -> None:
 def test_bodies_that_are_no_json_are_refused_by_name(path: str, caller: Callers) -> None:
     root = caller("superuser")
     deep = "[" * 40 + "]" * 40
-    for body in ("{", b"\xff", '{"a": NaN}', '{"a": 1, "a": 2}', f'{{"pool": {deep}}}', '{"name": "\\u0000"}', '{"name": "\\ud800"}'):
+    for body in (
+        "{",
+        b"\xff",
+        '{"a": NaN}',
+        '{"a": 1, "a": 2}',
+        f'{{"pool": {deep}}}',
+        '{"name": "\\u0000"}',
+        '{"name": "\\ud800"}',
+    ):
         answer = root.post(path, body)
         assert (answer.status, answer.body["status"]) == (400, 400), (body, answer.body)
-    assert root.client.post(f"/api/v1/{path}", {"a": "b"}, headers={"Authorization": f"Bearer {root.secret}"}).status_code == 415
+    assert (
+        root.client.post(
+            f"/api/v1/{path}", {"a": "b"}, headers={"Authorization": f"Bearer {root.secret}"}
+        ).status_code
+        == 415
+    )
 
 
-# -- several web processes ------------------------------------------------------------------------------------------------------------
+# -- several web processes -------------------------------------------------------------------------
 class Told(Buckets):
     """Says when it was told what others gave out."""
 
@@ -108,7 +123,10 @@ class Told(Buckets):
 def processes() -> Iterator[list[Told]]:
     """Two, each with its own buckets, on the tests' Valkey."""
     found = [Told(5), Told(5)]
-    threads = [Shares(os.environ["REDIS_URL"], {f"test-{id(found)}": lambda b=b: b}, every=0.01) for b in found]  # type: ignore[misc]
+    threads = [
+        Shares(os.environ["REDIS_URL"], {f"test-{id(found)}": lambda b=b: b}, every=0.01)
+        for b in found
+    ]  # type: ignore[misc]
     for thread in threads:
         thread.start()
     yield found
@@ -130,7 +148,9 @@ def test_a_share_is_one_share_in_all_processes(processes: list[Told]) -> None:
         if other.was_told.wait(0.05) and other.wait_of("ana"):
             break
         other.was_told.clear()
-    assert other.wait_of("ana") == pytest.approx(36.0), "seven of five were taken: three of twelve seconds each"
+    assert other.wait_of("ana") == pytest.approx(36.0), (
+        "seven of five were taken: three of twelve seconds each"
+    )
     assert other.take("ben") == 0.0
 
 
@@ -139,7 +159,9 @@ def test_a_debt_is_a_whole_share_at_most() -> None:
     buckets.note_elsewhere({"ana": 1_000_000})
     assert buckets.wait_of("ana") == pytest.approx(61.0)
     assert buckets.is_known("ana"), "another process has seen its token"
-    assert (buckets.take("ana") > 0, buckets.forget_taken()) == (True, {}), "what was told is not told on, nor what was refused"
+    assert (buckets.take("ana") > 0, buckets.forget_taken()) == (True, {}), (
+        "what was told is not told on, nor what was refused"
+    )
 
 
 def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +174,9 @@ def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture)
 
     with socket.socket() as nobody:  # a port on which nobody answers
         nobody.bind(("127.0.0.1", 0))
-        shares = Shares(f"redis://127.0.0.1:{nobody.getsockname()[1]}/0", {"callers": asked}, every=0.01)
+        shares = Shares(
+            f"redis://127.0.0.1:{nobody.getsockname()[1]}/0", {"callers": asked}, every=0.01
+        )
         shares.start()
         assert tried.wait(30)
         assert [buckets.take("ana") > 0 for _ in range(3)] == [False, False, True]
@@ -164,9 +188,12 @@ def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"{", b"[]", b"1", b"\xff", b"{}", b'{"from": "x"}', b'{"from": "x", "taken": [1]}', b'{"from": "x", "taken": {"callers": 1}}',
-        b'{"from": "x", "taken": {"callers": {"ana": "many"}}}', b'{"from": "x", "taken": {"callers": {"ana": NaN}}}',
-        b'{"from": "x", "taken": {"callers": {"ana": -5}}}', b'{"from": "x", "taken": {"callers": {"ana": Infinity}}}', b"[" * 100_000,
+        b"", b"{", b"[]", b"1", b"\xff", b"{}", b'{"from": "x"}', b'{"from": "x", "taken": [1]}',
+        b'{"from": "x", "taken": {"callers": 1}}',
+        b'{"from": "x", "taken": {"callers": {"ana": "many"}}}',
+        b'{"from": "x", "taken": {"callers": {"ana": NaN}}}',
+        b'{"from": "x", "taken": {"callers": {"ana": -5}}}',
+        b'{"from": "x", "taken": {"callers": {"ana": Infinity}}}', b"[" * 100_000,
     ],
     ids=lambda said: said[:50].decode("ascii", "replace"),
 )  # fmt: skip
@@ -180,7 +207,9 @@ def test_what_is_no_message_changes_nothing(said: bytes) -> None:
 def test_a_process_that_says_too_much_costs_a_caller_one_share_at_most() -> None:
     now = [0.0]
     buckets = Buckets(60, clock=lambda: now[0])
-    Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(b'{"from": "x", "taken": {"callers": {"ana": 1000000000}}}')
+    Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(
+        b'{"from": "x", "taken": {"callers": {"ana": 1000000000}}}'
+    )
     assert buckets.wait_of("ana") == pytest.approx(61.0)
     now[0] += 61.0
     assert buckets.take("ana") == 0.0

@@ -23,7 +23,11 @@ def test_the_secret_is_shown_once_and_only_its_hash_is_kept(caller: Callers) -> 
     ana = caller("viewer")
     made = ana.post("tokens/", {"name": "ci"})
     secret = made.body["secret"]
-    assert (made.status, secret.startswith("berth_"), made.body["prefix"]) == (201, True, secret[:14])
+    assert (made.status, secret.startswith("berth_"), made.body["prefix"]) == (
+        201,
+        True,
+        secret[:14],
+    )
     assert made.headers["Cache-Control"] == "no-store"
     token = Token.objects.get(name="ci")
     assert token.hash == hash_secret(secret)
@@ -55,7 +59,9 @@ def test_last_use_is_written_once_a_minute(caller: Callers) -> None:
     assert Token.objects.get().last_used_at == first
     Token.objects.update(last_used_at=first - timedelta(minutes=2))
     ana.get("me/")
-    assert Token.objects.get().last_used_at == first, "the test's transaction stands still, so its clock does"
+    assert Token.objects.get().last_used_at == first, (
+        "the test's transaction stands still, so its clock does"
+    )
 
 
 def test_a_limited_token_makes_none_that_may_more(caller: Callers) -> None:
@@ -64,25 +70,43 @@ def test_a_limited_token_makes_none_that_may_more(caller: Callers) -> None:
     root = caller("superuser")
     ends = timezone.now() + timedelta(days=1)
     limited = Caller(
-        root.post("tokens/", {"name": "ci", "roles": ["claimant"], "pools": ["one"], "expires_at": ends.isoformat()}).body["secret"]
+        root.post(
+            "tokens/",
+            {"name": "ci", "roles": ["claimant"], "pools": ["one"], "expires_at": ends.isoformat()},
+        ).body["secret"]
     )
     fits = {"roles": ["viewer"], "pools": ["one"], "expires_at": ends.isoformat()}
-    for change, field in (({"roles": None}, "roles"), ({"roles": ["operator"]}, "roles"), ({"pools": None}, "pools"),
-                          ({"pools": ["one", "two"]}, "pools"), ({"expires_at": None}, "expires_at")):  # fmt: skip
+    for change, field in (
+        ({"roles": None}, "roles"),
+        ({"roles": ["operator"]}, "roles"),
+        ({"pools": None}, "pools"),
+        ({"pools": ["one", "two"]}, "pools"),
+        ({"expires_at": None}, "expires_at"),
+    ):
         answer = limited.post("tokens/", {"name": "more", **fits, **change})
-        assert (answer.status, [fault["field"] for fault in answer.body["errors"]]) == (400, [field]), change
+        assert (answer.status, [fault["field"] for fault in answer.body["errors"]]) == (
+            400,
+            [field],
+        ), change
     assert limited.post("tokens/", {"name": "less", **fits}).status == 201
-    others = [token["id"] for token in root.get("tokens/").body["results"] if token["name"] == "test"]
+    others = [
+        token["id"] for token in root.get("tokens/").body["results"] if token["name"] == "test"
+    ]
     assert limited("DELETE", f"tokens/{others[0]}/").status == 403
 
 
 def test_roles_are_looked_at_when_it_is_used(caller: Callers) -> None:
     pool = make_pool("one")
     ana = caller("claimant", pool, roles=["operator"])
-    assert ana.get("me/").body["roles"] == {"everywhere": [], "pools": {"one": ["claimant", "viewer"]}}
+    assert ana.get("me/").body["roles"] == {
+        "everywhere": [],
+        "pools": {"one": ["claimant", "viewer"]},
+    }
     user = User.objects.get(username=ana.get("me/").body["username"])
     give_grant(role="admin", user=user, pool=pool)
-    assert ana.get("me/").body["roles"]["pools"] == {"one": ["claimant", "operator", "viewer"]}, "no more than its scope"
+    assert ana.get("me/").body["roles"]["pools"] == {"one": ["claimant", "operator", "viewer"]}, (
+        "no more than its scope"
+    )
     identity = load_identity(user.pk)
     assert identity is not None
     assert identity.may("configure", pool.pk)
@@ -98,7 +122,12 @@ def test_a_session_changes_only_with_its_csrf_token(db: None) -> None:
         refused = client.post(f"/api/v1/{path}", "{}", content_type="application/json")
         assert refused.status_code == 403, path
     client.cookies["csrftoken"] = "a" * 32
-    made = client.post("/api/v1/tokens/", '{"name": "ci"}', content_type="application/json", headers={"X-CSRFToken": "a" * 32})
+    made = client.post(
+        "/api/v1/tokens/",
+        '{"name": "ci"}',
+        content_type="application/json",
+        headers={"X-CSRFToken": "a" * 32},
+    )
     assert made.status_code == 201
 
 
@@ -106,7 +135,20 @@ def test_the_command_prints_the_secret_alone(db: None) -> None:
     User.objects.create_user("ana")
     pool = make_pool("one")
     out, err = StringIO(), StringIO()
-    call_command("token", "create", "ana", "ci", "--role", "viewer", "--pool", "one", "--days", "1", stdout=out, stderr=err)
+    call_command(
+        "token",
+        "create",
+        "ana",
+        "ci",
+        "--role",
+        "viewer",
+        "--pool",
+        "one",
+        "--days",
+        "1",
+        stdout=out,
+        stderr=err,
+    )
     secret = out.getvalue().strip()
     assert secret not in err.getvalue()
     identity = identify_token(secret)
@@ -118,6 +160,11 @@ def test_the_command_prints_the_secret_alone(db: None) -> None:
     call_command("token", "revoke", str(Token.objects.get().pk), stdout=StringIO())
     with pytest.raises(Exception, match="revoked"):
         identify_token(secret)
-    for wrong in (["create", "nobody", "ci"], ["create", "ana", "a/b"], ["create", "ana", "x", "--pool", "none"], ["revoke", "999"]):
+    for wrong in (
+        ["create", "nobody", "ci"],
+        ["create", "ana", "a/b"],
+        ["create", "ana", "x", "--pool", "none"],
+        ["revoke", "999"],
+    ):
         with pytest.raises(CommandError):
             call_command("token", *wrong, stdout=StringIO(), stderr=StringIO())

@@ -67,7 +67,11 @@ def test_what_makes_no_sense_is_named(said: dict[str, Any], field: str) -> None:
 
 def test_how_long_a_slot_is_kept() -> None:
     assert ApprovalSpec().holds(1e9)
-    assert (ApprovalSpec(hold=60.0).holds(59.0), ApprovalSpec(hold=60.0).holds(60.0), ApprovalSpec(hold=0.0).holds(0.0)) == (
+    assert (
+        ApprovalSpec(hold=60.0).holds(59.0),
+        ApprovalSpec(hold=60.0).holds(60.0),
+        ApprovalSpec(hold=0.0).holds(0.0),
+    ) == (
         True,
         False,
         False,

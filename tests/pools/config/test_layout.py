@@ -39,16 +39,31 @@ PORTS = Ports(30000, 30009)
     [
         (plain(3), [("slot", 0), ("slot", 1), ("slot", 2)]),
         (APC, [("any", 0), ("plan", 1), ("plan", 2)]),
-        (tasks(["any", "plan", "plan", "plan"]), [("any", 0), ("plan", 1), ("plan", 2), ("plan", 3)]),
+        (
+            tasks(["any", "plan", "plan", "plan"]),
+            [("any", 0), ("plan", 1), ("plan", 2), ("plan", 3)],
+        ),
         (node(), [("node", 0)]),
-        (slot_classes([("gpu", 1, ("train",)), ("cpu", 2, ("train", "build"))]), [("gpu", 0), ("cpu", 1), ("cpu", 2)]),
-        (port_lanes(Ports(30000, 30002), None), [("port", 30000), ("port", 30001), ("port", 30002)]),
+        (
+            slot_classes([("gpu", 1, ("train",)), ("cpu", 2, ("train", "build"))]),
+            [("gpu", 0), ("cpu", 1), ("cpu", 2)],
+        ),
+        (
+            port_lanes(Ports(30000, 30002), None),
+            [("port", 30000), ("port", 30001), ("port", 30002)],
+        ),
         (port_lanes(Ports(1, 2), ["tcp", "udp"]), [("tcp", 1), ("udp", 1), ("tcp", 2), ("udp", 2)]),
         (port_lanes(Ports(30000, 30009, segment=4), None), [("port", 30000), ("port", 30004)]),
         (port_lanes(Ports(30000, 30009, quota=2), None), [("port", 30000), ("port", 30001)]),
         (port_lanes(Ports(1, 9, quota=3), ["tcp", "udp"]), [("tcp", 1), ("udp", 1), ("tcp", 2)]),
-        (port_lanes(Ports(1, 9, quota=3, foreign=frozenset({1})), None), [("port", 2), ("port", 3)]),
-        (port_lanes(Ports(1, 9, segment=3, foreign=frozenset({5})), None), [("port", 1), ("port", 7)]),
+        (
+            port_lanes(Ports(1, 9, quota=3, foreign=frozenset({1})), None),
+            [("port", 2), ("port", 3)],
+        ),
+        (
+            port_lanes(Ports(1, 9, segment=3, foreign=frozenset({5})), None),
+            [("port", 1), ("port", 7)],
+        ),
         (port_lanes(Ports(1, 9, quota=3, foreign=frozenset({80, 443})), None), [("port", 1)]),
     ],
 )
@@ -65,7 +80,9 @@ def test_what_a_member_offers(layout: Layout, expected: list[tuple[str, int]]) -
         (port_lanes(Ports(1, 4), None), Own(foreign=frozenset({1, 3})), [("port", 2), ("port", 4)]),
     ],
 )
-def test_what_a_member_has_of_its_own(layout: Layout, own: Own, expected: list[tuple[str, int]]) -> None:
+def test_what_a_member_has_of_its_own(
+    layout: Layout, own: Own, expected: list[tuple[str, int]]
+) -> None:
     assert slots_of(layout, own) == expected
 
 
@@ -83,7 +100,11 @@ def test_what_a_member_has_of_its_own(layout: Layout, own: Own, expected: list[t
         (port_lanes(PORTS, ["tcp", "udp"]), "quic", ["udp"]),
         (port_lanes(PORTS, ["tcp", "udp"]), "tcp_ssl", ["tcp"]),
         (port_lanes(PORTS, ["tcp"]), "udp", []),
-        (slot_classes([("all", 1, ("a", "b", "c")), ("one", 1, ("a",)), ("two", 1, ("b", "a"))]), "a", ["one", "two", "all"]),
+        (
+            slot_classes([("all", 1, ("a", "b", "c")), ("one", 1, ("a",)), ("two", 1, ("b", "a"))]),
+            "a",
+            ["one", "two", "all"],
+        ),
     ],
 )
 def test_the_pickiest_lane_goes_first(layout: Layout, kind: str, expected: list[str]) -> None:
@@ -140,7 +161,11 @@ layouts = st.one_of(
         port_lanes,
         st.builds(
             lambda first, length, segment, quota, foreign: Ports(
-                first, min(first + length, 65535), min(segment, length), quota + len(foreign), foreign
+                first,
+                min(first + length, 65535),
+                min(segment, length),
+                quota + len(foreign),
+                foreign,
             ),
             st.integers(1, 65000),
             st.integers(1, 400),
@@ -184,7 +209,9 @@ def test_a_layout_that_is_written_reads_as_itself(layout: Layout) -> None:
 
 
 @given(layouts, st.integers(0, 1000))
-def test_spread_gives_every_member_its_nth_before_any_gets_one_more(layout: Layout, position: int) -> None:
+def test_spread_gives_every_member_its_nth_before_any_gets_one_more(
+    layout: Layout, position: int
+) -> None:
     offered = slots_of(layout)
     spread = ranks_of("spread", position, offered, lambda: 0)
     for lane in lanes(layout):
@@ -209,10 +236,16 @@ def test_spread_gives_every_member_its_nth_before_any_gets_one_more(layout: Layo
         (port_lanes(PORTS, None), {"ports": "30005"}, ["m.ports"]),
         (port_lanes(Ports(1, 9, segment=3), None), {"ports": "2-9"}, ["m.ports"]),
         (port_lanes(Ports(1, 9, segment=3), None), {"ports": "4-5"}, ["m.ports"]),
-        (port_lanes(PORTS, None), {"foreign": [0, 70000, "x"]}, ["m.foreign[0]", "m.foreign[1]", "m.foreign[2]"]),
+        (
+            port_lanes(PORTS, None),
+            {"foreign": [0, 70000, "x"]},
+            ["m.foreign[0]", "m.foreign[1]", "m.foreign[2]"],
+        ),
     ],
 )
-def test_what_a_member_may_not_have_of_its_own(layout: Layout, given_own: dict[str, Any], fields: list[str]) -> None:
+def test_what_a_member_may_not_have_of_its_own(
+    layout: Layout, given_own: dict[str, Any], fields: list[str]
+) -> None:
     faults = Faults()
     read_own(given_own, "m", layout, faults)
     assert [f.field for f in faults.found] == fields

@@ -53,9 +53,15 @@ def faults_of(**changes: Any) -> list[tuple[str, str, str]]:
         ({"slots": "nodes"}, ["slots"]),
         ({"slots": []}, ["slots"]),
         ({"slots": ["any", "pln", 3]}, ["slots[1]", "slots[2]"]),
-        ({"slots": [{"class": "gpu", "count": 0, "accepts": []}, "any"]}, ["slots[0].count", "slots[0].accepts", "slots[1]"]),
+        (
+            {"slots": [{"class": "gpu", "count": 0, "accepts": []}, "any"]},
+            ["slots[0].count", "slots[0].accepts", "slots[1]"],
+        ),
         ({"slots": [{"class": "GPU", "accepts": ["t"]}]}, ["slots[0].class"]),
-        ({"slots": [{"class": "gpu", "accepts": ["t"]}, {"class": "gpu", "accepts": ["t"]}]}, ["slots[1].class"]),
+        (
+            {"slots": [{"class": "gpu", "accepts": ["t"]}, {"class": "gpu", "accepts": ["t"]}]},
+            ["slots[1].class"],
+        ),
         ({"slots": [{"class": "gpu", "accept": ["t"]}]}, ["slots[0].accept", "slots[0].accepts"]),
         ({"slots": {"shared": True}}, ["slots.ports"]),
         ({"slots": {"ports": "1-9"}}, ["slots.protocols"]),
@@ -70,7 +76,10 @@ def faults_of(**changes: Any) -> list[tuple[str, str, str]]:
         ({"slots": {"ports": "1-9", "shared": True, "segment": 10}}, ["slots.segment"]),
         ({"slots": {"ports": "1-9", "shared": True, "segment": 0}}, ["slots.segment"]),
         ({"slots": {"ports": "1-9", "shared": True, "quota": 0}}, ["slots.quota"]),
-        ({"slots": {"ports": "1-9", "shared": True, "quota": 2, "foreign": [1, 2]}}, ["slots.quota"]),
+        (
+            {"slots": {"ports": "1-9", "shared": True, "quota": 2, "foreign": [1, 2]}},
+            ["slots.quota"],
+        ),
         ({"slots": {"ports": "1-9", "shared": True, "foreign": [0]}}, ["slots.foreign[0]"]),
         ({"slots": {"ports": "1-9", "shared": "yes"}}, ["slots.shared", "slots.protocols"]),
         ({"members": {"min": 3, "max": 2}}, ["members.min"]),
@@ -79,14 +88,23 @@ def faults_of(**changes: Any) -> list[tuple[str, str, str]]:
         ({"members": {"list": ["a", "a"]}}, ["members.list[1].name"]),
         ({"members": {"list": "a"}}, ["members.list"]),
         ({"members": {"list": [{}]}}, ["members.list[0].name"]),
-        ({"members": {"list": [{"name": "a", "labels": {"x": 1, "": "y"}}]}}, ["members.list[0].labels.x", "members.list[0].labels."]),
-        ({"members": {"list": [{"name": "a b"}, {"name": "c", "zone": 1}]}}, ["members.list[0].name", "members.list[1].zone"]),
+        (
+            {"members": {"list": [{"name": "a", "labels": {"x": 1, "": "y"}}]}},
+            ["members.list[0].labels.x", "members.list[0].labels."],
+        ),
+        (
+            {"members": {"list": [{"name": "a b"}, {"name": "c", "zone": 1}]}},
+            ["members.list[0].name", "members.list[1].zone"],
+        ),
         ({"members": ["a"]}, ["members"]),
         ({"placement": "tight"}, ["placement"]),
         ({"lease": {"hold": "8"}}, ["lease.hold"]),
         ({"lease": {"hold": "0s"}}, ["lease.hold"]),
         ({"lease": {"hold": 8}}, ["lease.hold"]),
-        ({"lease": {"hold": "1m", "acknowledge": "2m", "heartbeat": "60s"}}, ["lease.acknowledge", "lease.heartbeat"]),
+        (
+            {"lease": {"hold": "1m", "acknowledge": "2m", "heartbeat": "60s"}},
+            ["lease.acknowledge", "lease.heartbeat"],
+        ),
         ({"lease": {"holds": "1m"}}, ["lease.holds"]),
         ({"liveness": {}}, ["liveness.heartbeat"]),
         ({"liveness": {"heartbeat": "never"}}, ["liveness.heartbeat"]),
@@ -107,8 +125,20 @@ def test_each_fault_is_named_by_its_field(changes: dict[str, Any], fields: list[
 
 
 def test_five_faults_get_five_messages_at_once() -> None:
-    found = faults_of(name="Lab", provider="statik", slots=["any", "plna"], members={"min": 3, "max": 2}, lease={"hold": "8"})
-    assert [field for field, _, _ in found] == ["name", "provider", "slots[1]", "members.min", "lease.hold"]
+    found = faults_of(
+        name="Lab",
+        provider="statik",
+        slots=["any", "plna"],
+        members={"min": 3, "max": 2},
+        lease={"hold": "8"},
+    )
+    assert [field for field, _, _ in found] == [
+        "name",
+        "provider",
+        "slots[1]",
+        "members.min",
+        "lease.hold",
+    ]
     assert found[1][2] == "Did you mean static?"
     assert found[2][2] == "Did you mean plan?"
 
@@ -127,8 +157,14 @@ def test_a_near_miss_is_named() -> None:
 
 def test_ports_of_two_members_on_one_load_balancer_are_apart() -> None:
     slots = {"ports": "30000-30099", "shared": True}
-    members = [{"name": "a", "external_id": "lb", "ports": "30000-30049"}, {"name": "b", "external_id": "lb"}, {"name": "c"}]
-    assert [f[0] for f in faults_of(slots=slots, members={"list": members})] == ["members.list[1].ports"]
+    members = [
+        {"name": "a", "external_id": "lb", "ports": "30000-30049"},
+        {"name": "b", "external_id": "lb"},
+        {"name": "c"},
+    ]
+    assert [f[0] for f in faults_of(slots=slots, members={"list": members})] == [
+        "members.list[1].ports"
+    ]
 
 
 def test_a_member_without_a_slot_is_refused() -> None:
@@ -138,7 +174,10 @@ def test_a_member_without_a_slot_is_refused() -> None:
 
 
 def test_defaults_are_written_out_in_what_is_stored() -> None:
-    spec = parse_pool({"name": "lab", "slots": 3, "liveness": {"heartbeat": "120s"}, "lease": {"hold": "90m"}}, PROVIDERS)
+    spec = parse_pool(
+        {"name": "lab", "slots": 3, "liveness": {"heartbeat": "120s"}, "lease": {"hold": "90m"}},
+        PROVIDERS,
+    )
     assert spec.as_stored() == {
         "provider": {"kind": "static"},
         "slots": 3,
@@ -172,14 +211,30 @@ def test_all_faults_are_raised_together() -> None:
     assert "2 fields are wrong" in str(caught.value)
 
 
-words = st.text("a-z0.é\x00 ", max_size=8) | st.sampled_from(["ports", "kind", "static", "any", "plan", "1-9", "2m", "min", "list"])
+words = st.text("a-z0.é\x00 ", max_size=8) | st.sampled_from(
+    ["ports", "kind", "static", "any", "plan", "1-9", "2m", "min", "list"]
+)
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | words,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
     max_leaves=12,
 )
 names = st.sampled_from(
-    ["kind", "name", "provider", "slots", "members", "placement", "lease", "liveness", "priority", "drain", "group", "scaling", "roll"]
+    [
+        "kind",
+        "name",
+        "provider",
+        "slots",
+        "members",
+        "placement",
+        "lease",
+        "liveness",
+        "priority",
+        "drain",
+        "group",
+        "scaling",
+        "roll",
+    ]
 )
 
 
@@ -194,27 +249,52 @@ def test_whatever_is_sent_gets_an_answer(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("30s", 30.0), ("2m", 120.0), ("8h", 28800.0), ("1d", 86400.0), ("1h30m", 5400.0), ("500ms", 0.5), ("1.5h", 5400.0),
+        ("30s", 30.0),
+        ("2m", 120.0),
+        ("8h", 28800.0),
+        ("1d", 86400.0),
+        ("1h30m", 5400.0),
+        ("500ms", 0.5),
+        ("1.5h", 5400.0),
         (" 1h 30m ", 5400.0),
-        ("8", None), ("", None), ("h", None), ("-1s", None), ("1w", None), ("٣s", None), ("1e9s", None), ("9" * 50 + "s", None),
+        ("8", None),
+        ("", None),
+        ("h", None),
+        ("-1s", None),
+        ("1w", None),
+        ("٣s", None),
+        ("1e9s", None),
+        ("9" * 50 + "s", None),
     ],
-)  # fmt: skip
+)
 def test_durations(text: str, seconds: float | None) -> None:
     assert parse_duration(text) == seconds
 
 
 @given(st.integers(0, 10**10))
 def test_a_duration_that_is_written_reads_as_itself(milliseconds: int) -> None:
-    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(
+        milliseconds / 1000
+    )
 
 
 def test_what_is_fixed_while_members_are_there() -> None:
-    before = {"slots": {"ports": "1-9", "segment": 1}, "provider": {"kind": "static"}, "placement": "pack"}
-    after = {"slots": {"ports": "1-19", "segment": 1, "foreign": [3]}, "provider": {"kind": "aws"}, "placement": "spread"}
+    before = {
+        "slots": {"ports": "1-9", "segment": 1},
+        "provider": {"kind": "static"},
+        "placement": "pack",
+    }
+    after = {
+        "slots": {"ports": "1-19", "segment": 1, "foreign": [3]},
+        "provider": {"kind": "aws"},
+        "placement": "spread",
+    }
     assert list_fixed(before, after, 0) == []
     found = list_fixed(before, after, 2)
     assert [f.field for f in found] == ["provider.kind", "slots.ports"]
-    assert found[1].reason == "the port range is fixed while 2 members are there: changing it would move existing claims."
+    assert found[1].reason == (
+        "the port range is fixed while 2 members are there: changing it would move existing claims."
+    )
 
 
 def test_a_difference_is_told_field_by_field() -> None:
@@ -226,12 +306,14 @@ def test_a_difference_is_told_field_by_field() -> None:
 
 
 @pytest.mark.parametrize("unwilling", [
-    {"pool_state": "pending"}, {"pool_state": "deleting"}, {"is_paused": True}, {"member_state": "offline"}, {"member_state": "creating"},
-    {"is_cordoned": True}, {"is_leaving": True},
+    {"pool_state": "pending"}, {"pool_state": "deleting"}, {"is_paused": True},
+    {"member_state": "offline"}, {"member_state": "creating"}, {"is_cordoned": True},
+    {"is_leaving": True},
 ])  # fmt: skip
 def test_slots_are_open_only_where_all_are_willing(unwilling: dict[str, Any]) -> None:
     willing: dict[str, Any] = {
-        "pool_state": "active", "is_paused": False, "member_state": "ready", "is_cordoned": False, "is_leaving": False,
+        "pool_state": "active", "is_paused": False, "member_state": "ready", "is_cordoned": False,
+        "is_leaving": False,
     }  # fmt: skip
     assert is_willing(**willing)
     assert not is_willing(**willing | unwilling)

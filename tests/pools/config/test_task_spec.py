@@ -1,4 +1,6 @@
-"""Pools whose members are agents: what goes without saying, what a task may take, and every fault of it at once."""
+"""Pools whose members are agents: what goes without saying, what a task may take, and every
+fault of it at once.
+"""
 
 from typing import Any
 
@@ -43,7 +45,15 @@ def test_what_is_said_counts() -> None:
     assert parse_pool(spec.as_config(), option_readers()) == spec
 
 
-@pytest.mark.parametrize("slots", [3, "node", {"ports": "1-5", "shared": True}, [{"class": "gpu", "count": 1, "accepts": ["train"]}]])
+@pytest.mark.parametrize(
+    "slots",
+    [
+        3,
+        "node",
+        {"ports": "1-5", "shared": True},
+        [{"class": "gpu", "count": 1, "accepts": ["train"]}],
+    ],
+)
 def test_agents_without_a_slot_for_tasks_are_refused(slots: Any) -> None:
     assert faults_of(slots=slots) == {"slots": "Agents do tasks, and no slot here takes one."}
 
@@ -64,7 +74,16 @@ def test_every_fault_is_named_at_once() -> None:
         }
     )
     assert set(found) == {
-        *("task.timeout", "task.stop_timeout", "task.log", "task.plan", "task.cpu", "task.memory", "task.binary", "task.colour"),
+        *(
+            "task.timeout",
+            "task.stop_timeout",
+            "task.log",
+            "task.plan",
+            "task.cpu",
+            "task.memory",
+            "task.binary",
+            "task.colour",
+        ),
         *("task.env.1X", "task.env.BERTH_X", "task.env.OK", "task.git.hosts[1]"),
     }
 
@@ -72,8 +91,9 @@ def test_every_fault_is_named_at_once() -> None:
 def test_what_is_understood_reads_to_itself() -> None:
     faults = Faults()
     given = {
-        "timeout": "30m", "stop_timeout": "5m", "log": "1MB", "plan": "64kB", "cpu": "10m", "memory": "2GB", "binary": "/opt/tofu/bin/tofu",
-        "env": {"TF_LOG": "INFO"}, "git": {"hosts": ["Git.Example.com", "*.example.org:8443"]},
+        "timeout": "30m", "stop_timeout": "5m", "log": "1MB", "plan": "64kB", "cpu": "10m",
+        "memory": "2GB", "binary": "/opt/tofu/bin/tofu", "env": {"TF_LOG": "INFO"},
+        "git": {"hosts": ["Git.Example.com", "*.example.org:8443"]},
     }  # fmt: skip
     spec = read_task(given, "task", faults)
     assert faults.found == []
@@ -85,12 +105,29 @@ def test_what_is_understood_reads_to_itself() -> None:
     assert read_task(spec.as_config(), "task", faults) == spec
 
 
-@pytest.mark.parametrize("binary", ["tofu", "terraform", "terraform-1.9", "/usr/bin/tofu", "/root/.cache/berth/tofu/1.12.6/tofu"])
+@pytest.mark.parametrize(
+    "binary",
+    ["tofu", "terraform", "terraform-1.9", "/usr/bin/tofu", "/root/.cache/berth/tofu/1.12.6/tofu"],
+)
 def test_a_program_is_a_name_or_a_path(binary: str) -> None:
     assert parse(task={"binary": binary}).task.binary == binary
 
 
-NO_PROGRAMS = ["", "-v", "tofu plan", "../tofu", "a/../b", "bin/tofu", "/a/../b", "/./a", "/a/", "//a", "$(id)", "to;fu", "/"]
+NO_PROGRAMS = [
+    "",
+    "-v",
+    "tofu plan",
+    "../tofu",
+    "a/../b",
+    "bin/tofu",
+    "/a/../b",
+    "/./a",
+    "/a/",
+    "//a",
+    "$(id)",
+    "to;fu",
+    "/",
+]
 
 
 @pytest.mark.parametrize("binary", NO_PROGRAMS)
@@ -99,7 +136,14 @@ def test_and_nothing_else(binary: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("64kB", 64_000), ("8MB", 8_000_000), ("2gb", 2 * 10**9), ("1.5 GB", 1_500_000_000), ("100B", 100)]
+    ("text", "size"),
+    [
+        ("64kB", 64_000),
+        ("8MB", 8_000_000),
+        ("2gb", 2 * 10**9),
+        ("1.5 GB", 1_500_000_000),
+        ("100B", 100),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
@@ -115,6 +159,8 @@ def test_the_form_keeps_what_it_does_not_ask_for() -> None:
     before = parse(task={"env": {"A": "b"}, "timeout": "5m"}).as_config()
     shown = forms.values_of(before, parse().layout)
     assert shown["task.timeout"] == "5m"
-    after = forms.keep_unshown(forms.read_form({**shown, "task.timeout": "7m"}, with_members=False), before)
+    after = forms.keep_unshown(
+        forms.read_form({**shown, "task.timeout": "7m"}, with_members=False), before
+    )
     assert after["task"]["env"] == {"A": "b"}
     assert after["task"]["timeout"] == "7m"

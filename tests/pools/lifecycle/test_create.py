@@ -21,7 +21,11 @@ FIVE_FAULTS = {
 
 def test_a_pool_is_made_with_its_members_and_slots() -> None:
     pool = create_pool(
-        {"name": "lab", "slots": ["any", "plan", "plan"], "members": {"list": ["a", {"name": "b", "labels": {"zone": "x"}}]}}
+        {
+            "name": "lab",
+            "slots": ["any", "plan", "plan"],
+            "members": {"list": ["a", {"name": "b", "labels": {"zone": "x"}}]},
+        }
     )
     assert (pool.state, pool.lanes, pool.queue) == ("active", ["plan", "any"], "")
     members = list(Member.objects.order_by("position"))
@@ -29,15 +33,29 @@ def test_a_pool_is_made_with_its_members_and_slots() -> None:
         ("a", "ready", 0, {}, False),
         ("b", "ready", 1, {"zone": "x"}, False),
     ]
-    slots = Slot.objects.filter(member=members[1]).order_by("number").values_list("lane", "number", "rank", "is_open", "state")
-    assert list(slots) == [("any", 0, 1, True, "idle"), ("plan", 1, 1, True, "idle"), ("plan", 2, 1, True, "idle")]
+    slots = (
+        Slot.objects.filter(member=members[1])
+        .order_by("number")
+        .values_list("lane", "number", "rank", "is_open", "state")
+    )
+    assert list(slots) == [
+        ("any", 0, 1, True, "idle"),
+        ("plan", 1, 1, True, "idle"),
+        ("plan", 2, 1, True, "idle"),
+    ]
     assert [e.verb for e in Event.objects.order_by("id")] == ["create", "add", "add"]
 
 
 def test_a_bad_pool_gets_all_its_faults_at_once_and_leaves_no_row() -> None:
     with pytest.raises(Invalid) as caught:
         create_pool(FIVE_FAULTS)
-    assert [f.field for f in caught.value.fields] == ["name", "provider", "slots[1]", "members.min", "lease.hold"]
+    assert [f.field for f in caught.value.fields] == [
+        "name",
+        "provider",
+        "slots[1]",
+        "members.min",
+        "lease.hold",
+    ]
     assert not Pool.objects.exists()
     assert not Event.objects.exists()
 

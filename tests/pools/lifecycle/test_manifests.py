@@ -1,4 +1,6 @@
-"""Pools as files: shown before, applied whole, applied again without effect, exported in the same form."""
+"""Pools as files: shown before, applied whole, applied again without effect, exported in the
+same form.
+"""
 
 from contextlib import nullcontext
 from io import StringIO
@@ -44,7 +46,8 @@ slots: {ports: "40000-30000", shared: true}
 
 def run(command: str, *args: str, file: Path | None = None) -> str:
     out = StringIO()
-    with pytest.raises(SystemExit) if command == "diff" else nullcontext():  # as diff does: 1 says that there is a difference
+    # As diff does: 1 says that there is a difference.
+    with pytest.raises(SystemExit) if command == "diff" else nullcontext():
         call_command(command, *args, *(["-f", str(file)] if file else []), stdout=out)
     return out.getvalue()
 
@@ -92,7 +95,11 @@ def test_a_bad_file_gets_every_fault_of_every_document_and_changes_nothing(file:
 
 def test_one_fault_that_only_the_present_state_knows_stops_the_whole_file(file: Path) -> None:
     run("apply", file=file)
-    file.write_text(GOOD.replace("description: benches", "description: new").replace("30000-30049", "30000-30059"))
+    file.write_text(
+        GOOD.replace("description: benches", "description: new").replace(
+            "30000-30049", "30000-30059"
+        )
+    )
     with pytest.raises(CommandError, match="slots.ports"):
         run("apply", file=file)
     assert Pool.objects.get(name="lab").spec["description"] == "benches"
@@ -101,7 +108,12 @@ def test_one_fault_that_only_the_present_state_knows_stops_the_whole_file(file: 
 def test_a_change_is_shown_field_by_field_and_members_follow_the_list(file: Path) -> None:
     run("apply", file=file)
     hold(Pool.objects.get(name="lab"))
-    file.write_text(GOOD.replace("[a, {name: b, labels: {zone: x}, slots: 3}]", "[{name: b, labels: {zone: y}, slots: 3}, c]"))
+    file.write_text(
+        GOOD.replace(
+            "[a, {name: b, labels: {zone: x}, slots: 3}]",
+            "[{name: b, labels: {zone: y}, slots: 3}, c]",
+        )
+    )
     shown = run("diff", file=file)
     assert "- Pool lab: members.list.a" in shown
     assert "+ Pool lab: members.list.c" in shown
@@ -115,6 +127,9 @@ def test_a_change_is_shown_field_by_field_and_members_follow_the_list(file: Path
 
 def test_a_file_that_lists_no_members_leaves_them_alone(file: Path) -> None:
     run("apply", file=file)
-    file.write_text("kind: Pool\nname: lab\nslots: 2\ndescription: benches\nmembers: {max: 4}\nlease: {acknowledge: 30s, hold: 1h}\n")
+    file.write_text(
+        "kind: Pool\nname: lab\nslots: 2\ndescription: benches\n"
+        "members: {max: 4}\nlease: {acknowledge: 30s, hold: 1h}\n"
+    )
     assert "1 as they are" in run("apply", file=file)
     assert Member.objects.filter(pool__name="lab").count() == 2

@@ -1,4 +1,6 @@
-"""Pools by API: made, changed from the version that was read, deleted with or without their claims."""
+"""Pools by API: made, changed from the version that was read, deleted with or without
+their claims.
+"""
 
 from typing import Any
 
@@ -17,14 +19,26 @@ def root(caller: Callers) -> Caller:
 def test_made_read_and_changed(root: Caller) -> None:
     made = root.post("pools/", {"name": "env", "slots": 2, "members": {"list": ["a", "b"]}})
     assert (made.status, made.headers["Location"]) == (201, "/api/v1/pools/env/")
-    assert (made.body["slots"]["open"], made.body["members"]["ready"], made.body["waiting"]) == (4, 2, 0)
+    assert (made.body["slots"]["open"], made.body["members"]["ready"], made.body["waiting"]) == (
+        4,
+        2,
+        0,
+    )
     read = root.get("pools/env/")
     assert read.headers["ETag"] == made.headers["ETag"]
-    changed = root("PATCH", "pools/env/", {"description": "for tests"}, If_Match=read.headers["ETag"])
-    assert (changed.status, changed.body["description"], changed.body["revision"]) == (200, "for tests", 2)
+    changed = root(
+        "PATCH", "pools/env/", {"description": "for tests"}, If_Match=read.headers["ETag"]
+    )
+    assert (changed.status, changed.body["description"], changed.body["revision"]) == (
+        200,
+        "for tests",
+        2,
+    )
     assert changed.headers["ETag"] != read.headers["ETag"]
     put = root("PUT", "pools/env/", changed.body["config"], If_Match=changed.headers["ETag"])
-    assert (put.status, put.body["config"]) == (200, changed.body["config"]), "what GET gives, PUT takes"
+    assert (put.status, put.body["config"]) == (200, changed.body["config"]), (
+        "what GET gives, PUT takes"
+    )
 
 
 def test_nobody_overwrites_what_they_have_not_seen(root: Caller) -> None:
@@ -39,17 +53,33 @@ def test_nobody_overwrites_what_they_have_not_seen(root: Caller) -> None:
 def test_a_merge_patch_takes_away_with_null(root: Caller) -> None:
     make_pool("env", description="for tests", lease={"hold": "8h", "acknowledge": "30s"})
     etag = root.get("pools/env/").headers["ETag"]
-    answer = root("PATCH", "pools/env/", {"description": None, "lease": {"hold": None}}, If_Match=etag)
+    answer = root(
+        "PATCH", "pools/env/", {"description": None, "lease": {"hold": None}}, If_Match=etag
+    )
     assert answer.body["description"] == ""
     assert answer.body["config"]["lease"] == {"acknowledge": "30s"}
-    assert [member["name"] for member in answer.body["config"]["members"]["list"]] == ["a"], "members stay"
+    assert [member["name"] for member in answer.body["config"]["members"]["list"]] == ["a"], (
+        "members stay"
+    )
 
 
 def test_every_fault_at_once_and_nothing_changes(root: Caller) -> None:
-    bad = {"name": "Bad Name", "slots": 0, "placement": "everywhere", "colour": "red", "lease": {"hold": "soon"}}
+    bad = {
+        "name": "Bad Name",
+        "slots": 0,
+        "placement": "everywhere",
+        "colour": "red",
+        "lease": {"hold": "soon"},
+    }
     answer = root.post("pools/", bad)
     assert answer.status == 400
-    assert sorted(fault["field"] for fault in answer.body["errors"]) == ["colour", "lease.hold", "name", "placement", "slots"]
+    assert sorted(fault["field"] for fault in answer.body["errors"]) == [
+        "colour",
+        "lease.hold",
+        "name",
+        "placement",
+        "slots",
+    ]
     assert all(fault["message"] and fault["way_out"] for fault in answer.body["errors"])
     assert not Pool.objects.exists()
 
@@ -82,7 +112,11 @@ def test_what_is_not_there_is_404(root: Caller) -> None:
         "claims/x/",
     ):
         answer = root.get(path)
-        assert (answer.status, answer.body["status"], answer.headers["Content-Type"]) == (404, 404, "application/problem+json"), path
+        assert (answer.status, answer.body["status"], answer.headers["Content-Type"]) == (
+            404,
+            404,
+            "application/problem+json",
+        ), path
 
 
 def test_unknown_fields_and_parameters_are_refused_by_name(root: Caller) -> None:

@@ -1,4 +1,6 @@
-"""Who may choose what code a pool's provider runs, and where: admins of all pools. And which providers may be used at all."""
+"""Who may choose what code a pool's provider runs, and where: admins of all pools. And which
+providers may be used at all.
+"""
 
 import copy
 from typing import Any
@@ -25,9 +27,14 @@ PODS: dict[str, Any] = {
     "context": "prod",
     "namespace": "agents",
     "url": "https://berth.example/",
-    "template": {"image": "registry.example/agent:1", "service_account": "agent", "resources": {"limits": {"memory": "1Gi"}}},
+    "template": {
+        "image": "registry.example/agent:1",
+        "service_account": "agent",
+        "resources": {"limits": {"memory": "1Gi"}},
+    },
 }
-# One change for each option of each provider that decides what code runs, or where, or what it may reach.
+# One change for each option of each provider that decides what code runs, or where, or what it
+# may reach.
 DECIDING: dict[str, Any] = {
     "provider.context": {"context": "test"},
     "provider.namespace": {"namespace": "kube-system"},
@@ -38,10 +45,14 @@ DECIDING: dict[str, Any] = {
     "provider.template.env": {"template": {"env": {"LD_PRELOAD": "/x.so"}}},
     "provider.template.service_account": {"template": {"service_account": "cluster-admin"}},
     "provider.template.image_pull_secrets": {"template": {"image_pull_secrets": ["others"]}},
-    "provider.template.node_selector": {"template": {"node_selector": {"kubernetes.io/os": "linux"}}},
+    "provider.template.node_selector": {
+        "template": {"node_selector": {"kubernetes.io/os": "linux"}}
+    },
     "provider.template.tolerations": {"template": {"tolerations": [{"operator": "Exists"}]}},
     "provider.template.labels": {"template": {"labels": {"network": "open"}}},
-    "provider.template.annotations": {"template": {"annotations": {"inject.example.com/role": "root"}}},
+    "provider.template.annotations": {
+        "template": {"annotations": {"inject.example.com/role": "root"}}
+    },
     "provider.template.user": {"template": {"user": 0}},
     "provider.template.writable_root": {"template": {"writable_root": True}},
 }
@@ -53,15 +64,28 @@ def change(caller: Caller, pool: Pool, method: str, body: Any) -> Answer:
 
 
 def empty_pool(provider: Any = "static", **config: Any) -> Pool:
-    return create_pool({"name": "env", "provider": provider, "slots": ["any"], "members": {"max": 3}} | config)
+    return create_pool(
+        {"name": "env", "provider": provider, "slots": ["any"], "members": {"max": 3}} | config
+    )
 
 
 @pytest.mark.parametrize("kind", ["local", "agents", {"kind": "local", "env": {"TZ": "UTC"}}, PODS])
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_an_admin_of_one_pool_cannot_change_its_provider(caller: Callers, method: str, kind: Any) -> None:
+def test_an_admin_of_one_pool_cannot_change_its_provider(
+    caller: Callers, method: str, kind: Any
+) -> None:
     pool = empty_pool()
-    answer = change(caller("admin", pool), pool, method, {"provider": kind, "slots": ["any"], "members": {"max": 3}})
-    assert (answer.status, answer.body["role"], answer.body["errors"][0]["field"]) == (403, "admin", "provider.kind"), answer.body
+    answer = change(
+        caller("admin", pool),
+        pool,
+        method,
+        {"provider": kind, "slots": ["any"], "members": {"max": 3}},
+    )
+    assert (answer.status, answer.body["role"], answer.body["errors"][0]["field"]) == (
+        403,
+        "admin",
+        "provider.kind",
+    ), answer.body
     assert "in all pools" in answer.body["detail"] and answer.body["errors"][0]["way_out"]
     pool.refresh_from_db()
     assert (pool.provider, pool.revision) == ("static", 1)
@@ -82,8 +106,13 @@ def test_a_token_limited_to_one_pool_cannot_change_a_provider_either(caller: Cal
 def test_the_environment_of_local_agents_is_for_admins_of_all_pools(caller: Callers) -> None:
     pool = empty_pool({"kind": "local", "env": {"TZ": "UTC"}})
     for env in ({"HTTPS_PROXY": "http://evil.example:3128"}, None):
-        answer = change(caller("admin", pool), pool, "PATCH", {"provider": {"kind": "local", "env": env}})
-        assert (answer.status, answer.body["errors"][0]["field"].startswith("provider.env")) == (403, True), answer.body
+        answer = change(
+            caller("admin", pool), pool, "PATCH", {"provider": {"kind": "local", "env": env}}
+        )
+        assert (answer.status, answer.body["errors"][0]["field"].startswith("provider.env")) == (
+            403,
+            True,
+        ), answer.body
 
 
 @pytest.mark.parametrize("field", sorted(DECIDING))
@@ -93,26 +122,47 @@ def test_what_decides_about_pods_is_for_admins_of_all_pools(caller: Callers, fie
     assert answer.status == 403 and answer.body["errors"][0]["field"].startswith(field), answer.body
 
 
-def test_an_admin_of_one_pool_changes_what_decides_nothing(caller: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pools.lifecycle.preflight.ask", lambda pool: [])  # there is no cluster here
+def test_an_admin_of_one_pool_changes_what_decides_nothing(
+    caller: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There is no cluster here.
+    monkeypatch.setattr("pools.lifecycle.preflight.ask", lambda pool: [])
     pool = empty_pool(PODS)
     admin = caller("admin", pool)
-    patch = {"provider": {"template": {"resources": {"limits": {"memory": "2Gi"}}, "grace": "2h"}}, "description": "more memory"}
+    patch = {
+        "provider": {"template": {"resources": {"limits": {"memory": "2Gi"}}, "grace": "2h"}},
+        "description": "more memory",
+    }
     assert change(admin, pool, "PATCH", patch).status == 200
     config = admin.get("pools/env/").body["config"]
-    assert change(admin, pool, "PUT", {**config, "description": "the same provider, written out"}).status == 200
+    assert (
+        change(
+            admin, pool, "PUT", {**config, "description": "the same provider, written out"}
+        ).status
+        == 200
+    )
     pool.refresh_from_db()
     assert pool.spec["provider"]["template"]["resources"]["limits"]["memory"] == "2Gi"
 
 
 def test_every_option_of_every_provider_is_in_these_tests() -> None:
     assert {kind: set(provider.option_fields) for kind, provider in known_providers().items()} == {
-        "static": set(), "agents": set(), "local": {"env"}, "kubernetes": {"context", "namespace", "url", "template"},
+        "static": set(), "agents": set(), "local": {"env"},
+        "kubernetes": {"context", "namespace", "url", "template"},
     }  # fmt: skip
     told = {field.removeprefix("provider.") for field in DECIDING}
     free = known_providers()["kubernetes"].free_options
-    assert told | set(free) == {"context", "namespace", "url", *(f"template.{name}" for name in options.TEMPLATE_FIELDS)}
-    assert not any(provider.free_options for kind, provider in known_providers().items() if kind != "kubernetes")
+    assert told | set(free) == {
+        "context",
+        "namespace",
+        "url",
+        *(f"template.{name}" for name in options.TEMPLATE_FIELDS),
+    }
+    assert not any(
+        provider.free_options
+        for kind, provider in known_providers().items()
+        if kind != "kubernetes"
+    )
 
 
 def test_the_form_and_its_file_refuse_an_admin_of_one_pool(db: None) -> None:
@@ -120,39 +170,79 @@ def test_the_form_and_its_file_refuse_an_admin_of_one_pool(db: None) -> None:
     client = Client()
     client.force_login(person("ana", "admin", pool=pool))
     moved = copy.deepcopy(PODS) | {"namespace": "kube-system"}
-    fields = {"provider.namespace": "kube-system", "provider.context": "prod", "provider.url": PODS["url"]}
-    fields |= {"provider.template.image": PODS["template"]["image"], "provider.template.service_account": "agent", "revision": "1"}
+    fields = {
+        "provider.namespace": "kube-system",
+        "provider.context": "prod",
+        "provider.url": PODS["url"],
+    }
+    fields |= {
+        "provider.template.image": PODS["template"]["image"],
+        "provider.template.service_account": "agent",
+        "revision": "1",
+    }
     for given in (
-        {"mode": "file", "revision": "1", "file": "kind: Pool\nname: env\nslots: [any]\nprovider: local\nmembers: {max: 3}"},
-        {"mode": "file", "revision": "1", "file": f"kind: Pool\nname: env\nslots: [any]\nprovider: {moved}\nmembers: {{max: 3}}"},
+        {
+            "mode": "file",
+            "revision": "1",
+            "file": "kind: Pool\nname: env\nslots: [any]\nprovider: local\nmembers: {max: 3}",
+        },
+        {
+            "mode": "file",
+            "revision": "1",
+            "file": f"kind: Pool\nname: env\nslots: [any]\nprovider: {moved}\nmembers: {{max: 3}}",
+        },
         {"form": "tasks", "tasks": "any", "members.max": "3", **fields},
     ):
         answer = client.post("/pools/env/edit/", given)
-        assert answer.status_code == 403 and b"in all pools" in answer.content, answer.content.decode()[-3000:]
+        assert answer.status_code == 403 and b"in all pools" in answer.content, (
+            answer.content.decode()[-3000:]
+        )
     pool.refresh_from_db()
     assert pool.revision == 1
 
 
-# -- providers that may be used ------------------------------------------------------------------------------------------------------------
+# -- providers that may be used --------------------------------------------------------------------
 
 
-def test_a_provider_that_may_not_be_used_is_refused_by_its_field(caller: Callers, settings: Any) -> None:
+def test_a_provider_that_may_not_be_used_is_refused_by_its_field(
+    caller: Callers, settings: Any
+) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = ["static", "agents"]
-    answer = caller("superuser").post("pools/", {"name": "env", "provider": "local", "slots": ["any"]})
+    answer = caller("superuser").post(
+        "pools/", {"name": "env", "provider": "local", "slots": ["any"]}
+    )
     fault = answer.body["errors"][0]
     assert (answer.status, fault["field"]) == (400, "provider")
-    assert "local" in fault["message"] and "BERTH_ALLOWED_PROVIDERS" in fault["way_out"] and "agents, static" in fault["way_out"]
+    assert (
+        "local" in fault["message"]
+        and "BERTH_ALLOWED_PROVIDERS" in fault["way_out"]
+        and "agents, static" in fault["way_out"]
+    )
     pool = empty_pool()
-    assert change(caller("superuser"), pool, "PATCH", {"provider": {"kind": "local"}}).body["errors"][0]["field"] == "provider.kind"
-    assert [fault.field for fault in validate_pool("other", {"provider": "local", "slots": ["any"]})] == ["provider"]
+    assert (
+        change(caller("superuser"), pool, "PATCH", {"provider": {"kind": "local"}}).body["errors"][
+            0
+        ]["field"]
+        == "provider.kind"
+    )
+    assert [
+        fault.field for fault in validate_pool("other", {"provider": "local", "slots": ["any"]})
+    ] == ["provider"]
 
 
 def test_no_list_of_providers_allows_all(caller: Callers, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = []
-    assert caller("superuser").post("pools/", {"name": "env", "provider": "local", "slots": ["any"]}).status == 201
+    assert (
+        caller("superuser")
+        .post("pools/", {"name": "env", "provider": "local", "slots": ["any"]})
+        .status
+        == 201
+    )
 
 
-def test_a_pool_whose_provider_may_no_longer_be_used_takes_no_new_members(caller: Callers, settings: Any) -> None:
+def test_a_pool_whose_provider_may_no_longer_be_used_takes_no_new_members(
+    caller: Callers, settings: Any
+) -> None:
     pool = make_pool("env", members=("a",))
     settings.BERTH_ALLOWED_PROVIDERS = ["agents"]
     root = caller("superuser")
@@ -170,22 +260,32 @@ def test_a_pool_whose_provider_may_no_longer_be_used_takes_no_new_members(caller
     client = Client()
     client.force_login(chief("root"))
     assert b"BERTH_ALLOWED_PROVIDERS" in client.get("/pools/env/").content
-    assert any(told.lead == "env:" and "BERTH_ALLOWED_PROVIDERS" in told.text for told in list_troubles(None))
+    assert any(
+        told.lead == "env:" and "BERTH_ALLOWED_PROVIDERS" in told.text
+        for told in list_troubles(None)
+    )
 
 
-def test_the_scaler_makes_no_members_with_a_provider_that_may_no_longer_be_used(db: None, settings: Any) -> None:
+def test_the_scaler_makes_no_members_with_a_provider_that_may_no_longer_be_used(
+    db: None, settings: Any
+) -> None:
     pool = empty_pool("local", scaling="on_demand", members={"min": 2, "max": 3})
     Pool.objects.filter(pk=pool.pk).update(state="active")
     assert dry_run("env")[1].delta > 0
     settings.BERTH_ALLOWED_PROVIDERS = ["agents"]
     decision = dry_run("env")[1]
-    assert (decision.delta, decision.verdict) == (0, "paused") and "BERTH_ALLOWED_PROVIDERS" in decision.reason
+    assert (decision.delta, decision.verdict) == (
+        0,
+        "paused",
+    ) and "BERTH_ALLOWED_PROVIDERS" in decision.reason
     assert not Member.objects.exists()
 
 
 def test_the_doctor_names_an_allowed_provider_that_does_not_exist(db: None, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = ["static", "kubernets"]
-    assert [finding.subject for finding in find_providers_not_allowed()] == ["BERTH_ALLOWED_PROVIDERS"]
+    assert [finding.subject for finding in find_providers_not_allowed()] == [
+        "BERTH_ALLOWED_PROVIDERS"
+    ]
 
 
 def test_the_form_offers_only_providers_that_may_be_used(db: None, settings: Any) -> None:

@@ -1,7 +1,9 @@
-"""Providers for tests, each over a small world in memory. They live here only: the product has no fakes.
+"""Providers for tests, each over a small world in memory. They live here only: the product
+has no fakes.
 
-`shelf` has a queue: members are there, slots have sessions that must end before a slot is clean, and cleaning may fail.
-`crane` makes its members outside and takes them away again, beside things of others that it must leave alone.
+`shelf` has a queue: members are there, slots have sessions that must end before a slot is clean,
+and cleaning may fail. `crane` makes its members outside and takes them away again, beside things of
+others that it must leave alone.
 """
 
 from collections.abc import Mapping
@@ -9,20 +11,30 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pools.config.parsing import Faults
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, Provider, Seen
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
 from project.kernel.outbox.operations import NotFoundOutside, PermanentError, ProviderError
 
 
 @dataclass
 class World:
     sessions: set[int] = field(default_factory=set)  # slots that somebody still uses
-    stubborn: set[int] = field(default_factory=set)  # slots whose session doesn't end by being asked
+    # Slots whose session doesn't end by being asked.
+    stubborn: set[int] = field(default_factory=set)
     vanished: set[str] = field(default_factory=set)  # members nobody finds any more
     sick: set[str] = field(default_factory=set)  # members that are there and not ready
-    things: dict[str, str] = field(default_factory=dict)  # what the crane made: token -> name outside
+    # What the crane made: token -> name outside.
+    things: dict[str, str] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=lambda: {"theirs": "thing-of-somebody-else"})
     errors: list[ProviderError] = field(default_factory=list)  # raised by the next calls, one each
-    errors_after: list[ProviderError] = field(default_factory=list)  # the same, once the call has had its effect
+    # The same, once the call has had its effect.
+    errors_after: list[ProviderError] = field(default_factory=list)
     calls: int = 0
     made: int = 0
 
@@ -43,7 +55,9 @@ class ShelfProvider(Provider):
     world: ClassVar[World] = World()
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+    def read_options(
+        cls, options: Mapping[str, Any], where: str, faults: Faults
+    ) -> Mapping[str, Any]:
         read = dict(super().read_options(options, where, faults))
         if "row" in read and not isinstance(read["row"], int):
             faults.add(f"{where}.row", "This is not a number.", "Use a whole number.")
@@ -69,7 +83,11 @@ class ShelfProvider(Provider):
     def look(self, pool: PoolSnapshot) -> Observation:
         self.world.call()
         there = [m for m in pool.members if m.name not in self.world.vanished]
-        return Observation(tuple(Seen(m.id, is_ready=m.name not in self.world.sick, why="door open") for m in there))
+        return Observation(
+            tuple(
+                Seen(m.id, is_ready=m.name not in self.world.sick, why="door open") for m in there
+            )
+        )
 
 
 class CraneProvider(Provider):
@@ -98,7 +116,13 @@ class CraneProvider(Provider):
     def look(self, pool: PoolSnapshot) -> Observation:
         self.world.call()
         tokens = {f"{pool.name}/{m.id}": m for m in pool.members}
-        return Observation(tuple(Seen(m.id, external_id=self.world.things[t]) for t, m in tokens.items() if t in self.world.things))
+        return Observation(
+            tuple(
+                Seen(m.id, external_id=self.world.things[t])
+                for t, m in tokens.items()
+                if t in self.world.things
+            )
+        )
 
 
 class BrokenProvider(ShelfProvider):

@@ -1,6 +1,8 @@
-"""What the suite needs to know of a provider: how to set a scene in its world, and how to look at it afterwards.
+"""What the suite needs to know of a provider: how to set a scene in its world, and how to look at
+it afterwards.
 
-Whoever adds a provider adds a harness, and the suite runs over it. What a world can't show is left out by its flags.
+Whoever adds a provider adds a harness, and the suite runs over it. What a world can't show is left
+out by its flags.
 """
 
 import os
@@ -36,7 +38,8 @@ class Harness:
     has_sessions: bool = False  # a slot may still be in use after its claim has left
     makes_things: bool = False
     can_fail: bool = True
-    cleans: bool = True  # what drains is clean once the provider finds it empty; else somebody else says so
+    # What drains is clean once the provider finds it empty; else somebody else says so.
+    cleans: bool = True
 
     @contextmanager
     def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
@@ -46,9 +49,17 @@ class Harness:
         yield
 
     def pool(self, *members: MemberSnapshot) -> PoolSnapshot:
-        return PoolSnapshot(id=7, name="lab", provider=self.provider().kind, options=self.good_options, members=members)
+        return PoolSnapshot(
+            id=7,
+            name="lab",
+            provider=self.provider().kind,
+            options=self.good_options,
+            members=members,
+        )
 
-    def member(self, state: str = "ready", number: int = 1, *, is_overdue: bool = False) -> MemberSnapshot:
+    def member(
+        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
+    ) -> MemberSnapshot:
         """A member with a slot in each state; one that is to go has none that is occupied."""
         states = ("idle", "retired") if state == "deleting" else STATES
         slots = tuple(
@@ -65,7 +76,9 @@ class Harness:
             for i, name in enumerate(states)
         )
         owned = self.provider().is_owner
-        return MemberSnapshot(id=number, name=f"m{number}", state=state, is_owned=owned, slots=slots)
+        return MemberSnapshot(
+            id=number, name=f"m{number}", state=state, is_owned=owned, slots=slots
+        )
 
     def there(self, number: int = 1) -> MemberSnapshot:
         """A member that exists outside and is ready."""
@@ -88,7 +101,9 @@ class Harness:
         return self.world.made
 
     def let_go(self) -> None:
-        """Whoever runs what was asked to go lets go of it. Where that takes nobody's word there is nothing to do."""
+        """Whoever runs what was asked to go lets go of it. Where that takes nobody's word there
+        is nothing to do.
+        """
 
     def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
         assert self.world is not None
@@ -106,12 +121,18 @@ class LocalHarness(Harness):
             self.home = Path(home)
             yield
 
-    def member(self, state: str = "ready", number: int = 1, *, is_overdue: bool = False) -> MemberSnapshot:
+    def member(
+        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
+    ) -> MemberSnapshot:
         found = super().member(state, number, is_overdue=is_overdue)
         return replace(found, token="berthm_1_x") if state == "creating" else found
 
     def outside(self) -> Any:
-        files = {file: file.stat().st_ino for file in self.home.rglob("*") if file.name.startswith(("token", "process"))}
+        files = {
+            file: file.stat().st_ino
+            for file in self.home.rglob("*")
+            if file.name.startswith(("token", "process"))
+        }
         return files, sorted(os.getsid(pid) for pid in processes_of(self.home))
 
 
@@ -129,8 +150,15 @@ class KubeHarness(Harness):
     def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
         self.space, self.ids = Space(request.getfixturevalue(self.fixture)).make(), {}
         template = {"image": "registry.example/agent:1"}
-        self.good_options = {"context": "gated", "namespace": self.space.name, "url": "http://berth.example", "template": template}
-        self.good_options = dict(KubernetesProvider.read_options(self.good_options, "provider", Faults()))
+        self.good_options = {
+            "context": "gated",
+            "namespace": self.space.name,
+            "url": "http://berth.example",
+            "template": template,
+        }
+        self.good_options = dict(
+            KubernetesProvider.read_options(self.good_options, "provider", Faults())
+        )
         self.space.create_pod("theirs", labels={"app": "other"})
         self.space.create("secrets", {"metadata": {"name": "theirs"}, "stringData": {"a": "b"}})
         told = {name: os.environ.pop(name, None) for name in ("BERTH_KUBECONFIG", "KUBECONFIG")}
@@ -145,9 +173,15 @@ class KubeHarness(Harness):
             self.space.world.heal()
             self.space.remove()
 
-    def member(self, state: str = "ready", number: int = 1, *, is_overdue: bool = False) -> MemberSnapshot:
+    def member(
+        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
+    ) -> MemberSnapshot:
         found = super().member(state, number, is_overdue=is_overdue)
-        return replace(found, token="berthm_1_x") if state == "creating" else replace(found, external_id=self.ids.get(number, ""))
+        return (
+            replace(found, token="berthm_1_x")
+            if state == "creating"
+            else replace(found, external_id=self.ids.get(number, ""))
+        )
 
     def there(self, number: int = 1) -> MemberSnapshot:
         creating = replace(self.member("creating", number), slots=())
@@ -157,7 +191,14 @@ class KubeHarness(Harness):
 
     def outside(self) -> Any:
         things = [thing for plural in ("pods", "secrets") for thing in self.space.things(plural)]
-        return [(thing["metadata"]["name"], thing["metadata"]["uid"], thing["metadata"]["resourceVersion"]) for thing in things]
+        return [
+            (
+                thing["metadata"]["name"],
+                thing["metadata"]["uid"],
+                thing["metadata"]["resourceVersion"],
+            )
+            for thing in things
+        ]
 
     def foreign(self) -> Any:
         return [self.space.get("theirs", plural) for plural in ("pods", "secrets")]
@@ -177,7 +218,14 @@ class KubeHarness(Harness):
         elif isinstance(error, Throttled):
             world.refuse("*", 429, retry_after=1)
         elif isinstance(error, QuotaExceeded):
-            world.refuse("*", 403, message="pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3")
+            world.refuse(
+                "*",
+                403,
+                message=(
+                    "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, "
+                    "limited: pods=3"
+                ),
+            )
         else:
             world.refuse("*", 500)
 

@@ -1,4 +1,6 @@
-"""What every provider promises. One suite for all of them: a new one is done when it passes this."""
+"""What every provider promises. One suite for all of them: a new one is done when it
+passes this.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -10,13 +12,20 @@ from django.db import connection
 
 from pools.config.parsing import Faults
 from pools.providers.base import known_providers
-from project.kernel.outbox.operations import NotFoundOutside, ProviderError, QuotaExceeded, Throttled
+from project.kernel.outbox.operations import (
+    NotFoundOutside,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+)
 from tests.pools.providers.harness import HARNESSES, Harness
 
 
 def only(is_meant: Callable[[Harness], bool]) -> pytest.MarkDecorator:
     """Where a world has what the promise is about."""
-    return pytest.mark.parametrize("outside", [name for name in sorted(HARNESSES) if is_meant(HARNESSES[name])], indirect=True)
+    return pytest.mark.parametrize(
+        "outside", [name for name in sorted(HARNESSES) if is_meant(HARNESSES[name])], indirect=True
+    )
 
 
 @pytest.fixture(params=sorted(HARNESSES))
@@ -77,7 +86,11 @@ def test_a_slot_that_is_still_in_use_is_not_confirmed_until_its_deadline(outside
 @only(lambda harness: harness.can_fail)
 def test_a_failure_is_raised_and_the_next_time_it_works(outside: Harness) -> None:
     member = outside.there()
-    for error in (Throttled("slow down", retry_after=2.0), QuotaExceeded("full"), ProviderError("no answer")):
+    for error in (
+        Throttled("slow down", retry_after=2.0),
+        QuotaExceeded("full"),
+        ProviderError("no answer"),
+    ):
         outside.fail_next(error)
         with pytest.raises(type(error)):
             outside.provider().sync(outside.pool(member), member)
@@ -93,9 +106,13 @@ def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> Non
         outside.provider().sync(outside.pool(leaving), leaving)
     outside.let_go()
     for _ in range(2):
-        with suppress(NotFoundOutside):  # the same, said in another way: the caller takes it as success
+        # The same, said in another way: the caller takes it as success.
+        with suppress(NotFoundOutside):
             assert outside.provider().sync(outside.pool(leaving), leaving).is_gone
-    assert all(seen.is_down for seen in outside.provider().look(outside.pool(leaving)).seen) or not outside.makes_things
+    assert (
+        all(seen.is_down for seen in outside.provider().look(outside.pool(leaving)).seen)
+        or not outside.makes_things
+    )
 
 
 @only(lambda harness: harness.makes_things and harness.can_fail)
@@ -108,10 +125,16 @@ def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -
     assert report.is_ready is not outside.provider().has_agents
     assert report.external_id
     assert outside.count_made() == 1
-    assert outside.provider().look(outside.pool(replace(creating, external_id=report.external_id))).seen
+    assert (
+        outside.provider()
+        .look(outside.pool(replace(creating, external_id=report.external_id)))
+        .seen
+    )
 
 
-def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(outside: Harness) -> None:
+def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(
+    outside: Harness,
+) -> None:
     members = [outside.there(1), outside.there(2)]
     look = outside.provider().look(outside.pool(*members))
     assert {s.member_id for s in look.seen} == {1, 2}
@@ -124,7 +147,9 @@ def test_an_agent_is_ready_by_its_own_word_not_by_its_providers(outside: Harness
     creating = outside.member("creating")
     for _ in range(2):
         assert not outside.provider().sync(outside.pool(creating), creating).is_ready
-        assert not [seen for seen in outside.provider().look(outside.pool(creating)).seen if seen.is_ready]
+        assert not [
+            seen for seen in outside.provider().look(outside.pool(creating)).seen if seen.is_ready
+        ]
 
 
 @only(lambda harness: harness.can_fail)

@@ -1,4 +1,6 @@
-"""A day of recorded demand against a policy, with a clock of its own: claims come, hold a slot, go; members take a while to be there."""
+"""A day of recorded demand against a policy, with a clock of its own: claims come, hold a slot,
+go; members take a while to be there.
+"""
 
 import heapq
 import random
@@ -24,9 +26,18 @@ def record_day(seed: int = 4711, most_an_hour: float = 60.0) -> list[Job]:
     chance, jobs, now = random.Random(seed), list[Job](), 0.0
     while now < 86400:
         hour = now / 3600
-        rate = most_an_hour * (0.04 + 0.5 * (1 - cos(2 * pi * hour / 24)) * (1.4 if 9 <= hour < 11 else 0.7)) / 3600
+        rate = (
+            most_an_hour
+            * (0.04 + 0.5 * (1 - cos(2 * pi * hour / 24)) * (1.4 if 9 <= hour < 11 else 0.7))
+            / 3600
+        )
         now += chance.expovariate(rate)
-        jobs.append(Job(now, chance.expovariate(1 / 900) if chance.random() < 0.15 else chance.uniform(60, 400)))
+        jobs.append(
+            Job(
+                now,
+                chance.expovariate(1 / 900) if chance.random() < 0.15 else chance.uniform(60, 400),
+            )
+        )
     return [job for job in jobs if job.at < 86400]
 
 
@@ -50,12 +61,22 @@ class Report:
         return sorted(self.waits)[int(share * (len(self.waits) - 1))]
 
     def turns(self, within: float, first: int) -> int:
-        """Changes that took back the one before, so soon; `first`: of those that were up, or down."""
+        """Changes that took back the one before, so soon; `first`: of those that were
+        up, or down.
+        """
         pairs = zip(self.changes, self.changes[1:], strict=False)
         return sum(a[1] * first > 0 > a[1] * b[1] and b[0] - a[0] < within for a, b in pairs)
 
 
-def live(jobs: Sequence[Job], policy: Policy, *, low: int = 1, high: int = 20, ready_after: float = 75.0, every: float = 5.0) -> Report:
+def live(
+    jobs: Sequence[Job],
+    policy: Policy,
+    *,
+    low: int = 1,
+    high: int = 20,
+    ready_after: float = 75.0,
+    every: float = 5.0,
+) -> Report:
     """Every `every` seconds one decision, as the scaler makes it."""
     report, machines, queue = Report(), list[Machine](), deque[Job]()
     ends: list[tuple[float, int]] = []
@@ -80,7 +101,9 @@ def live(jobs: Sequence[Job], policy: Policy, *, low: int = 1, high: int = 20, r
         if decision.delta > 0:
             for _ in range(decision.delta):
                 number += 1
-                machines.append(Machine(number, now, now + ready_after, quiet_since=now + ready_after))
+                machines.append(
+                    Machine(number, now, now + ready_after, quiet_since=now + ready_after)
+                )
             up = now
         elif decision.delta < 0:
             gone = {judged.id for judged in decision.chosen}
@@ -96,12 +119,18 @@ def live(jobs: Sequence[Job], policy: Policy, *, low: int = 1, high: int = 20, r
 
 
 def see(
-    machines: Sequence[Machine], queue: Sequence[Job], now: float, low: int, high: int, up: float | None, down: float | None
+    machines: Sequence[Machine],
+    queue: Sequence[Job],
+    now: float,
+    low: int,
+    high: int,
+    up: float | None,
+    down: float | None,
 ) -> Snapshot:
     members = tuple(
         ScaledMember(
-            m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", EACH, m.running, created=m.created,
-            quiet_for=max(0.0, now - m.quiet_since),
+            m.number, f"m{m.number}", "ready" if m.ready_at <= now else "creating", EACH, m.running,
+            created=m.created, quiet_for=max(0.0, now - m.quiet_since),
         )
         for m in machines
     )  # fmt: skip

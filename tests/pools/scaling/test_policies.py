@@ -40,7 +40,7 @@ def verdict(decision: ScalingDecision) -> tuple[str, int, str]:
     return decision.verdict, decision.delta, decision.code
 
 
-# S8 -------------------------------------------------------------------------------------------------------------------------------------
+# S8 -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,23 @@ def test_one_on_its_way_is_capacity():
 
 
 def test_offline_members_are_no_idle_capacity():
-    assert decide(snapshot(*fleet(3, 3, 2), member(4, state="offline"), member(5, state="offline")), S8).delta == 1
+    assert (
+        decide(
+            snapshot(*fleet(3, 3, 2), member(4, state="offline"), member(5, state="offline")), S8
+        ).delta
+        == 1
+    )
 
 
-# S9, S10, S11 ---------------------------------------------------------------------------------------------------------------------------
+# S9, S10, S11 -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", [S8, OnDemand()], ids=["utilisation", "on_demand"])
 @pytest.mark.parametrize(("low", "expected"), [(0, 1), (1, 1), (4, 4)])
 def test_cold_start(policy, low, expected):
-    assert decide(snapshot(low=low, lines=waits(2), since_up=1.0, seen=None), policy).delta == expected
+    assert (
+        decide(snapshot(low=low, lines=waits(2), since_up=1.0, seen=None), policy).delta == expected
+    )
 
 
 def test_nobody_there_and_nobody_waits_is_rest():
@@ -138,25 +145,48 @@ def test_reservations_keep_a_floor():
 
 def test_the_fleet_does_not_stay_at_three_behind_reservations():
     """All three reserved and the fourth wants in: reservations are use, so there is one more."""
-    found = decide(snapshot(*[member(i, 0, 3) for i in (1, 2, 3)], low=3, high=12, lines=waits(1)), S8)
+    found = decide(
+        snapshot(*[member(i, 0, 3) for i in (1, 2, 3)], low=3, high=12, lines=waits(1)), S8
+    )
     assert verdict(found) == ("grow", 1, "busy")
 
 
 def test_an_approved_apply_is_not_starved_while_slot_0_is_busy():
-    """A third is in use, but nothing that is free takes an apply: one more at once, whatever the cool-down."""
+    """A third is in use, but nothing that is free takes an apply: one more at once, whatever
+    the cool-down.
+    """
     line = waits(1, urgent=1, lanes=("any",))
-    found = decide(snapshot(*fleet(1, 1, 1), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=line, since_up=1.0), S8)
+    found = decide(
+        snapshot(
+            *fleet(1, 1, 1), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=line, since_up=1.0
+        ),
+        S8,
+    )
     assert verdict(found) == ("grow", 1, "urgent")
-    coming = snapshot(*fleet(1, 1, 1), member(4, state="creating"), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=line)
+    coming = snapshot(
+        *fleet(1, 1, 1),
+        member(4, state="creating"),
+        free={"plan": 6},
+        each={"any": 1, "plan": 2},
+        lines=line,
+    )
     assert decide(coming, S8).delta == 0
 
 
 def test_what_waits_for_another_lane_is_not_served_by_what_is_free():
-    found = decide(snapshot(*fleet(1, 1, 1), free={"plan": 6}, each={"any": 1, "plan": 2}, lines=waits(1, lanes=("any",))), S8)
+    found = decide(
+        snapshot(
+            *fleet(1, 1, 1),
+            free={"plan": 6},
+            each={"any": 1, "plan": 2},
+            lines=waits(1, lanes=("any",)),
+        ),
+        S8,
+    )
     assert verdict(found) == ("grow", 1, "waiting")
 
 
-# Fixed, warm, on demand -----------------------------------------------------------------------------------------------------------------
+# Fixed, warm, on demand ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("there", "expected"), [(0, 4), (3, 1), (4, 0), (6, -2)])
@@ -177,7 +207,15 @@ def test_fixed(there, expected):
 )
 def test_warm(running, pending, high, expected):
     members = [member(i, n, slots=1) for i, n in enumerate(running, 1)]
-    assert decide(snapshot(*members, high=high, each={"slot": 1}, lines=waits(pending) if pending else ()), Warm(1)).delta == expected
+    assert (
+        decide(
+            snapshot(
+                *members, high=high, each={"slot": 1}, lines=waits(pending) if pending else ()
+            ),
+            Warm(1),
+        ).delta
+        == expected
+    )
 
 
 def test_warm_counts_those_on_their_way_and_not_those_that_go():
@@ -186,14 +224,21 @@ def test_warm_counts_those_on_their_way_and_not_those_that_go():
     going = [member(1, 1, slots=1), member(2, slots=1, state="deleting")]
     assert decide(snapshot(*going, each={"slot": 1}, high=3), Warm(1)).delta == 1
     found = decide(snapshot(*going, each={"slot": 1}, high=2), Warm(1))
-    assert (found.verdict, found.words) == ("blocked", "+1 blocked"), "what goes still counts against the most"
+    assert (found.verdict, found.words) == ("blocked", "+1 blocked"), (
+        "what goes still counts against the most"
+    )
 
 
 def test_on_demand_makes_one_a_cycle():
     found = decide(snapshot(*fleet(3), lines=waits(20)), OnDemand())
     assert (found.delta, found.verdict) == (1, "grow")
-    assert decide(snapshot(*fleet(3), member(2, state="creating"), lines=waits(20)), OnDemand()).delta == 1
-    enough = snapshot(*fleet(3), *[member(i, state="creating") for i in range(2, 9)], lines=waits(20))
+    assert (
+        decide(snapshot(*fleet(3), member(2, state="creating"), lines=waits(20)), OnDemand()).delta
+        == 1
+    )
+    enough = snapshot(
+        *fleet(3), *[member(i, state="creating") for i in range(2, 9)], lines=waits(20)
+    )
     assert decide(enough, OnDemand()).delta == 0
 
 
@@ -213,10 +258,12 @@ def test_on_demand_lets_go_who_is_idle_for_long():
 
 def test_claims_that_ask_for_labels_do_not_make_members_that_have_none():
     assert decide(snapshot(lines=waits(1, wants_new=False)), OnDemand()).delta == 0
-    assert decide(snapshot(*fleet(0, 0), lines=waits(1, wants_new=False)), OnDemand()).delta == 0, "but keep those that are there"
+    assert decide(snapshot(*fleet(0, 0), lines=waits(1, wants_new=False)), OnDemand()).delta == 0, (
+        "but keep those that are there"
+    )
 
 
-# Precedence -----------------------------------------------------------------------------------------------------------------------------
+# Precedence ---------------------------------------------------------------------------------------
 
 
 def test_pause_is_stronger_than_everything():
@@ -225,15 +272,24 @@ def test_pause_is_stronger_than_everything():
 
 
 def test_freeze_sends_idle_ones_away_and_keeps_the_others():
-    found = decide(snapshot(*fleet(1, 0, 0), member(4, 0, 1), frozen="night", pin=Pin(8), low=2), S8)
-    assert (verdict(found), [j.name for j in found.chosen]) == (("shrink", -2, "freeze"), ["m3", "m2"])
+    found = decide(
+        snapshot(*fleet(1, 0, 0), member(4, 0, 1), frozen="night", pin=Pin(8), low=2), S8
+    )
+    assert (verdict(found), [j.name for j in found.chosen]) == (
+        ("shrink", -2, "freeze"),
+        ["m3", "m2"],
+    )
     busy = decide(snapshot(*fleet(3, 3), frozen="night", lines=waits(9, urgent=1)), S8)
     assert verdict(busy) == ("frozen", 0, "freeze")
 
 
 def test_the_most_is_stronger_than_a_pin():
     assert verdict(decide(snapshot(*fleet(0, 0, 0), high=3, pin=Pin(5)), S8)) == ("hold", 0, "pin")
-    assert verdict(decide(snapshot(*fleet(0, 0, 0), high=2, pin=Pin(5)), S8)) == ("shrink", -1, "max")
+    assert verdict(decide(snapshot(*fleet(0, 0, 0), high=2, pin=Pin(5)), S8)) == (
+        "shrink",
+        -1,
+        "max",
+    )
 
 
 def test_a_pin_is_stronger_than_floor_least_and_policy():
@@ -262,7 +318,7 @@ def test_over_the_most_it_goes_back_as_far_as_it_can():
     assert verdict(found) == ("shrink", -2, "max")
 
 
-# Cool-downs and requests ----------------------------------------------------------------------------------------------------------------
+# Cool-downs and requests --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("since", "expected"), [(29.0, 0), (30.0, 1), (None, 1)])
@@ -277,17 +333,30 @@ def test_it_shrinks_no_faster_and_not_right_after_it_grew(which, since, expected
 
 
 def test_two_at_once_if_the_policy_says_so():
-    assert decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=ScalingPace(0, 0, 2, 2))).delta == -1, "S8 wishes one at a time"
-    assert decide(snapshot(lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))).delta == 1, "the first comes alone"
-    assert decide(snapshot(*fleet(3), lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))).delta == 3
+    assert (
+        decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=ScalingPace(0, 0, 2, 2))).delta == -1
+    ), "S8 wishes one at a time"
+    assert (
+        decide(snapshot(lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))).delta == 1
+    ), "the first comes alone"
+    assert (
+        decide(
+            snapshot(*fleet(3), lines=waits(20), high=9), OnDemand(pace=ScalingPace(0, 0, 3, 1))
+        ).delta
+        == 3
+    )
 
 
 def test_the_request_stays_until_what_it_asked_for_is_there():
     wanting = snapshot(*fleet(3, 3), lines=waits(1), is_requested=True)
     assert not decide(wanting, OnDemand()).clears_request
-    coming = replace(wanting, members=(*wanting.members, member(3, state="creating")), grown_since_request=True)
+    coming = replace(
+        wanting, members=(*wanting.members, member(3, state="creating")), grown_since_request=True
+    )
     assert not decide(coming, OnDemand()).clears_request
-    done = decide(snapshot(*fleet(3, 3, 1), is_requested=True, grown_since_request=True), OnDemand())
+    done = decide(
+        snapshot(*fleet(3, 3, 1), is_requested=True, grown_since_request=True), OnDemand()
+    )
     assert (done.clears_request, done.absorbs) == (True, True)
     nothing = decide(snapshot(*fleet(0), is_requested=True), OnDemand())
     assert (nothing.clears_request, nothing.absorbs) == (True, False)
@@ -301,11 +370,13 @@ def test_one_more_by_force_obeys_the_most_and_a_freeze():
     assert force(snapshot(*fleet(0), frozen="night"), 1, "demo").verdict == "blocked"
 
 
-# Members in order -----------------------------------------------------------------------------------------------------------------------
+# Members in order ---------------------------------------------------------------------------------
 
 
 def test_the_order_of_victims():
-    """S14. A golden list: on their way out, unknown, idle; dear ones later; the newest first, to the microsecond."""
+    """S14. A golden list: on their way out, unknown, idle; dear ones later; the newest first, to
+    the microsecond.
+    """
     at = NOW
     members = [
         member(1, created=at),
@@ -328,7 +399,13 @@ def test_the_order_of_victims():
 
 
 def test_the_next_to_go_and_what_blocks_the_others():
-    members = [*fleet(0, 2, 0), member(4, 0, 1), member(5, is_cordoned=True), member(6, is_owned=False), member(7, draining=1)]
+    members = [
+        *fleet(0, 2, 0),
+        member(4, 0, 1),
+        member(5, is_cordoned=True),
+        member(6, is_owned=False),
+        member(7, draining=1),
+    ]
     assert [(m.name, why) for m, why in list_next(members)] == [
         ("m3", ""),
         ("m1", ""),
@@ -357,7 +434,9 @@ def test_who_is_spared_and_why():
 
 
 def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something():
-    """What runs is known by the rows, not by what agents say: silent ones with a claim stay, whatever the policy."""
+    """What runs is known by the rows, not by what agents say: silent ones with a claim stay,
+    whatever the policy.
+    """
     members: list[ScaledMember] = [member(i, 1, state="offline") for i in range(1, 6)]
     for policy in (S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)):
         assert decide(snapshot(*members), policy).chosen == ()
@@ -369,7 +448,9 @@ def test_what_is_counted_in_one_walk_is_what_each_member_says():
         for state in ("ready", "creating", "offline", "deleting")
         for flag in ("is_leaving", "is_cordoned", "is_lost", "is_owned")
     ]
-    members = [member(i, i % 2, i % 3 % 2, draining=i % 5 % 2, **more) for i, more in enumerate(states)]
+    members = [
+        member(i, i % 2, i % 3 % 2, draining=i % 5 % 2, **more) for i, more in enumerate(states)
+    ]
     s = snapshot(*members)
     assert s.total == sum(m.usable for m in members)
     assert s.there == tuple(m for m in members if m.is_there)

@@ -1,4 +1,6 @@
-"""What holds for any snapshot: nobody busy goes, the limits hold, and the same demand is never answered up and down in turn."""
+"""What holds for any snapshot: nobody busy goes, the limits hold, and the same demand is never
+answered up and down in turn.
+"""
 
 from dataclasses import replace
 
@@ -33,7 +35,9 @@ def members(draw: st.DrawFn, most: int = 8) -> tuple[ScaledMember, ...]:
         running = draw(st.integers(0, slots))
         reserved = draw(st.integers(0, slots - running))
         draining = draw(st.integers(0, slots - running - reserved))
-        state = draw(st.sampled_from(("ready", "ready", "ready", "creating", "offline", "deleting")))
+        state = draw(
+            st.sampled_from(("ready", "ready", "ready", "creating", "offline", "deleting"))
+        )
         if state in ("creating", "deleting"):
             running = reserved = draining = 0
         found.append(
@@ -63,25 +67,53 @@ def snapshots(draw: st.DrawFn, *, with_orders: bool = True) -> Snapshot:
     limits = MemberLimits(low, low + draw(st.integers(0, 6)))
     if with_orders:
         pin = draw(st.none() | st.integers(0, 9).map(Pin))
-        limits = replace(limits, pin=pin, paused=draw(st.sampled_from(("", "", "ana"))), frozen=draw(st.sampled_from(("", "", "night"))))
+        limits = replace(
+            limits,
+            pin=pin,
+            paused=draw(st.sampled_from(("", "", "ana"))),
+            frozen=draw(st.sampled_from(("", "", "night"))),
+        )
     there = draw(members(8 if with_orders else 3))
-    waiting = draw(st.lists(st.tuples(st.sampled_from((("plan", "any"), ("any",))), st.integers(1, 30), st.booleans()), max_size=3))
+    waiting = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from((("plan", "any"), ("any",))), st.integers(1, 30), st.booleans()
+            ),
+            max_size=3,
+        )
+    )
     lines = tuple(
-        DemandQueue(lanes, n, n, n if urgent else 0, 0.0, draw(st.booleans()), draw(st.booleans())) for lanes, n, urgent in waiting
+        DemandQueue(lanes, n, n, n if urgent else 0, 0.0, draw(st.booleans()), draw(st.booleans()))
+        for lanes, n, urgent in waiting
     )
     seconds = st.none() | st.floats(0, 2000)
     return Snapshot(
-        "lab", there, lines, {lane: draw(st.integers(0, 4)) for lane in LANES}, {"plan": draw(st.integers(0, 3)), "any": 1}, limits,
-        draw(st.booleans()), draw(st.booleans()), draw(seconds), draw(seconds), draw(st.none() | st.floats(0, 100)),
+        "lab", there, lines, {lane: draw(st.integers(0, 4)) for lane in LANES},
+        {"plan": draw(st.integers(0, 3)), "any": 1}, limits, draw(st.booleans()),
+        draw(st.booleans()), draw(seconds), draw(seconds), draw(st.none() | st.floats(0, 100)),
     )  # fmt: skip
 
 
-paces = st.builds(ScalingPace, st.sampled_from((0.0, 30.0)), st.sampled_from((0.0, 600.0)), st.integers(0, 3), st.integers(0, 3))
+paces = st.builds(
+    ScalingPace,
+    st.sampled_from((0.0, 30.0)),
+    st.sampled_from((0.0, 600.0)),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 policies: st.SearchStrategy[Policy] = st.one_of(
     st.builds(Fixed, st.integers(0, 9), paces),
-    st.builds(Utilisation, st.sampled_from((60.0, 80.0)), st.sampled_from((0.0, 20.0, 50.0)), st.booleans(), paces),
+    st.builds(
+        Utilisation,
+        st.sampled_from((60.0, 80.0)),
+        st.sampled_from((0.0, 20.0, 50.0)),
+        st.booleans(),
+        paces,
+    ),
     st.builds(Warm, st.integers(0, 4), paces),
-    st.builds(Utilisation, st.just(60.0), st.just(50.0), st.just(True), st.just(ScalingPace(0, 0, 1, 1))),
+    st.builds(
+        Utilisation, st.just(60.0), st.just(50.0), st.just(True), st.just(ScalingPace(0, 0, 1, 1))
+    ),
     st.builds(OnDemand, st.none() | st.sampled_from((0.0, 600.0)), paces),
 )
 
@@ -93,7 +125,9 @@ def victims_of(s: Snapshot, decision: ScalingDecision) -> list[ScaledMember]:
 
 @settings(max_examples=250)
 @given(snapshots(), policies)
-def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(s: Snapshot, policy: Policy) -> None:
+def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(
+    s: Snapshot, policy: Policy
+) -> None:
     decision = decide(s, policy)
     chosen = victims_of(s, decision)
     assert all(m.running == m.reserved == m.draining == 0 for m in chosen)
@@ -107,7 +141,9 @@ def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(s: 
 def test_it_never_leaves_its_limits(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
     if decision.delta > 0:
-        assert len(s.members) + decision.delta <= s.limits.high, "those on their way out still count"
+        assert len(s.members) + decision.delta <= s.limits.high, (
+            "those on their way out still count"
+        )
     if decision.delta < 0 and s.limits.pin is None and not s.limits.frozen:
         gone = {m.id for m in victims_of(s, decision)}
         left = sum(m.is_there and m.id not in gone for m in s.members)
@@ -122,17 +158,40 @@ def after(s: Snapshot, decision: ScalingDecision) -> Snapshot:
     there = [m for m in s.members if m.id not in gone]
     each = sum(s.each.values())
     for i in range(max(0, decision.delta)):
-        there.append(ScaledMember(1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + 86400, quiet_for=1e5))
-    free = {lane: s.free.get(lane, 0) + count * max(0, decision.delta) for lane, count in s.each.items()}
+        there.append(
+            ScaledMember(
+                1000 + len(there) + i, f"n{i}", "ready", each, created=NOW + 86400, quiet_for=1e5
+            )
+        )
+    free = {
+        lane: s.free.get(lane, 0) + count * max(0, decision.delta) for lane, count in s.each.items()
+    }
     settled = [m._replace(state="ready") if m.state == "creating" else m for m in there]
     return replace(s, members=tuple(settled), free=free, since_up=None, since_down=None, seen=0.0)
 
 
 @settings(max_examples=500)
-@given(snapshots(with_orders=False), policies, st.integers(0, 2), st.just(()) | st.just((DemandQueue(("any",), 2, 2),)))
-def test_the_same_demand_is_not_answered_up_and_down_in_turn(s: Snapshot, policy: Policy, low: int, lines: tuple[DemandQueue, ...]) -> None:
-    there = tuple(m for m in s.members if m.state != "creating" and not m.is_going and not m.is_lost)
-    s = replace(s, members=there, lines=lines, limits=MemberLimits(low, 12), since_up=None, since_down=None, seen=0.0)
+@given(
+    snapshots(with_orders=False),
+    policies,
+    st.integers(0, 2),
+    st.just(()) | st.just((DemandQueue(("any",), 2, 2),)),
+)
+def test_the_same_demand_is_not_answered_up_and_down_in_turn(
+    s: Snapshot, policy: Policy, low: int, lines: tuple[DemandQueue, ...]
+) -> None:
+    there = tuple(
+        m for m in s.members if m.state != "creating" and not m.is_going and not m.is_lost
+    )
+    s = replace(
+        s,
+        members=there,
+        lines=lines,
+        limits=MemberLimits(low, 12),
+        since_up=None,
+        since_down=None,
+        seen=0.0,
+    )
     first = decide(s, policy)
     second = decide(after(s, first), policy)
     assert first.delta * second.delta >= 0, (first, second)

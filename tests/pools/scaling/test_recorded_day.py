@@ -7,7 +7,8 @@ from tests.pools.scaling.recorded_day import live, record_day
 
 DAY = record_day()
 READY_AFTER = 75.0  # seconds until a member is there
-POLICIES: dict[str, tuple[Policy, float, float]] = {  # with the longest that half and nine in ten may wait, in seconds
+# With the longest that half and nine in ten may wait, in seconds.
+POLICIES: dict[str, tuple[Policy, float, float]] = {
     "utilisation": (Utilisation(), 10, 60),
     "idle_members": (Utilisation(idle_members=True), 10, 120),
     "warm": (Warm(2), 10, 30),
@@ -20,12 +21,23 @@ POLICIES: dict[str, tuple[Policy, float, float]] = {  # with the longest that ha
 def test_a_day(name: str) -> None:
     policy, half, nine = POLICIES[name]
     report = live(DAY, policy)
-    waits = f"wait {report.wait(0.5):.0f} s half, {report.wait(0.9):.0f} s nine in ten, {report.wait(1):.0f} s longest"
+    waits = (
+        f"wait {report.wait(0.5):.0f} s half, {report.wait(0.9):.0f} s nine in ten, "
+        f"{report.wait(1):.0f} s longest"
+    )
     up, down = report.turns(policy.pace.down, 1), report.turns(READY_AFTER, -1)
-    costs = f"{len(report.changes)} changes, {report.member_hours:.0f} member hours, {report.most} at most"
-    print(f"{name}: {len(DAY)} claims, {waits}; {costs}; created and removed at once {up}, removed and wanted back at once {down}")
+    costs = (
+        f"{len(report.changes)} changes, {report.member_hours:.0f} member hours, "
+        f"{report.most} at most"
+    )
+    print(
+        f"{name}: {len(DAY)} claims, {waits}; {costs}; created and removed at once {up}, removed "
+        f"and wanted back at once {down}"
+    )
     assert up == 0, "it flaps"
-    assert down <= 0.15 * len(report.changes), "it takes away what is wanted before another could even be there"
+    assert down <= 0.15 * len(report.changes), (
+        "it takes away what is wanted before another could even be there"
+    )
     assert report.wait(0.5) <= half
     assert report.wait(0.9) <= nine
     assert report.most <= 20
@@ -42,4 +54,6 @@ def test_the_same_demand_all_day_is_answered_once() -> None:
     steady = [job for job in record_day(7, 40) if job.at < 3600]
     report = live(steady, Utilisation(idle_members=True))
     last = max(job.at + job.holds for job in steady)
-    assert all(delta < 0 for at, delta in report.changes if at > last), "after the last one it only shrinks"
+    assert all(delta < 0 for at, delta in report.changes if at > last), (
+        "after the last one it only shrinks"
+    )

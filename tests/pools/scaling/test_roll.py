@@ -1,4 +1,6 @@
-"""Members that were made from another configuration are renewed: whom, in which order, and what holds it up. Pure."""
+"""Members that were made from another configuration are renewed: whom, in which order, and what
+holds it up. Pure.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +42,7 @@ def told(decision: ScalingDecision) -> tuple[int, str, list[int]]:
     return decision.delta, decision.step, [judged.id for judged in decision.chosen]
 
 
-# The way of one roll -------------------------------------------------------------------------------------------------------------------
+# The way of one roll ------------------------------------------------------------------------------
 
 
 def test_one_more_is_made_first() -> None:
@@ -57,7 +59,9 @@ def test_then_an_outdated_one_goes_once_the_new_one_is_ready_and_stays_so() -> N
     just = snapshot(*there, new(3, state_for=9.9), high=3, surge=3)
     assert told(decide(just, KEEP)) == (0, "", [])
     ready = snapshot(*there, new(3, state_for=10.0), high=3, surge=3)
-    assert told(decide(ready, KEEP)) == (-1, "swap", [2]), "the newest of the outdated, never the new one"
+    assert told(decide(ready, KEEP)) == (-1, "swap", [2]), (
+        "the newest of the outdated, never the new one"
+    )
 
 
 def test_the_next_one_is_not_begun_before_the_last_is_gone() -> None:
@@ -68,7 +72,11 @@ def test_the_next_one_is_not_begun_before_the_last_is_gone() -> None:
 
 def test_at_the_most_it_is_made_anew_in_its_place() -> None:
     decision = decide(snapshot(old(1), old(2), low=1, high=2), KEEP)
-    assert (told(decision), decision.verdict, decision.words) == ((0, "rebuild", [2]), "rebuild", "rebuild")
+    assert (told(decision), decision.verdict, decision.words) == (
+        (0, "rebuild", [2]),
+        "rebuild",
+        "rebuild",
+    )
 
 
 def test_never_fewer_ready_than_the_least() -> None:
@@ -86,10 +94,16 @@ def test_where_the_minimum_is_the_most_one_may_be_missing_while_it_is_made_anew(
     just = snapshot(old(1), new(2, state_for=9.9), low=2, high=2)
     assert told(decide(just, KEEP)) == (0, "", [])
     assert told(decide(snapshot(old(1), new(2), low=2, high=2), KEEP)) == (0, "rebuild", [1])
-    assert told(decide(snapshot(old(1), low=1, high=1), KEEP)) == (0, "rebuild", [1]), "and the only one, while it is idle"
+    assert told(decide(snapshot(old(1), low=1, high=1), KEEP)) == (0, "rebuild", [1]), (
+        "and the only one, while it is idle"
+    )
 
 
-@pytest.mark.parametrize("second", [{"state": "offline", "running": 1}, {"is_lost": True, "reserved": 1}], ids=["silent", "lost"])
+@pytest.mark.parametrize(
+    "second",
+    [{"state": "offline", "running": 1}, {"is_lost": True, "reserved": 1}],
+    ids=["silent", "lost"],
+)
 def test_but_no_second_one(second: dict[str, Any]) -> None:
     decision = decide(snapshot(old(1), old(2, **second), low=2, high=2), KEEP)
     assert told(decision) == (0, "", [])
@@ -100,11 +114,17 @@ def test_but_no_second_one(second: dict[str, Any]) -> None:
 def test_nor_one_that_is_in_use(used: str) -> None:
     s = snapshot(old(1, **{used: 1}), old(2, **{used: 1}), low=2, high=2)
     assert told(decide(s, KEEP)) == (0, "", [])
-    assert told(decide(snapshot(old(1, **{used: 1}), old(2), low=2, high=2), KEEP)) == (0, "rebuild", [2])
+    assert told(decide(snapshot(old(1, **{used: 1}), old(2), low=2, high=2), KEEP)) == (
+        0,
+        "rebuild",
+        [2],
+    )
 
 
 def test_nor_while_somebody_waits() -> None:
-    s = snapshot(old(1), old(2, running=3), low=2, high=2, lines=waits(2, fits_free=False, wants_new=False))
+    s = snapshot(
+        old(1), old(2, running=3), low=2, high=2, lines=waits(2, fits_free=False, wants_new=False)
+    )
     assert told(decide(s, KEEP)) == (0, "", [])
 
 
@@ -114,18 +134,31 @@ def test_a_window_that_leaves_no_room_is_waited_for() -> None:
     peak = decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "peak 8–18"), roll=roll), KEEP)
     assert told(peak) == (0, "", [])
     assert "2 of 2 have to be ready while one is made anew (peak 8–18)" in peak.reason
-    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 3), roll=roll), KEEP)) == (1, "surge", [])
-    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "day")), KEEP)) == (0, "rebuild", [2]), "there never is room here"
+    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 3), roll=roll), KEEP)) == (
+        1,
+        "surge",
+        [],
+    )
+    assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "day")), KEEP)) == (
+        0,
+        "rebuild",
+        [2],
+    ), "there never is room here"
 
 
-@pytest.mark.parametrize("gone", [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}])
+@pytest.mark.parametrize(
+    "gone",
+    [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}],
+)
 def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, Any]) -> None:
     """At the maximum nobody is made for it meanwhile: of two ready ones none may go."""
     decision = decide(snapshot(old(1), old(2, **gone), new(3), low=2, high=3, surge=3), KEEP)
     assert told(decision) == (0, "", [])
     assert "2 have to be ready" in decision.reason
     pinned = snapshot(old(1), new(3), low=2, high=3, surge=3, pin=Pin(1))
-    assert told(decide(pinned, KEEP)) == (-1, "swap", [1]), "as many as a person wants, and no more than that"
+    assert told(decide(pinned, KEEP)) == (-1, "swap", [1]), (
+        "as many as a person wants, and no more than that"
+    )
 
 
 def test_nor_in_the_place_of_one_too_many_that_is_in_use() -> None:
@@ -136,7 +169,9 @@ def test_nor_in_the_place_of_one_too_many_that_is_in_use() -> None:
 
 
 def test_in_its_place_only_while_nobody_waits() -> None:
-    busy = snapshot(old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False))
+    busy = snapshot(
+        old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False)
+    )
     assert told(decide(busy, KEEP)) == (0, "", [])
     assert "while 2 claims wait" in decide(busy, KEEP).reason
 
@@ -159,7 +194,9 @@ def test_what_is_of_no_use_is_made_anew_without_one_more() -> None:
     """Made from a template that never worked: nobody has to wait for a better one."""
     s = snapshot(old(1), old(2, state="creating"), low=2, high=5)
     assert told(decide(s, KEEP)) == (0, "rebuild", [2])
-    assert told(decide(replace(s, seen=None), KEEP)) == (0, "", []), "without a look nothing is ended"
+    assert told(decide(replace(s, seen=None), KEEP)) == (0, "", []), (
+        "without a look nothing is ended"
+    )
 
 
 def test_a_new_one_that_is_not_ready_in_time_stops_it() -> None:
@@ -176,15 +213,35 @@ def test_a_new_one_that_is_not_ready_in_time_stops_it() -> None:
 
 def test_why_it_is_not_ready_is_said_as_far_as_it_is_known() -> None:
     why = "ImagePullBackOff: no such image."
-    coming = snapshot(old(1), member(2, state="creating", state_for=899.0, outside=why), high=5, surge=2)
-    assert decide(coming, KEEP).reason.endswith("The roll waits for m2 to be ready: ImagePullBackOff: no such image")
-    late = snapshot(old(1), member(2, state="creating", state_for=900.0, outside=why), high=5, surge=2)
-    assert decide(late, KEEP).reason == "The roll stops: m2 is not ready after 15 min: ImagePullBackOff: no such image"
-    assert decide(late, KEEP).key == decide(replace(late, members=(old(1), late.members[1]._replace(outside=""))), KEEP).key
+    coming = snapshot(
+        old(1), member(2, state="creating", state_for=899.0, outside=why), high=5, surge=2
+    )
+    assert decide(coming, KEEP).reason.endswith(
+        "The roll waits for m2 to be ready: ImagePullBackOff: no such image"
+    )
+    late = snapshot(
+        old(1), member(2, state="creating", state_for=900.0, outside=why), high=5, surge=2
+    )
+    assert (
+        decide(late, KEEP).reason
+        == "The roll stops: m2 is not ready after 15 min: ImagePullBackOff: no such image"
+    )
+    assert (
+        decide(late, KEEP).key
+        == decide(replace(late, members=(old(1), late.members[1]._replace(outside=""))), KEEP).key
+    )
 
 
 def test_a_new_one_that_has_given_up_stops_it_at_once() -> None:
-    assert decide(snapshot(old(1), new(2, is_lost=True, state="creating", state_for=1.0), high=5, surge=2), KEEP).step == "stop"
+    assert (
+        decide(
+            snapshot(
+                old(1), new(2, is_lost=True, state="creating", state_for=1.0), high=5, surge=2
+            ),
+            KEEP,
+        ).step
+        == "stop"
+    )
 
 
 def test_a_new_one_that_falls_silent_holds_it_up() -> None:
@@ -215,7 +272,9 @@ def test_a_configuration_that_is_taken_back_leaves_nobody_too_many() -> None:
     s = snapshot(new(1), new(2), high=5, surge=2)
     assert told(decide(s, KEEP)) == (-1, "over", [2])
     busy = snapshot(new(1), new(2, running=1), high=5, surge=2)
-    assert told(decide(busy, KEEP)) == (-1, "over", [1]), "one of them is too many, whichever is idle"
+    assert told(decide(busy, KEEP)) == (-1, "over", [1]), (
+        "one of them is too many, whichever is idle"
+    )
 
 
 def test_one_more_that_is_outdated_itself_goes_first() -> None:
@@ -233,32 +292,58 @@ def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
     assert told(least) == (0, "rebuild", [2]), "nobody there makes one more first"
 
 
-# Beside the policies -------------------------------------------------------------------------------------------------------------------
+# Beside the policies ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [Fixed(2), Warm(2), Utilisation(), KEEP], ids=["fixed", "warm", "utilisation", "on_demand"])
+@pytest.mark.parametrize(
+    "policy",
+    [Fixed(2), Warm(2), Utilisation(), KEEP],
+    ids=["fixed", "warm", "utilisation", "on_demand"],
+)
 @pytest.mark.parametrize("state", ["creating", "ready"])
 def test_one_more_for_a_roll_is_not_there_for_the_policy(policy: Policy, state: str) -> None:
     """Else what the roll makes the policy takes away, and so on without an end."""
-    s = snapshot(old(1), old(2), member(3, state=state, state_for=1.0), low=1, high=4, surge=3, since_up=None, since_down=None)
+    s = snapshot(
+        old(1),
+        old(2),
+        member(3, state=state, state_for=1.0),
+        low=1,
+        high=4,
+        surge=3,
+        since_up=None,
+        since_down=None,
+    )
     if not isinstance(policy, Utilisation):
         assert told(decide(s, policy)) == (0, "", []), decide(s, policy)
     assert 3 not in [judged.id for judged in decide(s, policy).chosen]
 
 
 def test_nor_for_a_pin() -> None:
-    s = snapshot(old(1), old(2), member(3, state="creating", state_for=1.0), high=4, surge=3, limits=MemberLimits(0, 4, pin=Pin(2)))
+    s = snapshot(
+        old(1),
+        old(2),
+        member(3, state="creating", state_for=1.0),
+        high=4,
+        surge=3,
+        limits=MemberLimits(0, 4, pin=Pin(2)),
+    )
     assert told(decide(s, Fixed(9))) == (0, "", [])
 
 
 def test_it_still_counts_towards_the_most() -> None:
-    s = snapshot(old(1, running=3), old(2, running=3), new(3, running=3), high=3, surge=3, lines=waits(2))
+    s = snapshot(
+        old(1, running=3), old(2, running=3), new(3, running=3), high=3, surge=3, lines=waits(2)
+    )
     assert decide(s, Utilisation()).words == "+1 blocked"
 
 
 def test_what_the_policy_wants_comes_first() -> None:
-    assert told(decide(snapshot(old(1), high=5, lines=waits(9, fits_free=False)), OnDemand()))[:2] == (1, "")
-    assert told(decide(snapshot(old(1), new(2), old(3), low=1), Fixed(1))) == (-2, "", [3, 1]), "outdated ones go first"
+    assert told(decide(snapshot(old(1), high=5, lines=waits(9, fits_free=False)), OnDemand()))[
+        :2
+    ] == (1, "")
+    assert told(decide(snapshot(old(1), new(2), old(3), low=1), Fixed(1))) == (-2, "", [3, 1]), (
+        "outdated ones go first"
+    )
 
 
 def test_a_whole_roll_ends_with_as_many_as_before() -> None:
@@ -267,7 +352,11 @@ def test_a_whole_roll_ends_with_as_many_as_before() -> None:
         decision = decide(s, Utilisation())
         seen.append(decision.step)
         gone = {judged.id for judged in decision.chosen} if decision.delta < 0 else set()
-        there = [m._replace(state="ready", state_for=m.state_for + 60.0) for m in s.members if m.id not in gone]
+        there = [
+            m._replace(state="ready", state_for=m.state_for + 60.0)
+            for m in s.members
+            if m.id not in gone
+        ]
         surge = s.surge if decision.step != "swap" else None
         if decision.delta > 0:
             surge = 10 + turn
@@ -277,15 +366,25 @@ def test_a_whole_roll_ends_with_as_many_as_before() -> None:
     assert (len(s.members), any(m.is_outdated for m in s.members), s.surge) == (3, False, None)
 
 
-# For any snapshot ----------------------------------------------------------------------------------------------------------------------
+# For any snapshot ---------------------------------------------------------------------------------
 
 
 @st.composite
 def rolling(draw: st.DrawFn) -> Snapshot:
     s = draw(snapshots())
-    there = tuple(m._replace(is_outdated=draw(st.booleans()), state_for=draw(st.sampled_from((0.0, 60.0, 9000.0)))) for m in s.members)
+    there = tuple(
+        m._replace(
+            is_outdated=draw(st.booleans()), state_for=draw(st.sampled_from((0.0, 60.0, 9000.0)))
+        )
+        for m in s.members
+    )
     surge = draw(st.none() | st.sampled_from([m.id for m in there])) if there else None
-    roll = Roll(draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(("", "", "ana"))), draw(st.sampled_from(("", "", "m2"))))
+    roll = Roll(
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.sampled_from(("", "", "ana"))),
+        draw(st.sampled_from(("", "", "m2"))),
+    )
     return replace(s, members=there, surge=surge, roll=roll)
 
 
@@ -304,7 +403,9 @@ def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: 
         ready = sum(m.state == "ready" and m.is_there for m in s.members)
         left = ready - sum(m.state == "ready" and m.is_there for m in chosen)
         low = s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
-        if decision.step == "rebuild" and not (s.roll.may_surge and (s.limits.high > s.limits.low or s.roll.could_surge)):
+        if decision.step == "rebuild" and not (
+            s.roll.may_surge and (s.limits.high > s.limits.low or s.roll.could_surge)
+        ):
             low -= 1  # one more first is never allowed there
         assert left >= min(ready, low), "never fewer ready than the least"
     if decision.step in ("surge", "swap", "rebuild"):

@@ -20,7 +20,12 @@ def until(window: Window, now: datetime) -> datetime | None:
 
 
 def window(start: str, end: str, *days: str, zone: str = BERLIN) -> Window:
-    return Window(time.fromisoformat(start), time.fromisoformat(end), zone, days or Window.__dataclass_fields__["days"].default)
+    return Window(
+        time.fromisoformat(start),
+        time.fromisoformat(end),
+        zone,
+        days or Window.__dataclass_fields__["days"].default,
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,8 +57,12 @@ def test_across_midnight_it_belongs_to_the_day_of_its_start(moment, is_open):
 
 
 def test_it_says_when_it_ends():
-    assert until(window("22:00", "06:00"), at("2026-03-13T23:00+01:00")) == at("2026-03-14T06:00+01:00")
-    assert until(window("00:00", "00:00"), at("2026-03-13T00:00+01:00")) == at("2026-03-14T00:00+01:00"), "a whole day"
+    assert until(window("22:00", "06:00"), at("2026-03-13T23:00+01:00")) == at(
+        "2026-03-14T06:00+01:00"
+    )
+    assert until(window("00:00", "00:00"), at("2026-03-13T00:00+01:00")) == at(
+        "2026-03-14T00:00+01:00"
+    ), "a whole day"
 
 
 def test_in_spring_the_night_is_an_hour_shorter():
@@ -68,7 +77,9 @@ def test_a_start_that_the_clock_skips_counts_as_if_it_had_not_been_skipped():
     first, second = window("01:00", "02:30"), window("02:30", "05:00")
     for minute in range(0, 240, 5):
         moment = datetime.fromtimestamp(at("2026-03-29T01:00+01:00").timestamp() + 60 * minute, UTC)
-        assert sum(until(w, moment) is not None for w in (first, second)) == (1 if moment < at("2026-03-29T05:00+02:00") else 0)
+        assert sum(until(w, moment) is not None for w in (first, second)) == (
+            1 if moment < at("2026-03-29T05:00+02:00") else 0
+        )
 
 
 def test_in_autumn_the_night_is_an_hour_longer():
@@ -89,7 +100,10 @@ def test_a_time_that_the_clock_shows_twice_means_the_first():
 
 def test_the_first_in_the_list_that_is_open_counts():
     day, night = window("08:00", "20:00"), window("00:00", "00:00")
-    assert find_open([day, night], at("2026-03-12T12:00+01:00")) == (day, at("2026-03-12T20:00+01:00"))
+    assert find_open([day, night], at("2026-03-12T12:00+01:00")) == (
+        day,
+        at("2026-03-12T20:00+01:00"),
+    )
     found = find_open([day, night], at("2026-03-12T21:00+01:00"))
     assert found is not None and found[0] == night
     assert find_open([day], at("2026-03-12T21:00+01:00")) is None

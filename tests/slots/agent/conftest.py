@@ -29,9 +29,20 @@ class Agent:
     """The agent as a process of its own."""
 
     def __init__(
-        self, url: str, folder: Path, *options: str, token: str = TOKEN, program: tuple[str, ...] = (), env: dict[str, str] | None = None
+        self,
+        url: str,
+        folder: Path,
+        *options: str,
+        token: str = TOKEN,
+        program: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
     ) -> None:
-        self.folder, self.url, self.options, self.program = folder, url, options, program or (PYTHON, "-m", "slots.agent")
+        self.folder, self.url, self.options, self.program = (
+            folder,
+            url,
+            options,
+            program or (PYTHON, "-m", "slots.agent"),
+        )
         self.env = {**os.environ, **(env or {})}
         self.token = folder / "token"
         self.token.write_text(token)
@@ -41,9 +52,20 @@ class Agent:
         self.start()
 
     def start(self) -> None:
-        command = [*self.program, "--url", self.url, "--token-file", str(self.token), "--state", str(self.state), *self.options]
+        command = [
+            *self.program,
+            "--url",
+            self.url,
+            "--token-file",
+            str(self.token),
+            "--state",
+            str(self.state),
+            *self.options,
+        ]
         with self.said.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=self.env, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=self.env, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def kill(self) -> None:
         self.process.kill()
@@ -78,7 +100,11 @@ def start_agent(server: Server, tmp_path: Path) -> Iterator[Callable[..., Agent]
     for agent in agents:
         agent.process.kill()
         agent.process.wait()
-        subprocess.run([sys.executable, "-m", "slots.agent", "--sweep", "--state", str(agent.state)], cwd=ROOT, check=False)
+        subprocess.run(
+            [sys.executable, "-m", "slots.agent", "--sweep", "--state", str(agent.state)],
+            cwd=ROOT,
+            check=False,
+        )
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A small server that speaks the agent's protocol over real sockets, keeps all it is told, and can be broken on purpose."""
+"""A small server that speaks the agent's protocol over real sockets, keeps all it is told, and
+can be broken on purpose.
+"""
 
 import hashlib
 import json
@@ -19,10 +21,20 @@ class Exchange(BaseHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         pass
 
-    def answer(self, status: int, body: Any = None, raw: bytes | None = None, headers: dict[str, str] | None = None) -> None:
+    def answer(
+        self,
+        status: int,
+        body: Any = None,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
         data = json.dumps(body if body is not None else {}).encode() if raw is None else raw
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -38,7 +50,9 @@ class Exchange(BaseHTTPRequestHandler):
         with world.changed:
             world.calls.append((self.command, path))
             world.changed.notify_all()
-            hook = next((hook for prefix, hook in world.hooks.items() if path.startswith(prefix)), None)
+            hook = next(
+                (hook for prefix, hook in world.hooks.items() if path.startswith(prefix)), None
+            )
         if hook is not None:
             hook(self)
             return
@@ -93,7 +107,9 @@ class Server(ThreadingHTTPServer):
         self.keep = True
         self.keep_list: list[int] | None = None
         self.wait_s = 2.0
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
         self.thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -105,7 +121,9 @@ class Server(ThreadingHTTPServer):
 
     # What a test does
 
-    def order(self, claim: int, generation: int, step: str = "plan", *, slot: int = 1, **work: Any) -> None:
+    def order(
+        self, claim: int, generation: int, step: str = "plan", *, slot: int = 1, **work: Any
+    ) -> None:
         base = {
             "executor": "command",
             "commands": {"plan": "true"},
@@ -126,7 +144,14 @@ class Server(ThreadingHTTPServer):
         }
         with self.changed:
             self.works[claim, generation] = body
-            entry = {"claim": claim, "generation": generation, "step": step, "slot": slot, "place": "any-0", "task": body["task"]}
+            entry = {
+                "claim": claim,
+                "generation": generation,
+                "step": step,
+                "slot": slot,
+                "place": "any-0",
+                "task": body["task"],
+            }
             self.orders.append(entry)
             self.changed.notify_all()
 
@@ -145,7 +170,9 @@ class Server(ThreadingHTTPServer):
     def wait(self, condition: Callable[[], Any], timeout: float = 20) -> Any:
         with self.changed:
             if not self.changed.wait_for(condition, timeout):
-                raise AssertionError(f"it did not come to it; calls: {self.calls[-10:]}, results: {self.results}")
+                raise AssertionError(
+                    f"it did not come to it; calls: {self.calls[-10:]}, results: {self.results}"
+                )
             return condition()
 
     def result(self, claim: int, generation: int, timeout: float = 20) -> dict[str, Any]:
@@ -162,7 +189,9 @@ class Server(ThreadingHTTPServer):
 
     @property
     def version(self) -> str:
-        return hashlib.sha256(json.dumps([self.orders, self.stops, self.keep_list]).encode()).hexdigest()[:8]
+        return hashlib.sha256(
+            json.dumps([self.orders, self.stops, self.keep_list]).encode()
+        ).hexdigest()[:8]
 
     def lists(self) -> dict[str, Any]:
         keep = {} if self.keep_list is None else {"keep": self.keep_list}
@@ -175,10 +204,18 @@ class Server(ThreadingHTTPServer):
             return
         with self.changed:
             if parts[0] == "tasks":
-                self.serve_task(exchange, (int(parts[1]), int(parts[2])), parts[3] if len(parts) > 3 else "")
+                self.serve_task(
+                    exchange, (int(parts[1]), int(parts[2])), parts[3] if len(parts) > 3 else ""
+                )
             elif parts[0] == "hello":
                 self.hellos.append(exchange.json)
-                extra = {"member": "m-0", "pool": "p", "wait_s": self.wait_s, "grace_s": self.grace_s, "limits": self.limits}
+                extra = {
+                    "member": "m-0",
+                    "pool": "p",
+                    "wait_s": self.wait_s,
+                    "grace_s": self.grace_s,
+                    "limits": self.limits,
+                }
                 exchange.answer(200, {**extra, **self.lists()})
             elif parts[0] == "stopped":
                 for slot in exchange.json["slots"]:
@@ -203,7 +240,9 @@ class Server(ThreadingHTTPServer):
 
     def serve_task(self, exchange: Exchange, run: tuple[int, int], what: str) -> None:
         if what == "":
-            exchange.answer(200, self.works[run]) if run in self.works else exchange.refuse(409, "stale_generation")
+            exchange.answer(200, self.works[run]) if run in self.works else exchange.refuse(
+                409, "stale_generation"
+            )
         elif what == "started":
             boot = exchange.json["boot"]
             if self.boots.setdefault(run, boot) != boot:
@@ -236,9 +275,14 @@ class Server(ThreadingHTTPServer):
             exchange.answer(200, {"is_kept": True, "digest": digest})
         elif what == "result":
             self.results[run] = exchange.json
-            self.orders = [order for order in self.orders if (order["claim"], order["generation"]) != run]
+            self.orders = [
+                order for order in self.orders if (order["claim"], order["generation"]) != run
+            ]
             is_planned = exchange.json["outcome"] == "planned"
-            exchange.answer(200, {"state": "reserved" if is_planned else "ended", "keep": is_planned and self.keep})
+            exchange.answer(
+                200,
+                {"state": "reserved" if is_planned else "ended", "keep": is_planned and self.keep},
+            )
 
     def serve_log(self, exchange: Exchange, run: tuple[int, int]) -> None:
         body, known = exchange.json, self.logs.setdefault(run, [])

@@ -1,4 +1,6 @@
-"""The server's end of a WebSocket, by hand, on the test server: what an agent is sent is under the test's control, frame by frame."""
+"""The server's end of a WebSocket, by hand, on the test server: what an agent is sent is under
+the test's control, frame by frame.
+"""
 
 import base64
 import hashlib
@@ -25,18 +27,35 @@ class Line:
         self.said: queue.Queue[dict[str, Any] | None] = queue.Queue()  # None: it has gone
 
     def accept(self) -> None:
-        key = base64.b64encode(hashlib.sha1((self.headers["Sec-WebSocket-Key"] + SIGN).encode()).digest()).decode()
+        key = base64.b64encode(
+            hashlib.sha1((self.headers["Sec-WebSocket-Key"] + SIGN).encode()).digest()
+        ).decode()
         self.exchange.send_response(101)
-        for name, value in {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": key}.items():
+        for name, value in {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Accept": key,
+        }.items():
             self.exchange.send_header(name, value)
         self.exchange.end_headers()
         self.exchange.close_connection = True
 
     def send(self, body: Any, opcode: int = TEXT) -> None:
-        data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
-        size = bytes([len(data)]) if len(data) < 126 else b"\x7e" + struct.pack(">H", len(data)) if len(data) < 65536 else b""
+        data = (
+            body
+            if isinstance(body, bytes)
+            else (body if isinstance(body, str) else json.dumps(body)).encode()
+        )
+        size = (
+            bytes([len(data)])
+            if len(data) < 126
+            else b"\x7e" + struct.pack(">H", len(data))
+            if len(data) < 65536
+            else b""
+        )
         head = bytes([0x80 | opcode]) + (size or b"\x7f" + struct.pack(">Q", len(data)))
-        self.exchange.wfile.write(head + data)  # at once, as nothing is kept back there; who is told to end may be gone right after it
+        # At once, as nothing is kept back there; who is told to end may be gone right after it.
+        self.exchange.wfile.write(head + data)
 
     def close(self, code: int) -> None:
         self.send(struct.pack(">H", code) + b"over", CLOSE)
@@ -51,9 +70,13 @@ class Line:
                 first, size = self.exchange.rfile.read(2)
                 length = size & 0x7F
                 if length >= 126:
-                    length = int.from_bytes(self.exchange.rfile.read(2 if length == 126 else 8), "big")
+                    length = int.from_bytes(
+                        self.exchange.rfile.read(2 if length == 126 else 8), "big"
+                    )
                 mask = self.exchange.rfile.read(4)
-                data = bytes(byte ^ mask[i % 4] for i, byte in enumerate(self.exchange.rfile.read(length)))
+                data = bytes(
+                    byte ^ mask[i % 4] for i, byte in enumerate(self.exchange.rfile.read(length))
+                )
                 if first & 15 == TEXT:
                     self.said.put(json.loads(data))
                 elif first & 15 == PING:
@@ -67,7 +90,9 @@ class Line:
 
 
 class Sockets:
-    """Lets agents in at /ws/agent/ of a test server. `follow`: a line that behaves as Berth's does."""
+    """Lets agents in at /ws/agent/ of a test server. `follow`: a line that behaves as
+    Berth's does.
+    """
 
     def __init__(self, server: Server, follow: bool = True) -> None:
         self.server, self.follow = server, follow

@@ -50,7 +50,9 @@ class StateServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Calls)
         self.states: dict[str, bytes] = {}
         self.locks: dict[str, bytes] = {}
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def block(self, name: str) -> str:
         """Of a module whose state is kept here."""

@@ -1,4 +1,6 @@
-"""The open connection: with each library that may be there, by polls at once where it cannot be, and never believed more than a poll."""
+"""The open connection: with each library that may be there, by polls at once where it cannot be,
+and never believed more than a poll.
+"""
 
 import contextlib
 import threading
@@ -12,7 +14,14 @@ import pytest
 from slots.agent.common.log import Journal
 from slots.agent.poller import Poller
 from slots.agent.server import channel
-from slots.agent.server.channel import ByWebsocketClient, ByWebsockets, Channel, ChannelOpener, Cut, find_library
+from slots.agent.server.channel import (
+    ByWebsocketClient,
+    ByWebsockets,
+    Channel,
+    ChannelOpener,
+    Cut,
+    find_library,
+)
 from slots.agent.server.client import BerthClient
 
 from .conftest import Agent, until
@@ -28,7 +37,9 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 
 def door_to(server: Server, library: Any, url: str = "", ca: Path | None = None) -> ChannelOpener:
-    door = ChannelOpener(BerthClient(url or server.url, lambda: TOKEN, str(ca) if ca else None), Journal())
+    door = ChannelOpener(
+        BerthClient(url or server.url, lambda: TOKEN, str(ca) if ca else None), Journal()
+    )
     door.library, door.is_looked_for = find_library((library,)), True
     assert door.library is not None
     return door
@@ -86,7 +97,9 @@ def test_it_says_its_heartbeat_and_hears(server: Server, library: Any) -> None:
     assert line.said.get(timeout=20) is None
 
 
-def test_over_tls_with_the_authority_that_is_named(server: Server, library: Any, tmp_path: Path) -> None:
+def test_over_tls_with_the_authority_that_is_named(
+    server: Server, library: Any, tmp_path: Path
+) -> None:
     certificate = encrypt(server, tmp_path)
     sockets = Sockets(server)
     url = server.url.replace("http:", "https:")
@@ -100,11 +113,15 @@ def test_over_tls_with_the_authority_that_is_named(server: Server, library: Any,
     stranger.take()
     assert stranger.thread is not None
     stranger.thread.join(20)
-    assert stranger.take() is None and stranger.failures == 1, "a certificate that nobody vouches for"
+    assert stranger.take() is None and stranger.failures == 1, (
+        "a certificate that nobody vouches for"
+    )
 
 
 @pytest.mark.parametrize("how", ["cut", "close", "huge", "not json", "silent"])
-def test_what_ends_it(server: Server, library: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_it(
+    server: Server, library: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel, "MOST_JSON", 100_000)
     if how == "silent":
         monkeypatch.setattr(channel, "ANSWER", 0.2)
@@ -130,9 +147,15 @@ def test_what_ends_it(server: Server, library: Any, how: str, monkeypatch: pytes
     assert 1.0 <= door.until_due <= 2.0 or door.until_due < 1.0, "soon, but not at once"
 
 
-@pytest.mark.parametrize("opens", [True, False], ids=["the new one opens", "what stands in the file opens nothing"])
-def test_closed_for_its_token_it_looks_for_another_one_and_tries_it_first(server: Server, library: Any, opens: bool) -> None:
-    """The one before may open for a while yet: it is not given up for whatever stands in the file."""
+@pytest.mark.parametrize(
+    "opens", [True, False], ids=["the new one opens", "what stands in the file opens nothing"]
+)
+def test_closed_for_its_token_it_looks_for_another_one_and_tries_it_first(
+    server: Server, library: Any, opens: bool
+) -> None:
+    """The one before may open for a while yet: it is not given up for whatever stands
+    in the file.
+    """
     other, seen = "berthm_7_another_one", list[str]()
 
     def beat(exchange: Exchange) -> None:
@@ -168,11 +191,17 @@ def send_elsewhere(exchange: Exchange) -> None:
 
 
 def upgrade_to_nothing(exchange: Exchange) -> None:
-    exchange.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+    exchange.wfile.write(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+    )
 
 
-@pytest.mark.parametrize("hook", [refuse, send_elsewhere, upgrade_to_nothing], ids=lambda hook: hook.__name__)
-def test_an_upgrade_that_is_refused_is_tried_again_later_and_later(server: Server, library: Any, hook: Any) -> None:
+@pytest.mark.parametrize(
+    "hook", [refuse, send_elsewhere, upgrade_to_nothing], ids=lambda hook: hook.__name__
+)
+def test_an_upgrade_that_is_refused_is_tried_again_later_and_later(
+    server: Server, library: Any, hook: Any
+) -> None:
     server.hooks["/ws/agent/"] = hook
     door = door_to(server, library)
     for failures in (1, 2, 3):
@@ -181,13 +210,17 @@ def test_an_upgrade_that_is_refused_is_tried_again_later_and_later(server: Serve
         door.thread.join(30)
         assert door.take() is None and door.failures == failures
         assert door.until_due > 4 ** (failures - 1) - 1
-    assert not [path for _, path in server.calls if "elsewhere" in path], "no redirect is followed: the token would go along"
+    assert not [path for _, path in server.calls if "elsewhere" in path], (
+        "no redirect is followed: the token would go along"
+    )
 
 
-# The agent itself ----------------------------------------------------------------------------------------------------------------------
+# The agent itself ---------------------------------------------------------------------------------
 
 
-def test_an_order_comes_over_the_connection_and_no_poll_is_asked(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_an_order_comes_over_the_connection_and_no_poll_is_asked(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     sockets = Sockets(server)
     agent = start_agent()
     line = sockets.next()
@@ -225,7 +258,9 @@ def test_behind_a_proxy_that_lets_no_upgrade_through_it_polls_at_once(
     assert server.result(1, 1, 60)["outcome"] == "planned"
 
 
-def test_a_cut_is_a_poll_at_once_and_a_connection_again_soon(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_a_cut_is_a_poll_at_once_and_a_connection_again_soon(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     sockets = Sockets(server)
     agent = start_agent()
     line = sockets.next()

@@ -1,4 +1,4 @@
-"""A server that is broken, or means harm: nothing crashes, nothing is followed, nothing is believed that cannot be."""
+"""A server that is broken, or means harm: nothing crashes, nothing is followed, nothing is believed that cannot be."""  # noqa: E501
 
 import gzip
 import json
@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from slots.agent.common.errors import AgentError, Away, AnswerTooLarge, RequestRefused, TokenRejected, Unusable
+from slots.agent.common.errors import (
+    AgentError,
+    AnswerTooLarge,
+    Away,
+    RequestRefused,
+    TokenRejected,
+    Unusable,
+)
 from slots.agent.server.client import BerthClient
 from slots.agent.server.protocol import Order, UploadLimits, read_hello, read_orders, read_work
 
@@ -53,8 +60,18 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
     "not JSON": (lambda exchange: exchange.answer(200, raw=b"<html>"), Away),
     "a list": (lambda exchange: exchange.answer(200, []), Away),
     "nested": (lambda exchange: exchange.answer(200, raw=b"[" * 200_000), Away),
-    "compressed anyway": (lambda exchange: exchange.answer(200, raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}), Away),
-    "redirect": (lambda exchange: exchange.answer(302, headers={"Location": f"{exchange.server.url}/elsewhere"}), Away),
+    "compressed anyway": (
+        lambda exchange: exchange.answer(
+            200, raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}
+        ),
+        Away,
+    ),
+    "redirect": (
+        lambda exchange: exchange.answer(
+            302, headers={"Location": f"{exchange.server.url}/elsewhere"}
+        ),
+        Away,
+    ),
     "500": (lambda exchange: exchange.answer(500, raw=b"oops"), Away),
     "404 of something in between": (lambda exchange: exchange.answer(404, raw=b"not found"), Away),
     "429": (lambda exchange: exchange.refuse(429, "too_many"), Away),
@@ -66,7 +83,12 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
     "endless": (endless, AnswerTooLarge),
     "drip": (drip, Away),
     "drip of headers": (drip_headers, Away),
-    "huge header": (lambda exchange: exchange.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"), Away),
+    "huge header": (
+        lambda exchange: exchange.wfile.write(
+            b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"
+        ),
+        Away,
+    ),
 }
 
 
@@ -92,7 +114,9 @@ def test_a_download_is_bounded(server: Server, client: BerthClient, tmp_path: Pa
     client.close()
 
 
-def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: BerthClient, tmp_path: Path) -> None:
+def test_no_answer_while_uploading_is_read_all_the_same(
+    server: Server, client: BerthClient, tmp_path: Path
+) -> None:
     """413 comes before the body was taken, and the connection ends."""
     file = tmp_path / "plan"
     file.write_bytes(b"a" * 30_000_000)
@@ -106,13 +130,19 @@ def test_no_answer_while_uploading_is_read_all_the_same(server: Server, client: 
     client.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://h", "http://", "http://u:p@h/", "h:80", "http://h:99999999", "http://h/?a=b"])
+@pytest.mark.parametrize(
+    "url", ["ftp://h", "http://", "http://u:p@h/", "h:80", "http://h:99999999", "http://h/?a=b"]
+)
 def test_addresses_that_cannot_be(url: str) -> None:
     with pytest.raises(Unusable):
         BerthClient(url, lambda: TOKEN)
 
 
-GOOD = {"version": "1", "orders": [{"claim": 1, "generation": 2, "step": "plan", "slot": 3}], "stop": []}
+GOOD = {
+    "version": "1",
+    "orders": [{"claim": 1, "generation": 2, "step": "plan", "slot": 3}],
+    "stop": [],
+}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +165,9 @@ def test_lists_that_cannot_be_change_nothing(change: dict[str, object]) -> None:
 
 
 def test_unknown_steps_and_extra_fields_are_left_aside() -> None:
-    orders = read_orders({**GOOD, "orders": [*GOOD["orders"], {"step": "destroy"}, "x", None], "more": 1})  # type: ignore[misc]
+    orders = read_orders(
+        {**GOOD, "orders": [*GOOD["orders"], {"step": "destroy"}, "x", None], "more": 1}
+    )  # type: ignore[misc]
     assert [order.claim for order in orders.orders] == [1]
     hello = read_hello({**GOOD, "limits": {"chunk_bytes": 1000}, "member": 5})
     assert (hello.limits.chunk_bytes, hello.limits.plan_bytes) == (1000, 32_000_000)

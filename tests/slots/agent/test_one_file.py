@@ -26,7 +26,9 @@ def one_file(tmp_path: Path) -> Path:
     return target
 
 
-def test_it_plans_on_a_bare_python(one_file: Path, server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_it_plans_on_a_bare_python(
+    one_file: Path, server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent(program=(sys.executable, "-I", "-S", str(one_file)))
     server.order(1, 10, commands={"plan": "echo hello"})
     assert server.result(1, 10)["outcome"] == "planned"
@@ -35,8 +37,14 @@ def test_it_plans_on_a_bare_python(one_file: Path, server: Server, start_agent: 
     assert agent.end() == 0
 
 
-@pytest.mark.parametrize("python", [path for path in FOUND if tuple(map(int, path.parts[-3].split(".")[:2])) >= OLDEST] or [None], ids=str)
-def test_it_plans_on_other_pythons(python: Path | None, one_file: Path, server: Server, start_agent: Callable[..., Agent]) -> None:
+@pytest.mark.parametrize(
+    "python",
+    [path for path in FOUND if tuple(map(int, path.parts[-3].split(".")[:2])) >= OLDEST] or [None],
+    ids=str,
+)
+def test_it_plans_on_other_pythons(
+    python: Path | None, one_file: Path, server: Server, start_agent: Callable[..., Agent]
+) -> None:
     if python is None:
         pytest.skip("no other Python on this machine")
     start_agent(program=(str(python), "-I", "-S", str(one_file)))
@@ -44,19 +52,31 @@ def test_it_plans_on_other_pythons(python: Path | None, one_file: Path, server: 
     assert server.result(1, 10)["outcome"] == "planned"
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix()
+)
 def test_every_module_is_old_python_and_known_to_the_version(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=OLDEST)
     assert path.relative_to(SOURCE).as_posix() in {f"{name}.py" for name in MODULES}
     outside = {
-        name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names for name in [alias.name.split(".")[0]]
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        for name in [alias.name.split(".")[0]]
     }
-    outside |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level and node.module}
+    outside |= {
+        node.module.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module
+    }
     assert outside <= sys.stdlib_module_names
 
 
 def test_it_executes_by_itself(one_file: Path) -> None:
-    shown = subprocess.run([one_file, "--version"], capture_output=True, text=True, check=True, cwd="/")
+    shown = subprocess.run(
+        [one_file, "--version"], capture_output=True, text=True, check=True, cwd="/"
+    )
     assert shown.stdout.strip() == name_version()
 
 
@@ -72,7 +92,10 @@ def test_the_web_server_has_it_for_everybody() -> None:
     assert answer.content == build_agent().data
     assert answer["Berth-Agent-Version"] == name_version()
     assert "Cookie" not in answer.get("Vary", "")
-    assert client.get("/agent/berth-agent.pyz", headers={"If-None-Match": answer["ETag"]}).status_code == 304
+    assert (
+        client.get("/agent/berth-agent.pyz", headers={"If-None-Match": answer["ETag"]}).status_code
+        == 304
+    )
     assert client.head("/agent/berth-agent.pyz")["Content-Length"] == str(len(build_agent().data))
     assert client.post("/agent/berth-agent.pyz").status_code == 405
 
@@ -85,14 +108,24 @@ def test_the_web_server_has_it_for_everybody() -> None:
         (["--state", "{tmp}"], "--url"),
         (["--state", "{tmp}", "--url", "http://127.0.0.1:1"], "--token-file"),
         (["--state", "{tmp}", "--url", "nowhere", "--token-file", "/dev/null"], "no address"),
-        (["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "{tmp}/none"], "cannot be read"),
-        (["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "/dev/null"], "holds no token"),
+        (
+            ["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "{tmp}/none"],
+            "cannot be read",
+        ),
+        (
+            ["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "/dev/null"],
+            "holds no token",
+        ),
     ],
 )
 def test_options_that_cannot_be(options: list[str], said: str, tmp_path: Path) -> None:
     filled = [option.replace("{tmp}", str(tmp_path)) for option in options]
     shown = subprocess.run(
-        [sys.executable, "-m", "slots.agent", *filled], capture_output=True, text=True, check=False, cwd=SOURCE.parent.parent
+        [sys.executable, "-m", "slots.agent", *filled],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=SOURCE.parent.parent,
     )
     assert shown.returncode == 2
     assert said in shown.stderr and "Traceback" not in shown.stderr

@@ -11,7 +11,10 @@ from .fake_berth import Server
 
 
 def test_a_plan_and_its_apply_in_the_same_folder(server: Server, agent: Agent) -> None:
-    commands = {"plan": "echo hello; echo made > made; echo saved > $BERTH_PLAN_FILE", "apply": "cat made; cat $BERTH_PLAN_FILE"}
+    commands = {
+        "plan": "echo hello; echo made > made; echo saved > $BERTH_PLAN_FILE",
+        "apply": "cat made; cat $BERTH_PLAN_FILE",
+    }
     server.order(1, 10, commands=commands)
     planned = server.result(1, 10)
     assert planned["outcome"] == "planned"
@@ -47,16 +50,29 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_clocks_that_jump_change_nothing(server: Server, start_agent: Callable[..., Agent]) -> None:
-    """Only what never goes back is asked for the time: no wait, deadline or lease of the agent follows the clock on the wall."""
+    """Only what never goes back is asked for the time: no wait, deadline or lease of the agent
+    follows the clock on the wall.
+    """
     agent = start_agent(program=(sys.executable, "-c", CLOCK))
-    server.order(1, 10, commands={"plan": "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"}, timeout_s=20)
+    server.order(
+        1,
+        10,
+        commands={"plan": "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"},
+        timeout_s=20,
+    )
     assert server.result(1, 10)["outcome"] == "planned"
     assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 6))
     assert agent.end() == 0
-    assert not [path for path in SOURCE.rglob("*.py") if "time.time(" in path.read_text() or "datetime" in path.read_text()]
+    assert not [
+        path
+        for path in SOURCE.rglob("*.py")
+        if "time.time(" in path.read_text() or "datetime" in path.read_text()
+    ]
 
 
-def test_a_folder_that_nobody_waits_for_goes(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_a_folder_that_nobody_waits_for_goes(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     """The server names the claims that wait here; an older list than the plan is no reason."""
     server.wait_s = 0.5
     agent = start_agent()

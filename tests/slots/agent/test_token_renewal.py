@@ -1,4 +1,6 @@
-"""A token that is replaced while the present one still opens: the agent takes it by itself, and nothing of it stops."""
+"""A token that is replaced while the present one still opens: the agent takes it by itself, and
+nothing of it stops.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +49,9 @@ def client(server: Server, file: Path) -> Iterator[BerthClient]:
     client.close()
 
 
-def test_it_takes_the_new_one_while_the_old_one_opens(server: Server, client: BerthClient, file: Path) -> None:
+def test_it_takes_the_new_one_while_the_old_one_opens(
+    server: Server, client: BerthClient, file: Path
+) -> None:
     door = Door(server, TOKEN, OTHER)
     assert not client.renew({})
     assert door.seen == [], "nothing is asked for as long as the file is as it was"
@@ -56,7 +60,9 @@ def test_it_takes_the_new_one_while_the_old_one_opens(server: Server, client: Be
     assert (client.token, door.seen) == (OTHER, [OTHER])
 
 
-def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Server, client: BerthClient, file: Path) -> None:
+def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(
+    server: Server, client: BerthClient, file: Path
+) -> None:
     door = Door(server, TOKEN)
     file.write_text(OTHER)
     assert not client.renew({})
@@ -66,8 +72,12 @@ def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(server: Se
     assert door.seen[-1] == TOKEN
 
 
-def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server: Server, client: BerthClient, file: Path) -> None:
-    """Whether the new one opens is not known then: one that does not must not take the place of one that does."""
+def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(
+    server: Server, client: BerthClient, file: Path
+) -> None:
+    """Whether the new one opens is not known then: one that does not must not take the place of
+    one that does.
+    """
     server.hooks["heartbeat/"] = lambda exchange: exchange.answer(503, {})
     file.write_text(OTHER)
     with pytest.raises(Away):
@@ -80,7 +90,9 @@ def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(server:
     assert (client.token, door.seen[-1]) == (TOKEN, OTHER)
 
 
-def test_refused_for_another_reason_than_its_token_it_was_let_in(server: Server, client: BerthClient, file: Path) -> None:
+def test_refused_for_another_reason_than_its_token_it_was_let_in(
+    server: Server, client: BerthClient, file: Path
+) -> None:
     server.hooks["heartbeat/"] = lambda exchange: exchange.refuse(409, "gone")
     file.write_text(OTHER)
     with pytest.raises(RequestRefused):
@@ -88,7 +100,9 @@ def test_refused_for_another_reason_than_its_token_it_was_let_in(server: Server,
     assert client.token == OTHER
 
 
-def test_refused_it_reads_the_file_before_it_gives_up(server: Server, client: BerthClient, file: Path) -> None:
+def test_refused_it_reads_the_file_before_it_gives_up(
+    server: Server, client: BerthClient, file: Path
+) -> None:
     Door(server, OTHER)
     file.write_text(OTHER)
     client.post("heartbeat/", {})

@@ -33,7 +33,16 @@ def context(server: Server, tmp_path: Path) -> Iterator[Context]:
     base = tmp_path / "work"
     base.mkdir()
     client = BerthClient(server.url, lambda: TOKEN, None)
-    yield Context(client, State(tmp_path / "state"), base, TaskUsers("same"), "b", "i", Journal(), lambda: None)
+    yield Context(
+        client,
+        State(tmp_path / "state"),
+        base,
+        TaskUsers("same"),
+        "b",
+        "i",
+        Journal(),
+        lambda: None,
+    )
     client.close()
 
 
@@ -74,14 +83,23 @@ def turn(loop: Loop, condition: Callable[[], Any]) -> None:
 def test_a_hello_names_a_run_whose_state_is_being_rescued(
     context: Context, loop: Loop, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where the run is neither running nor lost meanwhile: the server frees its slot before it knows of the state."""
-    first, second = (write_record(context, number, step="apply", phase=RUNNING, stage="apply") for number in (10, 11))
+    """Red where the run is neither running nor lost meanwhile: the server frees its slot before
+    it knows of the state.
+    """
+    first, second = (
+        write_record(context, number, step="apply", phase=RUNNING, stage="apply")
+        for number in (10, 11)
+    )
     loop.leftovers.ending = [first, second]
     monkeypatch.setattr(loop_module, "rescue_state", lambda *_: loop.hello() and "")
     loop._take_ended()
     loop.hello()
     told = [{run["generation"]: run["status"] for run in hello["runs"]} for hello in server.hellos]
-    assert told == [{10: "running", 11: "running"}, {10: "lost", 11: "running"}, {10: "lost", 11: "lost"}]
+    assert told == [
+        {10: "running", 11: "running"},
+        {10: "lost", 11: "running"},
+        {10: "lost", 11: "lost"},
+    ]
 
 
 def finish(context: Context, result: dict[str, Any], **more: Any) -> Record:
@@ -91,11 +109,15 @@ def finish(context: Context, result: dict[str, Any], **more: Any) -> Record:
     return record
 
 
-def leave_state(context: Context, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[Record, list[int]]:
+def leave_state(
+    context: Context, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> tuple[Record, list[int]]:
     """An apply whose state can be neither copied nor moved as often as the list says."""
     source = context.base / "1-11" / "src"
     troubles, copy = [1, 1], rescue_module.copy
-    record = write_record(context, 11, step="apply", stage="apply", extra={"state": [str(source), ".", ""]}, **more)
+    record = write_record(
+        context, 11, step="apply", stage="apply", extra={"state": [str(source), ".", ""]}, **more
+    )
     (source / "errored.tfstate").write_bytes(b"state")
 
     def fail(*given: Any) -> None:
@@ -112,10 +134,17 @@ def leave_state(context: Context, monkeypatch: pytest.MonkeyPatch, **more: Any) 
     return record, troubles
 
 
-def test_nothing_is_reported_before_a_state_is_rescued(context: Context, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_before_a_state_is_rescued(
+    context: Context, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Red where the folder goes with the only copy once the result is in."""
     record, troubles = leave_state(context, monkeypatch, phase=FINISHED)
-    record.result = {"outcome": "failed", "code": "state_not_saved", "reason": "", "log": {"next": 0}}
+    record.result = {
+        "outcome": "failed",
+        "code": "state_not_saved",
+        "reason": "",
+        "log": {"next": 0},
+    }
     server.order(1, 11, "apply")
     Reporter(context, record).report()
     assert troubles == [] and server.states == {(1, 11): b"state"}
@@ -135,11 +164,19 @@ def test_a_run_of_an_earlier_start_is_not_lost_before_its_state_is_rescued(
     assert (context.state.folder / "rescued" / "1-11.tfstate").read_bytes() == b"state"
 
 
-def test_the_folder_of_a_plan_stays_while_a_reaper_ends_the_apply_in_it(context: Context, loop: Loop) -> None:
-    """Red where only orders and runs of this start count: a cancelled apply would lose the folder it still works in."""
+def test_the_folder_of_a_plan_stays_while_a_reaper_ends_the_apply_in_it(
+    context: Context, loop: Loop
+) -> None:
+    """Red where only orders and runs of this start count: a cancelled apply would lose the
+    folder it still works in.
+    """
     write_record(context, 10, phase=REPORTED, keep=True)
     loop.leftovers.ending = [write_record(context, 11, step="apply", phase=RUNNING, stage="apply")]
-    loop.orders, loop.heard, loop.unwanted_since = Orders("v", (), (), keep=frozenset()), 9, {(1, 10): 0}
+    loop.orders, loop.heard, loop.unwanted_since = (
+        Orders("v", (), (), keep=frozenset()),
+        9,
+        {(1, 10): 0},
+    )
     loop._let_go()
     assert (context.base / "1-10").exists()
     loop.leftovers.ending = []
@@ -155,7 +192,10 @@ def test_a_machine_without_threads_or_disk_begins_later(
     server.order(1, 10)
     loop.orders = Orders("v", (Order(1, 10, "plan", 1),), ())
     begin = threading.Thread.start
-    troubles: list[Exception] = [RuntimeError("can't start new thread"), OSError(28, "No space left on device")]
+    troubles: list[Exception] = [
+        RuntimeError("can't start new thread"),
+        OSError(28, "No space left on device"),
+    ]
 
     def start(thread: threading.Thread) -> None:
         if isinstance(thread, TaskThread) and troubles:
@@ -164,12 +204,18 @@ def test_a_machine_without_threads_or_disk_begins_later(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     loop._try(loop._reconcile)
-    assert (loop.runs, context.state.list_records(), list(context.state.runs.iterdir())) == ({}, [], [])
+    assert (loop.runs, context.state.list_records(), list(context.state.runs.iterdir())) == (
+        {},
+        [],
+        [],
+    )
     turn(loop, lambda: (1, 10) in server.results)
     assert server.results[1, 10]["outcome"] == "planned" and not troubles
 
 
-def test_a_full_disk_ends_no_agent(server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_no_agent(
+    server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_record(context, 10, phase=REPORTED, keep=True)
     lost = write_record(context, 12, phase=RUNNING, status=LOST)
     loop.lost = [lost]
@@ -190,12 +236,17 @@ def test_a_full_disk_ends_no_agent(server: Server, context: Context, loop: Loop,
     assert not (context.base / "1-12").exists()
 
 
-def test_a_result_whose_report_fails_here_is_no_loss(server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_whose_report_fails_here_is_no_loss(
+    server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop_module, "REPORT_AGAIN", 0.1)
     record = finish(context, {})
     (context.base / "1-10").mkdir()
     (context.base / "1-10" / "saved-plan").write_bytes(b"saved")
-    send, troubles = Reporter._send, [OSError(24, "Too many open files"), OSError(24, "Too many open files")]
+    send, troubles = (
+        Reporter._send,
+        [OSError(24, "Too many open files"), OSError(24, "Too many open files")],
+    )
 
     def fail(reporter: Reporter) -> None:
         if troubles:
@@ -210,13 +261,20 @@ def test_a_result_whose_report_fails_here_is_no_loss(server: Server, context: Co
     assert server.plans[1, 10] == b"saved" and loop.lost == [] and not loop.unreported
 
 
-def test_a_plan_that_is_gone_from_the_disk_fails_with_a_reason(server: Server, context: Context) -> None:
+def test_a_plan_that_is_gone_from_the_disk_fails_with_a_reason(
+    server: Server, context: Context
+) -> None:
     Reporter(context, finish(context, {})).report()
-    assert (server.results[1, 10]["outcome"], server.results[1, 10]["code"]) == ("failed", "disk_full")
+    assert (server.results[1, 10]["outcome"], server.results[1, 10]["code"]) == (
+        "failed",
+        "disk_full",
+    )
     assert "no longer on the agent's disk" in server.results[1, 10]["reason"]
 
 
-def test_what_is_kept_does_not_grow(server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_does_not_grow(
+    server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_module, "MOST_KEPT", 1)
     monkeypatch.setattr(state_module, "MOST_REPORTED", 1)
     for claim in (1, 2, 3):
@@ -227,13 +285,18 @@ def test_what_is_kept_does_not_grow(server: Server, context: Context, loop: Loop
     context.state.save(Record(1, 12, "apply", 1, phase=REPORTED))
     loop._report(Record(9, 90, "plan", 1, phase=REPORTED, status=LOST))
     turn(loop, lambda: not loop.runs)
-    assert sorted(folder.name for folder in context.base.iterdir()) == ["1-10", "3-30"]  # of one an apply is due, the other is the newest
+    # Of one an apply is due, the other is the newest.
+    assert sorted(folder.name for folder in context.base.iterdir()) == ["1-10", "3-30"]
     names = {record.name for record in context.state.list_records()}
     assert names == {"1-10", "1-11", "1-12", "3-30", "3-31"}
 
 
-def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(server: Server, context: Context, loop: Loop) -> None:
-    server.hooks["tasks/1/10/started/"] = lambda exchange: setattr(exchange, "close_connection", True)
+def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(
+    server: Server, context: Context, loop: Loop
+) -> None:
+    server.hooks["tasks/1/10/started/"] = lambda exchange: setattr(
+        exchange, "close_connection", True
+    )
     server.order(1, 10)
     loop.orders = Orders("v", (Order(1, 10, "plan", 1),), ())
     turn(loop, lambda: ("POST", "tasks/1/10/started/") in server.calls)
@@ -242,8 +305,14 @@ def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(serve
     assert [(record.phase, record.status) for record in loop.lost] == [("accepted", "not_started")]
 
 
-def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    poller = Poller(context, lambda message: None, lambda: Hello("", "", 1, 1, UploadLimits(), Orders("", (), ())))
+def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(
+    server: Server, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poller = Poller(
+        context,
+        lambda message: None,
+        lambda: Hello("", "", 1, 1, UploadLimits(), Orders("", (), ())),
+    )
     post, troubles = context.client.post, [RuntimeError("can't start new thread"), MemoryError()]
 
     def fail(*given: Any, **more: Any) -> Any:
@@ -262,13 +331,20 @@ def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(server: Server, co
 
 @pytest.mark.parametrize("call", ["plan/", "result/"])
 @pytest.mark.parametrize("status", [503, 507])
-def test_what_a_full_server_does_not_take_is_kept_and_sent_again(call: str, status: int, server: Server, agent: AgentProcess) -> None:
+def test_what_a_full_server_does_not_take_is_kept_and_sent_again(
+    call: str, status: int, server: Server, agent: AgentProcess
+) -> None:
     path = f"tasks/1/10/{call}"
-    server.hooks[path] = lambda exchange: exchange.answer(status, {"code": "disk_full", "detail": "The disk is full."})
+    server.hooks[path] = lambda exchange: exchange.answer(
+        status, {"code": "disk_full", "detail": "The disk is full."}
+    )
     server.order(1, 10, commands={"plan": 'echo planned > "$BERTH_PLAN_FILE"'})
     method = "PUT" if call == "plan/" else "POST"
     server.wait(lambda: server.calls.count((method, path)) > 1)
     assert (1, 10) not in server.results
     server.hooks.clear()
     result = server.result(1, 10)
-    assert (result["outcome"], result["digest"]) == ("planned", hashlib.sha256(b"planned\n").hexdigest())
+    assert (result["outcome"], result["digest"]) == (
+        "planned",
+        hashlib.sha256(b"planned\n").hexdigest(),
+    )

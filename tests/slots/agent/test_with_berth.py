@@ -1,4 +1,6 @@
-"""The real agent and the real web server: a plan waits, is approved, is applied where it was planned; nothing of it runs twice."""
+"""The real agent and the real web server: a plan waits, is approved, is applied where it was
+planned; nothing of it runs twice.
+"""
 
 import json
 import os
@@ -29,7 +31,9 @@ from .conftest import ROOT, Agent, until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CHANGE = {"actions": ["create"], "before": None, "after": {}}
-JSON = json.dumps({"resource_changes": [{"address": "file.a", "type": "file", "name": "a", "change": CHANGE}]})
+JSON = json.dumps(
+    {"resource_changes": [{"address": "file.a", "type": "file", "name": "a", "change": CHANGE}]}
+)
 
 
 @pytest.fixture
@@ -67,14 +71,19 @@ def test_plan_approve_apply(pool: Pool, live_agent: Agent, tmp_path: Path) -> No
     until(lambda: state_of(claim)[:2] == ("ended", "applied"))
     assert (tmp_path / "proof").read_text() == "saved\n"
     runs = list(Run.objects.filter(claim_id=claim.id).order_by("generation"))
-    assert [(run.step, run.outcome, run.place) for run in runs] == [("plan", "planned", runs[0].place), ("apply", "applied", runs[0].place)]
+    assert [(run.step, run.outcome, run.place) for run in runs] == [
+        ("plan", "planned", runs[0].place),
+        ("apply", "applied", runs[0].place),
+    ]
     until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
     page = read_log(claim.id, runs[0].generation)
     assert [chunk.text for chunk in page.chunks] == ["planning\n"]
 
 
 def test_cancel_drains_until_nothing_runs(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
-    claim = order(pool, tmp_path / "proof", commands={"plan": "echo begun; sleep 300", "apply": "true"})
+    claim = order(
+        pool, tmp_path / "proof", commands={"plan": "echo begun; sleep 300", "apply": "true"}
+    )
     until(lambda: Run.objects.filter(claim_id=claim.id).exists())
     slot = Slot.objects.get(claim_id=claim.id)
     cancel_claim(claim_id=claim.id, reason="no longer needed")
@@ -82,7 +91,9 @@ def test_cancel_drains_until_nothing_runs(pool: Pool, live_agent: Agent, tmp_pat
     until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
 
 
-def test_a_failure_ends_the_claim_with_its_reason(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+def test_a_failure_ends_the_claim_with_its_reason(
+    pool: Pool, live_agent: Agent, tmp_path: Path
+) -> None:
     claim = order(pool, tmp_path / "proof", commands={"plan": "no-such-program", "apply": "true"})
     until(lambda: state_of(claim)[:2] == ("ended", "failed"))
     assert Run.objects.get(claim_id=claim.id).code == "command_not_found"
@@ -94,7 +105,11 @@ def test_an_agent_killed_while_it_applies(pool: Pool, live_agent: Agent, tmp_pat
     plan = f"echo '{JSON}' > $BERTH_PLAN_JSON; echo saved > $BERTH_PLAN_FILE"
     claim = order(pool, proof, commands={"plan": plan, "apply": f"echo ran >> {proof}; sleep 300"})
     until(lambda: state_of(claim)[0] == "reserved")
-    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by=decider("bob"))
+    approve_plan(
+        claim_id=claim.id,
+        digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(),
+        by=decider("bob"),
+    )
     until(proof.exists)
     live_agent.kill()
     live_agent.start()
@@ -113,7 +128,10 @@ class Web:
 
     def start(self) -> None:
         at = urlsplit(os.environ["DATABASE_URL"])
-        environment = {**os.environ, "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()}
+        environment = {
+            **os.environ,
+            "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
+        }
         ready, told = os.pipe()
         handles = (self.listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)
         command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
@@ -136,14 +154,20 @@ def web(transactional_db: None) -> Iterator[Web]:
     web.listener.close()
 
 
-def test_a_server_restart_is_survived_by_the_connection(web: Web, tmp_path: Path, start_agent: Callable[..., Agent]) -> None:
+def test_a_server_restart_is_survived_by_the_connection(
+    web: Web, tmp_path: Path, start_agent: Callable[..., Agent]
+) -> None:
     pool = make_agents("tf", liveness={"heartbeat": "2s", "lost": "60s"})
     agent = start_agent(url=web.url, token=issue_token(member_id=pool.members.get().pk))
     until(lambda: "connected" in agent.log, 60)
     claim = order(pool, tmp_path / "proof")
     until(lambda: state_of(claim)[0] == "reserved", 60)
     web.end()
-    approve_plan(claim_id=claim.id, digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(), by=decider("bob"))
+    approve_plan(
+        claim_id=claim.id,
+        digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(),
+        by=decider("bob"),
+    )
     until(lambda: "connection over" in agent.log, 60)
     assert state_of(claim)[0] == "bound"
     web.start()
@@ -152,7 +176,9 @@ def test_a_server_restart_is_survived_by_the_connection(web: Web, tmp_path: Path
     until(lambda: agent.log.count(" connected ") == 2, 60)
 
 
-def test_a_token_that_is_replaced_and_one_that_is_revoked(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+def test_a_token_that_is_replaced_and_one_that_is_revoked(
+    pool: Pool, live_agent: Agent, tmp_path: Path
+) -> None:
     member = pool.members.get()
     until(lambda: "connected" in live_agent.log, 60)
     live_agent.token.write_text(issue_token(member_id=member.pk))

@@ -29,7 +29,14 @@ CHECKS = (find_wrongly_open, find_wrong_places, find_too_many, find_old_timers, 
 
 @pytest.fixture
 def pool() -> Pool:
-    return create_pool({"name": "lab", "slots": 2, "members": {"list": ["a", "b"]}, "liveness": {"heartbeat": "2m"}})
+    return create_pool(
+        {
+            "name": "lab",
+            "slots": 2,
+            "members": {"list": ["a", "b"]},
+            "liveness": {"heartbeat": "2m"},
+        }
+    )
 
 
 def plant(statement: str, *values: Any) -> None:
@@ -50,7 +57,10 @@ def test_nothing_is_found_while_all_is_well(pool: Pool) -> None:
 
 
 def test_i8_open_where_nobody_is_willing_and_closed_where_all_are(pool: Pool) -> None:
-    plant("UPDATE slots_slot SET is_open = false WHERE number = 1 AND member_id = %s", Member.objects.get(name="a").pk)
+    plant(
+        "UPDATE slots_slot SET is_open = false WHERE number = 1 AND member_id = %s",
+        Member.objects.get(name="a").pk,
+    )
     plant("UPDATE pools_member SET is_cordoned = true WHERE name = 'b'")
     found = list(find_wrongly_open())
     assert [(f.subject, f.detail) for f in found] == [
@@ -67,7 +77,9 @@ def test_i9_places_that_are_missing_or_were_never_declared(pool: Pool) -> None:
     Slot.objects.filter(member=a, number=1).delete()
     Slot.objects.create(pool=pool, member=a, lane="slot", number=9)
     found = list(find_wrong_places())
-    assert [(f.subject, f.detail) for f in found] == [("member a of pool lab", "1 missing, 1 that were not declared")]
+    assert [(f.subject, f.detail) for f in found] == [
+        ("member a of pool lab", "1 missing, 1 that were not declared")
+    ]
     mend(found)
     assert places(a.pk) == [("slot", 0), ("slot", 1)]
 
@@ -121,7 +133,9 @@ def test_a_static_pool_is_looked_at_too() -> None:
 
 
 def test_operations_may_stay_open_as_long_as_slots_may_drain() -> None:
-    """I18: a pool that gives the outside two hours is not reported after ten minutes; one without anything outside has no limit."""
+    """I18: a pool that gives the outside two hours is not reported after ten minutes; one
+    without anything outside has no limit.
+    """
     slow, quick, _plain = (
         create_pool({"name": name, "slots": 1, "members": {"max": 1}, "drain": {"limit": limit}})
         for name, limit in (("slow", "2h"), ("quick", "1s"), ("plain", "1h"))

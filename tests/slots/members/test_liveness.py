@@ -1,4 +1,6 @@
-"""P12: silent is offline, offline for long is lost, and a heartbeat brings back what was only silent."""
+"""P12: silent is offline, offline for long is lost, and a heartbeat brings back what was
+only silent.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +21,12 @@ from tests.slots.helpers import give_back, hold, is_consistent, open_slots
 
 pytestmark = pytest.mark.django_db
 
-CONFIG: dict[str, Any] = {"name": "lab", "slots": 2, "members": {"list": ["a", "b"]}, "liveness": {"heartbeat": "2m", "lost": "10m"}}
+CONFIG: dict[str, Any] = {
+    "name": "lab",
+    "slots": 2,
+    "members": {"list": ["a", "b"]},
+    "liveness": {"heartbeat": "2m", "lost": "10m"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +45,27 @@ def pool() -> Pool:
     [
         ("ready", False, 10.0, 600.0, LivenessDecision("stay", 110.0)),
         ("ready", False, 119.9, 600.0, LivenessDecision("stay", pytest.approx(0.1))),
-        ("ready", False, 120.0, 600.0, LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min")),
-        ("ready", False, None, 600.0, LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min")),
-        ("ready", False, 500.0, None, LivenessDecision("go_offline", None, "no heartbeat for 2 min")),
+        (
+            "ready",
+            False,
+            120.0,
+            600.0,
+            LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min"),
+        ),
+        (
+            "ready",
+            False,
+            None,
+            600.0,
+            LivenessDecision("go_offline", 600.0, "no heartbeat for 2 min"),
+        ),
+        (
+            "ready",
+            False,
+            500.0,
+            None,
+            LivenessDecision("go_offline", None, "no heartbeat for 2 min"),
+        ),
         ("offline", False, 720.0, 600.0, LivenessDecision("lose", None, "offline for 10 min")),
         ("offline", False, 720.0, None, LivenessDecision("stay", None)),
         ("offline", True, 9999.0, 600.0, LivenessDecision("stay", None)),
@@ -50,18 +75,36 @@ def pool() -> Pool:
         ("creating", False, None, 600.0, LivenessDecision("stay", None)),
     ],
 )
-def test_the_verdict(state: str, is_lost: bool, silent_for: float | None, lost: float | None, verdict: LivenessDecision) -> None:
-    assert decide_liveness(state=state, is_lost=is_lost, silent_for=silent_for, heartbeat=120.0, lost=lost) == verdict
+def test_the_verdict(
+    state: str,
+    is_lost: bool,
+    silent_for: float | None,
+    lost: float | None,
+    verdict: LivenessDecision,
+) -> None:
+    assert (
+        decide_liveness(
+            state=state, is_lost=is_lost, silent_for=silent_for, heartbeat=120.0, lost=lost
+        )
+        == verdict
+    )
 
 
 def test_nobody_is_offline_where_nobody_listens() -> None:
-    assert decide_liveness(state="ready", is_lost=False, silent_for=9999.0, heartbeat=None, lost=None).action == "stay"
+    assert (
+        decide_liveness(
+            state="ready", is_lost=False, silent_for=9999.0, heartbeat=None, lost=None
+        ).action
+        == "stay"
+    )
 
 
 def pass_time(seconds: float) -> None:
     """By moving all timers into the past: the clock is the database's."""
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE pools_member SET due_at = due_at - make_interval(secs => %s)", [seconds])
+        cursor.execute(
+            "UPDATE pools_member SET due_at = due_at - make_interval(secs => %s)", [seconds]
+        )
         cursor.execute("UPDATE pools_heartbeat SET at = at - make_interval(secs => %s)", [seconds])
 
 
@@ -86,7 +129,12 @@ def test_one_that_beats_stays_and_one_that_does_not_goes_offline(pool: Pool) -> 
     assert states() == {"a": "offline", "b": "offline"}
     assert Slot.objects.get(pk=slot).claim_id == claim  # claims are kept
     event = Event.objects.filter(verb="offline").latest("id")
-    assert (event.member_id, event.before, event.after, event.reason) == (a.pk, "ready", "offline", "no heartbeat for 2 min")
+    assert (event.member_id, event.before, event.after, event.reason) == (
+        a.pk,
+        "ready",
+        "offline",
+        "no heartbeat for 2 min",
+    )
 
 
 def test_offline_comes_back_with_the_next_heartbeat(pool: Pool) -> None:

@@ -1,4 +1,6 @@
-"""Members: added while claims run, edited, cordoned, removed and kept. Each test ends with I8 true."""
+"""Members: added while claims run, edited, cordoned, removed and kept. Each test ends
+with I8 true.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,15 @@ from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, Refused
 from project.kernel.models import Event
-from slots.members.services import add_members, cordon_member, edit_member, keep_member, remove_member, settle_leaving, uncordon_member
+from slots.members.services import (
+    add_members,
+    cordon_member,
+    edit_member,
+    keep_member,
+    remove_member,
+    settle_leaving,
+    uncordon_member,
+)
 from slots.models import Slot
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots, places
 
@@ -23,7 +33,9 @@ def _stays_consistent() -> Iterator[None]:
 
 
 def a_pool(**more: Any) -> Pool:
-    return create_pool({"name": "lab", "slots": 2, "members": {"max": 4, "list": ["a", "b"]}} | more)
+    return create_pool(
+        {"name": "lab", "slots": 2, "members": {"max": 4, "list": ["a", "b"]}} | more
+    )
 
 
 def member(name: str) -> Member:
@@ -34,11 +46,17 @@ def test_members_are_added_while_claims_run_and_nothing_moves() -> None:
     pool = a_pool()
     claim, slot, generation = hold(pool)
     before = Slot.objects.get(pk=slot)
-    added = add_members(pool_id=pool.pk, declared=["c", {"name": "d", "slots": 5}], reason="more room")
+    added = add_members(
+        pool_id=pool.pk, declared=["c", {"name": "d", "slots": 5}], reason="more room"
+    )
     assert [(m.name, m.position, m.state) for m in added] == [("c", 2, "ready"), ("d", 3, "ready")]
     assert len(places(added[1].pk)) == 5
     after = Slot.objects.get(pk=slot)
-    assert (after.claim_id, after.generation, after.changed_at) == (claim, generation, before.changed_at)
+    assert (after.claim_id, after.generation, after.changed_at) == (
+        claim,
+        generation,
+        before.changed_at,
+    )
     pool.refresh_from_db()
     assert pool.revision == 2
 
@@ -46,7 +64,9 @@ def test_members_are_added_while_claims_run_and_nothing_moves() -> None:
 def test_every_fault_of_new_members_is_told_and_none_is_added() -> None:
     pool = a_pool()
     with pytest.raises(Invalid) as caught:
-        add_members(pool_id=pool.pk, declared=["a", {"name": "c", "slots": 0}, {"name": "c", "label": {}}])
+        add_members(
+            pool_id=pool.pk, declared=["a", {"name": "c", "slots": 0}, {"name": "c", "label": {}}]
+        )
     assert {f.field for f in caught.value.fields} == {
         "members[0].name", "members[1].slots", "members[2].name", "members[2].label", "members",
     }  # fmt: skip
@@ -73,8 +93,14 @@ def test_cordon_closes_what_is_free_and_keeps_who_is_there() -> None:
     uncordoned = uncordon_member(member_id=cordoned.pk, reason="done")
     assert (uncordoned.is_cordoned, uncordoned.note) == (False, "")
     assert open_slots(pool) == 2
-    told = [(e.verb, e.before, e.after, e.reason) for e in Event.objects.filter(verb__in=("cordon", "uncordon")).order_by("id")]
-    assert told == [("cordon", "ready", "cordoned", "new disk"), ("uncordon", "cordoned", "ready", "done")]
+    told = [
+        (e.verb, e.before, e.after, e.reason)
+        for e in Event.objects.filter(verb__in=("cordon", "uncordon")).order_by("id")
+    ]
+    assert told == [
+        ("cordon", "ready", "cordoned", "new disk"),
+        ("uncordon", "cordoned", "ready", "done"),
+    ]
 
 
 def test_cordon_twice_is_one_event_and_needs_a_reason() -> None:
@@ -93,9 +119,18 @@ def test_an_empty_member_is_removed_at_once() -> None:
     removal = remove_member(member_id=member("b").pk, reason="sold")
     assert (removal.state, removal.holders) == ("gone", ())
     assert open_slots(pool) == 2
-    assert set(Slot.objects.filter(member_id=removal.member_id).values_list("state", flat=True)) == {"retired"}
-    told = [(e.verb, e.after) for e in Event.objects.filter(member_id=removal.member_id).order_by("id")]
-    assert told == [("add", "ready"), ("remove", "leaving"), ("delete", "deleting"), ("gone", "gone")]
+    assert set(
+        Slot.objects.filter(member_id=removal.member_id).values_list("state", flat=True)
+    ) == {"retired"}
+    told = [
+        (e.verb, e.after) for e in Event.objects.filter(member_id=removal.member_id).order_by("id")
+    ]
+    assert told == [
+        ("add", "ready"),
+        ("remove", "leaving"),
+        ("delete", "deleting"),
+        ("gone", "gone"),
+    ]
     add_members(pool_id=pool.pk, declared=["b"])  # its name is free again
 
 
@@ -145,7 +180,10 @@ def test_labels_are_edited_and_the_event_says_what_changed() -> None:
     edited = edit_member(member_id=member("a").pk, labels={"gpu": "h200"}, reason="upgraded")
     assert edited.labels == {"gpu": "h200"}
     event = Event.objects.get(verb="edit")
-    assert (event.reason, event.data) == ("upgraded", {"changes": [{"field": "labels", "before": None, "after": {"gpu": "h200"}}]})
+    assert (event.reason, event.data) == (
+        "upgraded",
+        {"changes": [{"field": "labels", "before": None, "after": {"gpu": "h200"}}]},
+    )
     pool.refresh_from_db()
     assert pool.revision == 2
     edit_member(member_id=edited.pk, labels={"gpu": "h200"})
@@ -181,8 +219,18 @@ def test_what_a_member_is_never_changes() -> None:
 
 def test_two_pools_on_one_load_balancer_never_share_a_port() -> None:
     ports = {"ports": "30000-30099", "shared": True}
-    create_pool({"name": "east", "slots": ports, "members": {"list": [{"name": "lb", "external_id": "lb-1", "ports": "30000-30049"}]}})
-    west = {"name": "west", "slots": ports, "members": {"list": [{"name": "lb", "external_id": "lb-1", "ports": "30040-30099"}]}}
+    create_pool(
+        {
+            "name": "east",
+            "slots": ports,
+            "members": {"list": [{"name": "lb", "external_id": "lb-1", "ports": "30000-30049"}]},
+        }
+    )
+    west = {
+        "name": "west",
+        "slots": ports,
+        "members": {"list": [{"name": "lb", "external_id": "lb-1", "ports": "30040-30099"}]},
+    }
     with pytest.raises(Invalid) as caught:
         create_pool(west)
     assert [(f.field, f.message) for f in caught.value.fields] == [
@@ -199,7 +247,13 @@ def test_two_pools_on_one_load_balancer_never_share_a_port() -> None:
 
 def test_a_foreign_listener_counts_against_the_quota_and_its_number_is_skipped() -> None:
     layout = {"ports": "30000-30099", "shared": True, "quota": 4, "foreign": [30001]}
-    pool = create_pool({"name": "net", "slots": layout, "members": {"list": ["x", {"name": "y", "foreign": [30002]}]}})
+    pool = create_pool(
+        {
+            "name": "net",
+            "slots": layout,
+            "members": {"list": ["x", {"name": "y", "foreign": [30002]}]},
+        }
+    )
     assert places(member("x").pk) == [("port", 30000), ("port", 30002), ("port", 30003)]
     assert places(member("y").pk) == [("port", 30000), ("port", 30003)]
     assert open_slots(pool) == 5

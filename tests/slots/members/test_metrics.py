@@ -34,7 +34,9 @@ def test_slots_and_members_are_counted_by_pool_and_state() -> None:
     hold(pool)
     assert value("berth_slots", pool="lab", state="held") == 1
     assert value("berth_slots", pool="lab", state="open") == 3
-    assert value("berth_slots", pool="lab", state="reserved") == 0, "a state without slots is told, too"
+    assert value("berth_slots", pool="lab", state="reserved") == 0, (
+        "a state without slots is told, too"
+    )
     assert value("berth_slots_total", pool="lab") == 4
     assert value("berth_members", pool="lab", state="ready") == 2
 
@@ -49,7 +51,10 @@ def test_a_slot_that_drains_too_long_counts_as_overdue() -> None:
 
 def test_calls_of_providers_are_timed_by_call_and_outcome() -> None:
     def count(call: str, outcome: str) -> float:
-        return value("berth_provider_seconds_count", provider="shelf", call=call, outcome=outcome) or 0.0
+        return (
+            value("berth_provider_seconds_count", provider="shelf", call=call, outcome=outcome)
+            or 0.0
+        )
 
     before = {key: count(*key) for key in (("sync", "ok"), ("sync", "unavailable"), ("look", "ok"))}
     pool, world = shelf()
@@ -69,7 +74,11 @@ def test_strays_outside_are_counted_when_they_are_found(monkeypatch: pytest.Monk
     perform_due("shelf")
     assert Member.objects.get(pk=gone.pk).state == "gone"
     look = ShelfProvider.look
-    monkeypatch.setattr(ShelfProvider, "look", lambda self, pool: replace(look(self, pool), strays=frozenset({gone.pk})))
+    monkeypatch.setattr(
+        ShelfProvider,
+        "look",
+        lambda self, pool: replace(look(self, pool), strays=frozenset({gone.pk})),
+    )
     before = value("berth_strays_found_total", provider="shelf") or 0.0
     look_at_pool(pool)
     assert value("berth_strays_found_total", provider="shelf") == before + 1

@@ -16,7 +16,13 @@ from project.kernel.errors import Conflict, Invalid, Refused
 from project.kernel.models import Event
 from slots.members.chores import end_pauses, end_pools, settle_leaving_members
 from slots.members.selectors import count_pools, view_member, view_members, who_held
-from slots.members.services import close_pool, cordon_member, pause_pool, resume_pool, uncordon_member
+from slots.members.services import (
+    close_pool,
+    cordon_member,
+    pause_pool,
+    resume_pool,
+    uncordon_member,
+)
 from slots.models import Slot
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots, places
 
@@ -53,7 +59,10 @@ def test_a_pause_closes_what_is_free_and_ends_by_itself(pool: Pool) -> None:
     assert open_slots(pool) == 3
     pool.refresh_from_db()
     assert (pool.paused_until, pool.pause_reason) == (None, "")
-    told = [(e.verb, e.before, e.after) for e in Event.objects.filter(verb__in=("pause", "resume")).order_by("id")]
+    told = [
+        (e.verb, e.before, e.after)
+        for e in Event.objects.filter(verb__in=("pause", "resume")).order_by("id")
+    ]
     assert told == [("pause", "active", "paused"), ("resume", "paused", "active")]
 
 
@@ -106,8 +115,20 @@ def test_each_part_of_a_port_layout_is_named_when_it_is_fixed() -> None:
     config = {"name": "net", "slots": layout, "members": {"list": ["x"]}}
     create_pool(config)
     with pytest.raises(Refused) as caught:
-        update_pool("net", {**config, "slots": {"ports": "30000-30199", "protocols": ["tcp"], "segment": 2, "quota": 9}})
-    assert {f.field for f in caught.value.fields} == {"slots.ports", "slots.shared", "slots.protocols", "slots.segment", "slots.quota"}
+        update_pool(
+            "net",
+            {
+                **config,
+                "slots": {"ports": "30000-30199", "protocols": ["tcp"], "segment": 2, "quota": 9},
+            },
+        )
+    assert {f.field for f in caught.value.fields} == {
+        "slots.ports",
+        "slots.shared",
+        "slots.protocols",
+        "slots.segment",
+        "slots.quota",
+    }
     update_pool("net", {**config, "slots": {**layout, "foreign": [30000]}})
     assert places(Member.objects.get(name="x").pk)[0] == ("port", 30001)
     update_pool("net", config)
@@ -115,7 +136,9 @@ def test_each_part_of_a_port_layout_is_named_when_it_is_fixed() -> None:
 
 
 def test_an_old_revision_is_refused_and_a_change_says_what_changed(pool: Pool) -> None:
-    changed = update_pool("lab", {**CONFIG, "description": "benches"}, revision=1, reason="say more")
+    changed = update_pool(
+        "lab", {**CONFIG, "description": "benches"}, revision=1, reason="say more"
+    )
     assert changed.revision == 2
     with pytest.raises(Conflict) as caught:
         update_pool("lab", {**CONFIG, "description": "other"}, revision=1)
@@ -134,7 +157,16 @@ def test_the_same_configuration_again_changes_nothing(pool: Pool) -> None:
 
 def test_the_list_makes_the_members(pool: Pool) -> None:
     claim, _, generation = hold(pool)
-    update_pool("lab", {**CONFIG, "members": {"max": 3, "list": [{"name": "b", "labels": {"x": "1"}}, {"name": "c", "slots": 1}]}})
+    update_pool(
+        "lab",
+        {
+            **CONFIG,
+            "members": {
+                "max": 3,
+                "list": [{"name": "b", "labels": {"x": "1"}}, {"name": "c", "slots": 1}],
+            },
+        },
+    )
     assert {m.name: (m.state, m.is_leaving) for m in Member.objects.all()} == {
         "a": ("ready", True),
         "b": ("ready", False),
@@ -143,7 +175,9 @@ def test_the_list_makes_the_members(pool: Pool) -> None:
     assert [m["name"] for m in config_of(pool)["members"]["list"]] == ["b", "c"]
     with pytest.raises(Invalid, match="still leave"):
         update_pool("lab", {**CONFIG, "members": {"max": 3, "list": ["b", "c", "d"]}})
-    update_pool("lab", {**CONFIG, "members": {"max": 3, "list": ["a", "b", {"name": "c", "slots": 1}]}})
+    update_pool(
+        "lab", {**CONFIG, "members": {"max": 3, "list": ["a", "b", {"name": "c", "slots": 1}]}}
+    )
     assert not Member.objects.get(name="a").is_leaving
     give_back(claim, generation)
     settle_leaving_members()
@@ -190,7 +224,9 @@ def test_a_pool_that_is_closed_goes_with_its_last_member(pool: Pool) -> None:
 
 
 def test_many_pools_are_counted_at_once(pool: Pool) -> None:
-    other = create_pool({"name": "net", "slots": ["any", "plan"], "members": {"list": ["x", "y", "z"]}})
+    other = create_pool(
+        {"name": "net", "slots": ["any", "plan"], "members": {"list": ["x", "y", "z"]}}
+    )
     hold(pool)
     cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
     hold(other, lane="plan")
@@ -198,15 +234,24 @@ def test_many_pools_are_counted_at_once(pool: Pool) -> None:
     slots = counts[pool.pk].slots
     assert (slots.total, slots.held, slots.open, slots.closed, slots.idle) == (4, 1, 1, 2, 3)
     assert counts[other.pk].slots.by_lane["plan"] == {"held": 1, "open": 2}
-    assert (counts[pool.pk].members.total, counts[pool.pk].members.cordoned, counts[pool.pk].members.ready) == (2, 1, 1)
+    assert (
+        counts[pool.pk].members.total,
+        counts[pool.pk].members.cordoned,
+        counts[pool.pk].members.ready,
+    ) == (2, 1, 1)
     assert counts[999].slots.total == 0
 
 
-def test_a_member_is_seen_with_its_slots_and_holders(pool: Pool, django_assert_num_queries: Any) -> None:
+def test_a_member_is_seen_with_its_slots_and_holders(
+    pool: Pool, django_assert_num_queries: Any
+) -> None:
     claim, slot, generation = hold(pool)
     seen = view_member(Member.objects.get(name="a").pk)
     assert seen.holders == [claim]
-    assert [(s.id == slot, s.state, s.claim_id) for s in seen.slots] == [(True, "held", claim), (False, "idle", None)]
+    assert [(s.id == slot, s.state, s.claim_id) for s in seen.slots] == [
+        (True, "held", claim),
+        (False, "idle", None),
+    ]
     with django_assert_num_queries(3):
         assert len(view_members(Member.objects.all())) == 2
     before = timezone.now()
@@ -223,5 +268,7 @@ def test_a_member_is_seen_with_its_slots_and_holders(pool: Pool, django_assert_n
 def test_the_database_reads_a_stored_duration_as_we_do(seconds: float) -> None:
     """The statements take the limit of a drain from the pool's row."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM %s::interval)::float8", [format_duration(seconds)])
+        cursor.execute(
+            "SELECT extract(epoch FROM %s::interval)::float8", [format_duration(seconds)]
+        )
         assert cursor.fetchone()[0] == seconds

@@ -1,4 +1,6 @@
-"""Two at once, both ways round. Each of these was red with its lock taken away; beside each stands which."""
+"""Two at once, both ways round. Each of these was red with its lock taken away; beside each
+stands which.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -50,7 +52,9 @@ def bind_and_wait(pool: Pool, gate: Gate) -> Any:
 
 
 def test_cordon_waits_for_a_bind_under_way(pool: Pool, member: Member) -> None:
-    """close_member waits for the slot's row lock; with SKIP LOCKED in it the slot stayed open for its next holder."""
+    """close_member waits for the slot's row lock; with SKIP LOCKED in it the slot stayed open
+    for its next holder.
+    """
     gate = Gate()
     binder = gate.stops(lambda: bind_and_wait(pool, gate))
     cordoner = Actor(lambda: cordon_member(member_id=member.pk, reason="disk")).begin()
@@ -63,7 +67,9 @@ def test_cordon_waits_for_a_bind_under_way(pool: Pool, member: Member) -> None:
     assert open_slots(pool) == 0
 
 
-def test_a_bind_finds_nothing_that_a_cordon_is_closing(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bind_finds_nothing_that_a_cordon_is_closing(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate().after(monkeypatch, "slots.members.services.align_slots")
     cordoner = gate.stops(lambda: cordon_member(member_id=member.pk, reason="disk"))
     with pytest.raises(AssertionError, match="no slot is free"):
@@ -76,7 +82,9 @@ def test_a_bind_finds_nothing_that_a_cordon_is_closing(pool: Pool, member: Membe
 
 
 def test_a_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> None:
-    """let_go closes, which waits for the bind, and asks afterwards. Asked before, it found the member empty, and a trigger refused."""
+    """let_go closes, which waits for the bind, and asks afterwards. Asked before, it found the
+    member empty, and a trigger refused.
+    """
     gate = Gate()
     binder = gate.stops(lambda: bind_and_wait(pool, gate))
     remover = Actor(lambda: remove_member(member_id=member.pk, reason="sold")).begin()
@@ -90,7 +98,9 @@ def test_a_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> Non
     assert settle_leaving(member.pk)
 
 
-def test_a_bind_finds_nothing_on_a_member_that_goes(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bind_finds_nothing_on_a_member_that_goes(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate().after(monkeypatch, "slots.members.services.mark_leaving")
     remover = gate.stops(lambda: remove_member(member_id=member.pk, reason="sold"))
     with pytest.raises(AssertionError, match="no slot is free"):
@@ -100,8 +110,12 @@ def test_a_bind_finds_nothing_on_a_member_that_goes(pool: Pool, member: Member, 
     assert is_consistent()
 
 
-def test_uncordon_opens_nothing_in_a_pool_that_is_being_paused(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The locks of pool and of its members; without both the pause closed the slots before they were opened, and they stayed open."""
+def test_uncordon_opens_nothing_in_a_pool_that_is_being_paused(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks of pool and of its members; without both the pause closed the slots before they
+    were opened, and they stayed open.
+    """
     cordon_member(member_id=member.pk, reason="disk")
     gate = Gate().before(monkeypatch, "slots.members.services.align_slots")
     uncordoner = gate.stops(lambda: uncordon_member(member_id=member.pk))
@@ -113,8 +127,12 @@ def test_uncordon_opens_nothing_in_a_pool_that_is_being_paused(pool: Pool, membe
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_a_pause_closes_what_is_being_uncordoned(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """lock_member locks the pool first; without it the uncordon read the pool as it was before the pause."""
+def test_a_pause_closes_what_is_being_uncordoned(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lock_member locks the pool first; without it the uncordon read the pool as it was before
+    the pause.
+    """
     cordon_member(member_id=member.pk, reason="disk")
     gate = Gate().after(monkeypatch, "slots.members.services.align_pool")
     pauser = gate.stops(lambda: pause(pool))
@@ -126,8 +144,12 @@ def test_a_pause_closes_what_is_being_uncordoned(pool: Pool, member: Member, mon
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_resume_does_not_open_what_is_being_cordoned(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The locks of pool and member; without both the resume opened what the cordon had found closed already."""
+def test_resume_does_not_open_what_is_being_cordoned(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks of pool and member; without both the resume opened what the cordon had found
+    closed already.
+    """
     pause(pool)
     gate = Gate().after(monkeypatch, "slots.members.services.align_slots")
     cordoner = gate.stops(lambda: cordon_member(member_id=member.pk, reason="disk"))
@@ -139,7 +161,9 @@ def test_resume_does_not_open_what_is_being_cordoned(pool: Pool, member: Member,
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_members_never_exceed_the_most_when_two_add_at_once(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_never_exceed_the_most_when_two_add_at_once(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of the pool; without it there were five of three."""
     gate = Gate().before(monkeypatch, "slots.members.services.add_member_rows")
     first = gate.stops(lambda: add_members(pool_id=pool.pk, declared=["b", "c"]))
@@ -152,8 +176,12 @@ def test_members_never_exceed_the_most_when_two_add_at_once(pool: Pool, monkeypa
     assert Member.objects.count() == 3
 
 
-def test_keep_or_go_one_of_them_wins(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock of the member, or that of its pool: without both the keeper brought back what had gone."""
+def test_keep_or_go_one_of_them_wins(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the member, or that of its pool: without both the keeper brought back
+    what had gone.
+    """
     claim, _, generation = hold(pool)
     remove_member(member_id=member.pk, reason="sold")
     give_back(claim, generation)
@@ -180,12 +208,20 @@ def test_one_of_two_pools_with_one_name_is_made(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_of_two_members_on_the_same_ports_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pool sees only committed members of the other: the exclusion constraint decides, and is told in words."""
+    """Each pool sees only committed members of the other: the exclusion constraint decides, and
+    is told in words.
+    """
     layout = {"ports": "30000-30009", "shared": True}
     east, west = (create_pool({"name": name, "slots": layout}) for name in ("east", "west"))
     gate = Gate().after(monkeypatch, "slots.members.services.add_member_rows")
-    first = gate.stops(lambda: add_members(pool_id=east.pk, declared=[{"name": "x", "external_id": "lb-1"}]))
-    second = Actor(lambda: add_members(pool_id=west.pk, declared=[{"name": "y", "external_id": "lb-1", "ports": "30005-30009"}])).begin()
+    first = gate.stops(
+        lambda: add_members(pool_id=east.pk, declared=[{"name": "x", "external_id": "lb-1"}])
+    )
+    second = Actor(
+        lambda: add_members(
+            pool_id=west.pk, declared=[{"name": "y", "external_id": "lb-1", "ports": "30005-30009"}]
+        )
+    ).begin()
     assert second.until_blocked_or_done() == "blocked"
     gate.open()
     first.result()

@@ -9,7 +9,11 @@ from tests.api.helpers import make_pool
 
 def test_the_schema_says_that_a_reason_is_needed(client: Client) -> None:
     paths = client.get("/api/schema/?format=json").json()["paths"]
-    reason = next(one for one in paths["/api/v1/members/{member_id}/"]["delete"]["parameters"] if one["name"] == "reason")
+    reason = next(
+        one
+        for one in paths["/api/v1/members/{member_id}/"]["delete"]["parameters"]
+        if one["name"] == "reason"
+    )
     assert (reason["required"], reason["schema"]["minLength"]) == (True, 1)
 
 

@@ -1,4 +1,6 @@
-"""Members that are started again: a new incarnation under the locks, with what it holds kept. By the database's clock."""
+"""Members that are started again: a new incarnation under the locks, with what it holds kept. By
+the database's clock.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -48,7 +50,9 @@ def member(pool: Pool) -> Member:
 def later(member: Member, seconds: float) -> None:
     """As if so much time had passed."""
     ago = timedelta(seconds=seconds)
-    Member.objects.filter(pk=member.pk).update(state_at=F("state_at") - ago, down_at=F("down_at") - ago)
+    Member.objects.filter(pk=member.pk).update(
+        state_at=F("state_at") - ago, down_at=F("down_at") - ago
+    )
 
 
 def step(member: Member) -> Member:
@@ -58,7 +62,11 @@ def step(member: Member) -> Member:
 
 
 def verbs(member: Member) -> list[str]:
-    return list(Event.objects.filter(member_id=member.pk, slot_id=None).order_by("id").values_list("verb", flat=True))
+    return list(
+        Event.objects.filter(member_id=member.pk, slot_id=None)
+        .order_by("id")
+        .values_list("verb", flat=True)
+    )
 
 
 def test_a_member_is_ready_from_its_first_word_on(pool: Pool) -> None:
@@ -75,13 +83,20 @@ def test_the_word_of_another_incarnation_opens_nothing(pool: Pool) -> None:
     assert Member.objects.get().state == "creating"
 
 
-def test_one_whose_process_has_ended_is_started_again_at_once_and_keeps_what_it_holds(pool: Pool, member: Member) -> None:
+def test_one_whose_process_has_ended_is_started_again_at_once_and_keeps_what_it_holds(
+    pool: Pool, member: Member
+) -> None:
     claim, slot, _ = hold(pool, lane="plan")
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     member.refresh_from_db()
     assert (member.state, open_slots(pool)) == ("offline", 0)
     step(member)
-    assert (member.state, member.incarnation, member.restarts, member.down_at) == ("creating", 2, 1, None)
+    assert (member.state, member.incarnation, member.restarts, member.down_at) == (
+        "creating",
+        2,
+        1,
+        None,
+    )
     assert Slot.objects.get(pk=slot).claim_id == claim
     assert Operation.objects.filter(member_id=member.pk, queue="local", done_at=None).exists()
     beat_member(member_id=member.pk, incarnation=2)
@@ -98,7 +113,9 @@ def test_a_silent_one_has_two_minutes(member: Member) -> None:
     assert (step(member).state, member.restarts) == ("creating", 1)
 
 
-def test_a_silent_one_with_a_task_is_left_alone_until_that_is_lost(pool: Pool, member: Member) -> None:
+def test_a_silent_one_with_a_task_is_left_alone_until_that_is_lost(
+    pool: Pool, member: Member
+) -> None:
     hold(pool, lane="plan")
     take_offline(member_id=member.pk, reason="no heartbeat for 2 min", next_look=600)
     later(member, 500)
@@ -109,7 +126,9 @@ def test_a_silent_one_with_a_task_is_left_alone_until_that_is_lost(pool: Pool, m
 
 def test_five_times_in_a_row_then_it_is_left_to_a_person(member: Member) -> None:
     for restarts, wait in enumerate([0, 60, 120, 240, 480]):
-        note_down(member_id=member.pk, incarnation=member.incarnation, reason="its process has ended")
+        note_down(
+            member_id=member.pk, incarnation=member.incarnation, reason="its process has ended"
+        )
         if wait:
             later(member, wait - 1)
             assert step(member).restarts == restarts

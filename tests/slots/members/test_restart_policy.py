@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from slots.members.policy import BACK_OFF, GRACE, MOST_RESTARTS, STAY, WELL_AFTER, RestartCondition, decide_restart
+from slots.members.policy import (
+    BACK_OFF,
+    GRACE,
+    MOST_RESTARTS,
+    STAY,
+    WELL_AFTER,
+    RestartCondition,
+    decide_restart,
+)
 
 LOST = 600.0
 
@@ -29,8 +37,14 @@ def test_one_whose_process_has_ended_waits_for_the_back_off_alone(restarts: int)
 @pytest.mark.parametrize("state", ["offline", "creating"])
 def test_one_that_is_silent_has_two_minutes_more(state: str, restarts: int) -> None:
     wait = GRACE + BACK_OFF[restarts]
-    assert decide_restart(RestartCondition(state=state, for_s=wait, restarts=restarts), LOST).action == "restart"
-    assert decide_restart(RestartCondition(state=state, for_s=wait - 0.1, restarts=restarts), LOST) == STAY
+    assert (
+        decide_restart(RestartCondition(state=state, for_s=wait, restarts=restarts), LOST).action
+        == "restart"
+    )
+    assert (
+        decide_restart(RestartCondition(state=state, for_s=wait - 0.1, restarts=restarts), LOST)
+        == STAY
+    )
 
 
 def test_the_waits_are_those_that_were_promised() -> None:
@@ -66,8 +80,14 @@ def test_a_silent_one_is_not_started_anew_under_its_task() -> None:
 
 def test_restarts_are_forgotten_once_it_has_been_well_for_a_while() -> None:
     assert decide_restart(RestartCondition(state="ready", for_s=599.9, restarts=3), LOST) == STAY
-    assert decide_restart(RestartCondition(state="ready", for_s=600.0, restarts=3), LOST).action == "forget"
-    assert decide_restart(RestartCondition(state="ready", for_s=600.0, has_given_up=True), LOST).action == "forget"
+    assert (
+        decide_restart(RestartCondition(state="ready", for_s=600.0, restarts=3), LOST).action
+        == "forget"
+    )
+    assert (
+        decide_restart(RestartCondition(state="ready", for_s=600.0, has_given_up=True), LOST).action
+        == "forget"
+    )
     assert decide_restart(RestartCondition(state="ready", for_s=99999.0), LOST) == STAY
 
 

@@ -1,4 +1,6 @@
-"""A restart and somebody's word at once, both ways round. All but one were red with a lock taken away; beside each stands which."""
+"""A restart and somebody's word at once, both ways round. All but one were red with a lock taken
+away; beside each stands which.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -43,7 +45,9 @@ def age(member: Member, seconds: float) -> None:
 def test_the_first_word_of_an_incarnation_that_is_being_replaced_opens_nothing(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """welcome_member waits for the member's lock and looks at its incarnation again; looked at before, the slots opened for a dead one."""
+    """welcome_member waits for the member's lock and looks at its incarnation again; looked at
+    before, the slots opened for a dead one.
+    """
     age(member, 300)
     gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
     restarter = gate.stops(lambda: settle_condition(member.pk))
@@ -56,8 +60,12 @@ def test_the_first_word_of_an_incarnation_that_is_being_replaced_opens_nothing(
     assert open_slots(pool) == 0 and is_consistent()
 
 
-def test_one_whose_first_word_is_being_heard_is_not_started_again(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """settle_condition decides again under the lock; decided before, a member that had just come was started anew."""
+def test_one_whose_first_word_is_being_heard_is_not_started_again(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """settle_condition decides again under the lock; decided before, a member that had just come
+    was started anew.
+    """
     age(member, 300)
     gate = Gate().before(monkeypatch, "slots.members.liveness.make_slots")
     agent = gate.stops(lambda: beat_member(member_id=member.pk, incarnation=1))
@@ -70,8 +78,12 @@ def test_one_whose_first_word_is_being_heard_is_not_started_again(pool: Pool, me
     assert open_slots(pool) == 3 and is_consistent()
 
 
-def test_two_finalizers_start_it_again_once(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second decides again under the lock; without that the incarnation that the first had made was skipped, and counted."""
+def test_two_finalizers_start_it_again_once(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second decides again under the lock; without that the incarnation that the first had
+    made was skipped, and counted.
+    """
     beat_member(member_id=member.pk, incarnation=1)
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
@@ -84,7 +96,9 @@ def test_two_finalizers_start_it_again_once(pool: Pool, member: Member, monkeypa
     assert (member.incarnation, member.restarts) == (2, 1)
 
 
-def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(
+    pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Here the guard of the move would do without the lock: it stayed green."""
     beat_member(member_id=member.pk, incarnation=1)
     take_offline(member_id=member.pk, reason="no heartbeat", next_look=600)
@@ -100,8 +114,12 @@ def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(pool: Pool, member:
     assert open_slots(pool) == 0 and is_consistent()
 
 
-def test_a_person_does_not_restart_it_under_a_claim_that_is_being_bound(pool: Pool, member: Member) -> None:
-    """restart_member locks the slots, which waits for the bind, and looks afterwards; looked at before, it ended an agent with a task."""
+def test_a_person_does_not_restart_it_under_a_claim_that_is_being_bound(
+    pool: Pool, member: Member
+) -> None:
+    """restart_member locks the slots, which waits for the bind, and looks afterwards; looked at
+    before, it ended an agent with a task.
+    """
     beat_member(member_id=member.pk, incarnation=1)
     gate = Gate()
 

@@ -1,4 +1,6 @@
-"""What a provider is asked and what becomes of its answers: through the rows, the outbox and the watch."""
+"""What a provider is asked and what becomes of its answers: through the rows, the outbox and
+the watch.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +36,9 @@ def _worlds(settings: Any) -> Iterator[None]:
 
 def shelf(**more: Any) -> tuple[Pool, World]:
     """A pool whose provider has been looked at, with one member that is ready."""
-    pool = create_pool({"name": "shelf", "provider": "shelf", "slots": 2, "members": {"list": ["a"]}, **more})
+    pool = create_pool(
+        {"name": "shelf", "provider": "shelf", "slots": 2, "members": {"list": ["a"]}, **more}
+    )
     assert (pool.state, open_slots(pool)) == ("pending", 0)
     perform_due("shelf")
     look_at_pool(pool)
@@ -70,7 +74,10 @@ def test_a_slot_is_free_again_once_its_provider_says_so() -> None:
     assert perform_due("shelf") == 1
     slot.refresh_from_db()
     assert (slot.state, slot.is_open, slot.drain_until, slot.due_at) == ("idle", True, None, None)
-    assert Event.objects.filter(verb="clean", slot_id=slot.pk, before="draining", after="idle").count() == 1
+    assert (
+        Event.objects.filter(verb="clean", slot_id=slot.pk, before="draining", after="idle").count()
+        == 1
+    )
 
 
 def test_cleaning_that_fails_keeps_the_slot_draining_visible_and_retried() -> None:
@@ -97,7 +104,9 @@ def let_drain_without_sync(pool: Pool, world: World) -> Slot:
 
 
 def test_cleaning_that_can_never_work_stays_for_a_person_and_holds_up_nobody(settings: Any) -> None:
-    pool = create_pool({"name": "jammed", "provider": "broken", "slots": 2, "members": {"list": ["a"]}})
+    pool = create_pool(
+        {"name": "jammed", "provider": "broken", "slots": 2, "members": {"list": ["a"]}}
+    )
     perform_due("broken")
     look_at_pool(pool)
     slot = let_drain(pool)
@@ -147,13 +156,21 @@ def test_the_finalizer_asks_again_where_nobody_does() -> None:
 
 
 def test_what_was_said_of_it_on_its_way_is_not_said_of_one_that_is_ready_by_now() -> None:
-    """A look takes seconds; its first word may come meanwhile, and nothing would take the old words back for a while."""
+    """A look takes seconds; its first word may come meanwhile, and nothing would take the old
+    words back for a while.
+    """
     pool, _ = shelf()
     member = Member.objects.get(pool=pool)
     before = member.outside
     assert member.state == "ready"
-    told: dict[str, Any] = {"member_id": member.pk, "incarnation": member.incarnation, "external_id": "thing-7"}
-    assert note_outside(**told, state="creating", why="its agent has not come yet"), "its name is news"
+    told: dict[str, Any] = {
+        "member_id": member.pk,
+        "incarnation": member.incarnation,
+        "external_id": "thing-7",
+    }
+    assert note_outside(**told, state="creating", why="its agent has not come yet"), (
+        "its name is news"
+    )
     assert not note_outside(**told, state="creating", why="its agent has not come yet")
     member.refresh_from_db()
     assert (member.outside, member.external_id) == (before, "thing-7")
@@ -183,7 +200,9 @@ def test_no_provider_is_called_inside_a_transaction() -> None:
 
 
 def test_a_member_is_made_outside_then_ready_and_taken_away_again() -> None:
-    pool = create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}})
+    pool = create_pool(
+        {"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}}
+    )
     member = Member.objects.get()
     assert (member.state, member.is_owned) == ("creating", True)
     CraneProvider.world.errors_after = [ProviderError("timed out")]

@@ -4,10 +4,12 @@ from django.db.backends.postgresql import base
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """An idle connection on which nothing arrived is alive: a server that ends says so, or its socket closes, and both can be read.
+    """An idle connection on which nothing arrived is alive: a server that ends says so, or its
+    socket closes, and both can be read.
 
-    Django asks `SELECT 1` at the start of each request instead, a round trip that a fast request notices. A host that vanishes without
-    a word is found by TCP keepalive, as it would be in the middle of a request.
+    Django asks `SELECT 1` at the start of each request instead, a round trip that a fast request
+    notices. A host that vanishes without a word is found by TCP keepalive, as it would be in the
+    middle of a request.
     """
 
     def is_usable(self) -> bool:

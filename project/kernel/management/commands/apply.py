@@ -10,10 +10,20 @@ from project.kernel.manifests import apply_documents, ask_outside, diff_document
 
 
 class Command(BaseCommand):
-    help = "Makes the configuration equal to a file. All faults are told at once, and then nothing is changed."
+    help = (
+        "Makes the configuration equal to a file. All faults are told at once, and then "
+        "nothing is changed."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("-f", "--file", required=True, action="append", metavar="FILE", help="YAML; - is standard input")
+        parser.add_argument(
+            "-f",
+            "--file",
+            required=True,
+            action="append",
+            metavar="FILE",
+            help="YAML; - is standard input",
+        )
         parser.add_argument("--dry-run", action="store_true", help="show what would change")
         parser.add_argument("--reason", default="", help="kept with the events")
 
@@ -23,10 +33,17 @@ class Command(BaseCommand):
             with acting_as(shell_actor()):
                 documents = read_files(read_sources(options["file"]))
                 ask_outside(documents)
-                outcomes = diff_documents(documents) if options["dry_run"] else apply_documents(documents, options["reason"])
+                outcomes = (
+                    diff_documents(documents)
+                    if options["dry_run"]
+                    else apply_documents(documents, options["reason"])
+                )
         except BerthError as error:
             raise CommandError(explain(error))
         for line in describe_changes(outcomes):
             self.stdout.write(line)
         changed = sum(bool(o.changes) for o in outcomes)
-        self.stdout.write(f"{changed} {'would change' if options['dry_run'] else 'changed'}, {len(outcomes) - changed} as they are.")
+        self.stdout.write(
+            f"{changed} {'would change' if options['dry_run'] else 'changed'}, "
+            f"{len(outcomes) - changed} as they are."
+        )

@@ -1,4 +1,6 @@
-"""Two processes: the outer one prepares a server and a scratch database, the inner one (in their environment) measures."""
+"""Two processes: the outer one prepares a server and a scratch database, the inner one (in their
+environment) measures.
+"""
 
 import json
 import os
@@ -30,13 +32,18 @@ SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process: this database is o
 
 
 class Command(BaseCommand):
-    help = "Measures on a scratch database of its own. With --json, one object on stdout and everything else on stderr."
+    help = (
+        "Measures on a scratch database of its own. With --json, one object on stdout and "
+        "everything else on stderr."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="none: lists them")
         parser.add_argument("--json", action="store_true", help="one object on stdout")
-        parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, not minutes")
+        parser.add_argument(
+            "--quick", action="store_true", help="a smoke run: seconds, not minutes"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         discover("benches")
@@ -89,14 +96,20 @@ def _scratch_database(url: str) -> Iterator[str]:
     """A database of its own on that server, gone afterwards."""
     name = f"berth_bench_{secrets.token_hex(4)}"
     with _connect_beside(url) as connection:
-        connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+        connection.execute(
+            psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name))
+        )
     print(f"measuring in {name}", file=sys.stderr, flush=True)
     head, _, query = url.partition("?")
     try:
         yield head.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
     finally:
         with _connect_beside(url) as connection:
-            connection.execute(psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(name)))
+            connection.execute(
+                psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(
+                    psycopg.sql.Identifier(name)
+                )
+            )
 
 
 def _connect_beside(url: str) -> psycopg.Connection[tuple[Any, ...]]:
@@ -122,7 +135,11 @@ def _only_result_on_stdout() -> Iterator[Any]:
 def _reference(is_quick: bool) -> baseline.Reference:
     keys = ("host", "port", "user", "password", "dbname", "sslmode")
     parameters = {k: v for k, v in direct_parameters("bench").items() if k in keys and v}
-    return baseline.Reference(make_conninfo(**parameters), claims=40_000 if is_quick else 400_000, pgbench=baseline.find_pgbench())
+    return baseline.Reference(
+        make_conninfo(**parameters),
+        claims=40_000 if is_quick else 400_000,
+        pgbench=baseline.find_pgbench(),
+    )
 
 
 def _describe(result: dict[str, Any]) -> str:

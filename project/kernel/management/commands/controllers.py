@@ -15,7 +15,9 @@ class Command(ControllerCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--perform", action="store_true", help="also perform operations here, without Celery")
+        parser.add_argument(
+            "--perform", action="store_true", help="also perform operations here, without Celery"
+        )
 
     def build(self, **options: Any) -> list[Controller]:
         kinds: list[type[Controller]] = [import_string(name) for name in settings.BERTH_CONTROLLERS]

@@ -10,10 +10,20 @@ from project.kernel.manifests import diff_documents, read_files
 
 
 class Command(BaseCommand):
-    help = "Shows what applying a file would change. Leaves with 0 if nothing would, with 1 if something would, with 2 on a fault."
+    help = (
+        "Shows what applying a file would change. Leaves with 0 if nothing would, with 1 if "
+        "something would, with 2 on a fault."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("-f", "--file", required=True, action="append", metavar="FILE", help="YAML; - is standard input")
+        parser.add_argument(
+            "-f",
+            "--file",
+            required=True,
+            action="append",
+            metavar="FILE",
+            help="YAML; - is standard input",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         discover("manifests")

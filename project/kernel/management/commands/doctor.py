@@ -13,12 +13,17 @@ from project.kernel.management.base import explain
 
 
 class Command(BaseCommand):
-    help = "Lists broken invariants, what they mean and how they are mended. Leaves with 1 if there are any."
+    help = (
+        "Lists broken invariants, what they mean and how they are mended. Leaves with 1 if "
+        "there are any."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="*", metavar="ID", help="only these checks")
         parser.add_argument("--json", action="store_true", help="one object on stdout")
-        parser.add_argument("--repair", metavar="ID", help="mend what this check finds, then look again")
+        parser.add_argument(
+            "--repair", metavar="ID", help="mend what this check finds, then look again"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         discover("checks")
@@ -31,7 +36,11 @@ class Command(BaseCommand):
         except BerthError as error:
             raise CommandError(explain(error))
         if options["json"]:
-            told = {"ok": not any(r.findings for r in reports), "facts": list_facts(), "checks": [r.as_dict() for r in reports]}
+            told = {
+                "ok": not any(r.findings for r in reports),
+                "facts": list_facts(),
+                "checks": [r.as_dict() for r in reports],
+            }
             self.stdout.write(json.dumps(told, indent=1))
         else:
             for text in list_facts():
@@ -43,7 +52,9 @@ class Command(BaseCommand):
     def _print(self, reports: list[Report]) -> None:
         for report in reports:
             if report.findings:
-                self.stdout.write(f"{report.check.id}  {report.check.title}: {len(report.findings)} broken")
+                self.stdout.write(
+                    f"{report.check.id}  {report.check.title}: {len(report.findings)} broken"
+                )
                 self.stdout.write(f"      {report.check.explain}")
             for finding in report.findings[:50]:
                 self.stdout.write(f"  - {finding.subject}: {finding.detail}")
@@ -52,4 +63,8 @@ class Command(BaseCommand):
             if len(report.findings) > 50:
                 self.stdout.write(f"  ... and {len(report.findings) - 50} more")
         broken = sum(len(r.findings) for r in reports)
-        self.stdout.write(f"{len(reports)} checks, {broken} findings." if broken else f"{len(reports)} checks, nothing is wrong.")
+        self.stdout.write(
+            f"{len(reports)} checks, {broken} findings."
+            if broken
+            else f"{len(reports)} checks, nothing is wrong."
+        )

@@ -1,4 +1,6 @@
-"""Django's `migrate`, made fit for a database that others use: one at a time, and it never queues behind a lock for long."""
+"""Django's `migrate`, made fit for a database that others use: one at a time, and it never
+queues behind a lock for long.
+"""
 
 from typing import Any
 

@@ -1,7 +1,8 @@
-"""`manage.py prepare`: what stands between a database that answers and a Berth that may start. `up` runs it first.
+"""`manage.py prepare`: what stands between a database that answers and a Berth that may start. `up`
+runs it first.
 
-It refuses a database that a newer Berth has changed, dumps before it migrates, migrates, makes the first user, and loads the
-sample into a database that was empty. Each step is safe to repeat.
+It refuses a database that a newer Berth has changed, dumps before it migrates, migrates, makes the
+first user, and loads the sample into a database that was empty. Each step is safe to repeat.
 """
 
 import os
@@ -29,14 +30,20 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # `up` is to start within seconds; CI runs the checks
 
     def add_arguments(self, parser: Any) -> None:
-        parser.add_argument("--embedded", action="store_true", help="the database is ours alone: dump before migrating, offer the sample")
+        parser.add_argument(
+            "--embedded",
+            action="store_true",
+            help="the database is ours alone: dump before migrating, offer the sample",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         is_embedded: bool = options["embedded"]
         try:
             connection.ensure_connection()
         except OperationalError as error:
-            raise CommandError(f"The database does not answer. Check DATABASE_URL. It said: {str(error).strip()}") from None
+            raise CommandError(
+                f"The database does not answer. Check DATABASE_URL. It said: {str(error).strip()}"
+            ) from None
         _forget_given_password()
         was_empty = self._migrate(is_embedded)
         if self._make_first_user():
@@ -46,7 +53,10 @@ class Command(BaseCommand):
 
     def _migrate(self, is_embedded: bool) -> bool:
         executor = MigrationExecutor(connection)
-        known, applied = set(executor.loader.disk_migrations), set(executor.loader.applied_migrations)
+        known, applied = (
+            set(executor.loader.disk_migrations),
+            set(executor.loader.applied_migrations),
+        )
         ours = {app for app, _ in known}
         if newer := sorted(f"{app}.{name}" for app, name in applied - known if app in ours):
             raise CommandError(_newer(newer))
@@ -58,7 +68,8 @@ class Command(BaseCommand):
             made = backup.dump(env.database_url(), folder, backup.BEFORE_MIGRATION)
             backup.keep_newest(folder)
             self.stdout.write(
-                f"Migrations to apply: {len(pending)}. The database as it was is in {made} (without sealed files: they stay in place)"
+                f"Migrations to apply: {len(pending)}. The database as it was is in {made} "
+                "(without sealed files: they stay in place)"
             )
         call_command("migrate", verbosity=0, interactive=False)
         return not applied
@@ -71,8 +82,9 @@ class Command(BaseCommand):
             self.stderr.write(f"The sample is not loaded: {error}")
 
     def _make_first_user(self) -> bool:
-        """Only where no active superuser exists. A password that Berth makes is written to the state folder first: a user whose password
-        is nowhere would be no use. A password that was given in BERTH_ADMIN_PASSWORD is known to its owner and is written nowhere."""
+        """Only where no active superuser exists. A password that Berth makes is written to the
+        state folder first: a user whose password is nowhere would be no use. A password that was
+        given in BERTH_ADMIN_PASSWORD is known to its owner and is written nowhere."""
         model = get_user_model()
         with transaction.atomic():
             if model.objects.filter(is_active=True, is_superuser=True).exists():
@@ -93,7 +105,9 @@ def password_file() -> Path:
 
 
 def _forget_given_password() -> None:
-    """Earlier versions wrote a password that was given in BERTH_ADMIN_PASSWORD to the state folder."""
+    """Earlier versions wrote a password that was given in BERTH_ADMIN_PASSWORD to the
+    state folder.
+    """
     given = os.environ.get("BERTH_ADMIN_PASSWORD")
     with suppress(FileNotFoundError):
         if given and password_file().read_text().strip() == given.strip():
@@ -103,8 +117,13 @@ def _forget_given_password() -> None:
 def _newer(names: list[str]) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     backups = sorted((Path(settings.BERTH_HOME) / "backups").glob("*.dump"))
-    way_back = f"make restore FILE={backups[-1]}" if backups else "make restore FILE=<a dump made by this version>"
+    way_back = (
+        f"make restore FILE={backups[-1]}"
+        if backups
+        else "make restore FILE=<a dump made by this version>"
+    )
     return (
-        f"This database was changed by a newer Berth: it has {shown}, unknown to this version. Nothing was touched.\n"
-        f"Check out the newer version and start it (git pull; make up), or go back to a dump: {way_back}"
+        f"This database was changed by a newer Berth: it has {shown}, unknown to this version. "
+        "Nothing was touched.\nCheck out the newer version and start it (git pull; make up), or "
+        f"go back to a dump: {way_back}"
     )

@@ -17,4 +17,6 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000)
 
     def handle(self, **options: Any) -> None:
-        uvicorn.Server(make_config(host=options["host"], port=options["port"], timeout_graceful_shutdown=20)).run()
+        uvicorn.Server(
+            make_config(host=options["host"], port=options["port"], timeout_graceful_shutdown=20)
+        ).run()

@@ -1,4 +1,6 @@
-"""`manage.py sample load|remove|drive`: three pools with live work, to look at and to try things on."""
+"""`manage.py sample load|remove|drive`: three pools with live work, to look at and to try
+things on.
+"""
 
 import os
 import sys
@@ -15,13 +17,24 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument("what", choices=["load", "remove", "drive"])
-        parser.add_argument("--url", default="", help="where Berth answers, for drive; by default what BERTH_HOME says")
+        parser.add_argument(
+            "--url",
+            default="",
+            help="where Berth answers, for drive; by default what BERTH_HOME says",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["what"] == "drive":
-            # The driver speaks HTTP alone: in a process without Django it needs a tenth of the memory.
+            # The driver speaks HTTP alone: in a process without Django it needs a tenth of
+            # the memory.
             os.execv(  # noqa: S606
-                sys.executable, [sys.executable, "-m", "project.sample.driver", *([options["url"]] if options["url"] else [])]
+                sys.executable,
+                [
+                    sys.executable,
+                    "-m",
+                    "project.sample.driver",
+                    *([options["url"]] if options["url"] else []),
+                ],
             )
         try:
             done = load_sample() if options["what"] == "load" else remove_sample()

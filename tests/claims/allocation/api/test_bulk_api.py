@@ -1,4 +1,6 @@
-"""Many in one call: an answer for each, in the order asked, as the single call would have given it."""
+"""Many in one call: an answer for each, in the order asked, as the single call would
+have given it.
+"""
 
 from typing import Any
 
@@ -30,15 +32,30 @@ def test_each_item_is_answered_as_alone_and_in_order(caller: Callers) -> None:
     ]
     many = ana.post("claims/bulk/", {"claims": items})
     assert many.status == 200, many.body
-    assert [item["status"] for item in many.body["results"]] == [201, 400, 202, 400, 201, 400, 422, 202]
-    assert [item["body"].get("owner") for item in many.body["results"]][0:5:2] == ["first", "waits", "second"]
+    assert [item["status"] for item in many.body["results"]] == [
+        201,
+        400,
+        202,
+        400,
+        201,
+        400,
+        422,
+        202,
+    ]
+    assert [item["body"].get("owner") for item in many.body["results"]][0:5:2] == [
+        "first",
+        "waits",
+        "second",
+    ]
     for item, result in zip(items, many.body["results"], strict=True):
         if result["status"] < 300:
             continue
         alone = ana.post("claims/", item)
         assert (alone.status, alone.body) == (result["status"], result["body"])
     bound = many.body["results"][0]["body"]
-    ana.post("claims/bulk-release/", {"claims": [{"id": bound["id"], "generation": bound["generation"]}]})
+    ana.post(
+        "claims/bulk-release/", {"claims": [{"id": bound["id"], "generation": bound["generation"]}]}
+    )
     alone = ana.post("claims/", items[0])
     assert without_varying(alone.body) == without_varying(bound)
     assert alone.body.keys() == bound.keys()
@@ -60,24 +77,44 @@ def test_keys_make_it_safe_to_repeat(caller: Callers) -> None:
 def test_release_of_many_says_for_each_what_became_of_it(caller: Callers) -> None:
     pool = make_pool(slots=3)
     ana = caller("claimant", pool)
-    made = [item["body"] for item in ana.post("claims/bulk/", {"claims": [{"pool": pool.name}] * 4}).body["results"]]
+    made = [
+        item["body"]
+        for item in ana.post("claims/bulk/", {"claims": [{"pool": pool.name}] * 4}).body["results"]
+    ]
     holds: list[Any] = [{"id": claim["id"], "generation": claim["generation"]} for claim in made]
     holds[1]["generation"] += 1000
     holds += [{"id": 10**9, "generation": 1}, {"id": made[0]["id"]}]
     done = ana.post("claims/bulk-release/", {"claims": holds}).body["results"]
     assert [item["status"] for item in done] == [200, 409, 200, 409, 404, 400]
-    assert [item["body"].get("code") for item in done] == [None, "stale_generation", None, "holds_nothing", "not_found", "invalid"]
+    assert [item["body"].get("code") for item in done] == [
+        None,
+        "stale_generation",
+        None,
+        "holds_nothing",
+        "not_found",
+        "invalid",
+    ]
     assert done[0]["body"]["outcome"] == "released"
 
 
 def test_from_one_to_a_thousand(caller: Callers) -> None:
     pool = make_pool(slots=1200)
     ana = caller("claimant", pool)
-    for wrong in ({}, {"claims": []}, {"claims": [{"pool": pool.name}] * 1001}, {"claims": "all"}, {"claim": [{}]}):
+    for wrong in (
+        {},
+        {"claims": []},
+        {"claims": [{"pool": pool.name}] * 1001},
+        {"claims": "all"},
+        {"claim": [{}]},
+    ):
         answer = ana.post("claims/bulk/", wrong)
         assert (answer.status, answer.body["code"]) == (400, "invalid"), wrong
-    answer = ana.post("claims/bulk/", {"claims": [{"pool": pool.name, "owner": str(n)} for n in range(1000)]})
-    assert [item["body"]["owner"] for item in answer.body["results"]] == [str(n) for n in range(1000)]
+    answer = ana.post(
+        "claims/bulk/", {"claims": [{"pool": pool.name, "owner": str(n)} for n in range(1000)]}
+    )
+    assert [item["body"]["owner"] for item in answer.body["results"]] == [
+        str(n) for n in range(1000)
+    ]
     assert {item["status"] for item in answer.body["results"]} == {201}
     assert len({item["body"]["slots"][0]["id"] for item in answer.body["results"]}) == 1000
     assert Token.objects.count() == 1

@@ -16,8 +16,23 @@ def test_a_claim_is_made_looked_at_and_released(caller: Callers) -> None:
 
     second = ana.post("claims/", {"pool": "env-test"})
     assert second.status == 202, second.body
-    assert (second.body["state"], second.body["wait"]["code"], second.body["wait"]["place"]) == ("waiting", "full", 1)
+    assert (second.body["state"], second.body["wait"]["code"], second.body["wait"]["place"]) == (
+        "waiting",
+        "full",
+        1,
+    )
 
-    released = ana.post(f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]})
-    assert (released.status, released.body["state"], released.body["outcome"]) == (200, "ended", "released")
-    assert ana.post(f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]}).status == 200, "said twice, done once"
+    released = ana.post(
+        f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]}
+    )
+    assert (released.status, released.body["state"], released.body["outcome"]) == (
+        200,
+        "ended",
+        "released",
+    )
+    assert (
+        ana.post(
+            f"claims/{made.body['id']}/release/", {"generation": made.body["generation"]}
+        ).status
+        == 200
+    ), "said twice, done once"

@@ -1,4 +1,6 @@
-"""A claim of a caller known a moment ago is one statement, which looks at the caller again: what has changed since is seen at once."""
+"""A claim of a caller known a moment ago is one statement, which looks at the caller again: what
+has changed since is seen at once.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +55,11 @@ def claim(caller: Caller, **body: Any) -> Any:
 def test_the_second_claim_asks_for_nobody(ana: Caller, asked: list[str]) -> None:
     answer = claim(ana, owner="pod:1")
     assert answer.status == 201
-    assert (answer.body["requested_by"], answer.body["owner"], len(answer.body["slots"])) == ("ana", "pod:1", 1)
+    assert (answer.body["requested_by"], answer.body["owner"], len(answer.body["slots"])) == (
+        "ana",
+        "pod:1",
+        1,
+    )
     assert answer.headers["Location"] == f"/api/v1/claims/{answer.body['id']}/"
     assert asked == []
     assert Claim.objects.count() == 2
@@ -80,7 +86,9 @@ def set_sql(text: str) -> Callable[[], Any]:
         (lambda: Token.objects.update(scopes={"roles": None, "pools": [0]}), 403),
     ],
 )
-def test_what_has_changed_is_seen_at_once(ana: Caller, change: Callable[[], Any], status: int) -> None:
+def test_what_has_changed_is_seen_at_once(
+    ana: Caller, change: Callable[[], Any], status: int
+) -> None:
     """Red without token_told in create_and_bind: each was let in by what was remembered of it."""
     change()
     assert claim(ana).status == status
@@ -121,7 +129,9 @@ def test_what_a_group_gives_counts_as_well(ana: Caller) -> None:
     assert claim(ana).status == 403
 
 
-def test_after_a_while_it_is_asked_again(ana: Caller, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_while_it_is_asked_again(
+    ana: Caller, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tokens, "REMEMBERED", 0.0)
     assert claim(ana).status == 201
     assert asked == [hash_secret(ana.secret)]
@@ -140,7 +150,10 @@ def test_of_two_callers_in_one_statement_only_one_may(ana: Caller) -> None:
         assert known is not None
         request = parse_claim({"pool": "lab", "owner": who}, requested_by=who)
         wishes.append((request, known[1]))
-    batch = [thread_batching.QueuedCreate(*_route_and_values(request), proof) for request, proof in wishes]
+    batch = [
+        thread_batching.QueuedCreate(*_route_and_values(request), proof)
+        for request, proof in wishes
+    ]
     thread_batching.make_batch(batch)
     assert [wish.is_left for wish in batch] == [False, True, False]
     assert sorted(Claim.objects.exclude(owner="").values_list("owner", flat=True)) == ["ana", "ana"]

@@ -1,4 +1,6 @@
-"""The claim that is asked for most, answered on the event loop: the same answers as on a thread, in company, and nobody held up."""
+"""The claim that is asked for most, answered on the event loop: the same answers as on a thread,
+in company, and nobody held up.
+"""
 
 import asyncio
 import json
@@ -36,7 +38,9 @@ class Asker:
         self.http, self.secret = http, secret
         self.headers: dict[str, str] = {}
 
-    async def __call__(self, body: Any, *headers: tuple[bytes, bytes], query: bytes = b"") -> tuple[int, Any]:
+    async def __call__(
+        self, body: Any, *headers: tuple[bytes, bytes], query: bytes = b""
+    ) -> tuple[int, Any]:
         coming = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
         sent: list[Any] = []
 
@@ -47,13 +51,23 @@ class Asker:
             sent.append(message)
 
         scope = {
-            "type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "path": "/api/v1/claims/", "raw_path": b"",
-            "root_path": "", "query_string": query, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+            "type": "http",
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": "POST",
+            "path": "/api/v1/claims/",
+            "raw_path": b"",
+            "root_path": "",
+            "query_string": query,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
             "headers": [
-                (b"host", b"localhost"), (b"authorization", f"Bearer {self.secret}".encode()), (b"content-type", b"application/json"),
+                (b"host", b"localhost"),
+                (b"authorization", f"Bearer {self.secret}".encode()),
+                (b"content-type", b"application/json"),
                 *headers,
             ],
-        }  # fmt: skip
+        }
         await self.http(scope, receive, send)
         self.headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         answer = b"".join(message["body"] for message in sent[1:])
@@ -120,7 +134,9 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every named statement of claims from here on; who is asked for besides is noted as `token`."""
+    """Every named statement of claims from here on; who is asked for besides is noted
+    as `token`.
+    """
     called: list[str] = []
     rows, asked = CLAIMS.rows, tokens._ask
 
@@ -139,27 +155,43 @@ def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def test_one_statement_and_the_answer_of_always(ask: Asker, statements: list[str]) -> None:
     status, body = await ask({"pool": "lab", "owner": "pod:1"}, (b"idempotency-key", b"k"))
-    assert (status, body["state"], body["owner"], body["requested_by"], body["key"]) == (201, "bound", "pod:1", "ana", "k")
+    assert (status, body["state"], body["owner"], body["requested_by"], body["key"]) == (
+        201,
+        "bound",
+        "pod:1",
+        "ana",
+        "k",
+    )
     assert len(body["slots"]) == 1
     assert statements == ["create_and_bind_here"]
     assert ask.headers["Location"] == f"/api/v1/claims/{body['id']}/"
     on_loop = ask.headers
     assert (await ask({"pool": "lab", "size": 2}))[0] == 201  # this one is for a thread
     assert "token" in statements
-    assert {name: value for name, value in on_loop.items() if name not in ("Location", "Content-Length")} == {
-        name: value for name, value in ask.headers.items() if name not in ("Location", "Content-Length")
+    assert {
+        name: value for name, value in on_loop.items() if name not in ("Location", "Content-Length")
+    } == {
+        name: value
+        for name, value in ask.headers.items()
+        if name not in ("Location", "Content-Length")
     }
 
 
-async def test_those_that_come_together_share_a_statement(ask: Asker, statements: list[str]) -> None:
+async def test_those_that_come_together_share_a_statement(
+    ask: Asker, statements: list[str]
+) -> None:
     answers = await asyncio.gather(*[ask({"pool": "lab", "owner": f"o{n}"}) for n in range(6)])
     assert statements == ["create_gathered"]
-    assert [(status, body["owner"]) for status, body in answers] == [(201, f"o{n}") for n in range(6)]
+    assert [(status, body["owner"]) for status, body in answers] == [
+        (201, f"o{n}") for n in range(6)
+    ]
     assert len({body["slots"][0]["id"] for _, body in answers}) == 6
 
 
 async def test_one_that_waits_is_told_why(ask: Asker) -> None:
-    (first, bound), (second, waits) = await asyncio.gather(ask({"pool": "lab"}), ask({"pool": "small"}))
+    (first, bound), (second, waits) = await asyncio.gather(
+        ask({"pool": "lab"}), ask({"pool": "small"})
+    )
     assert (first, bound["state"], bound["wait"]) == (201, "bound", None)
     assert (second, waits["state"], waits["wait"]["code"]) == (202, "waiting", "full")
 
@@ -202,7 +234,9 @@ async def test_what_is_wrong_is_told_as_always(ask: Asker) -> None:
 async def test_more_than_its_share_is_refused(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "BERTH_REQUESTS_PER_MINUTE", 3)
     monkeypatch.setattr(rate_limit, "_buckets", None)
-    assert [(await ask({"pool": "lab"}))[0] for _ in range(4)] == [201, 201, 201, 429], "each counts once"
+    assert [(await ask({"pool": "lab"}))[0] for _ in range(4)] == [201, 201, 201, 429], (
+        "each counts once"
+    )
     assert "Retry-After" in ask.headers
     monkeypatch.setattr(rate_limit, "_buckets", None)
 
@@ -214,14 +248,18 @@ async def test_a_locked_pool_keeps_only_its_own_waiting(ask: Asker) -> None:
         await away(lock.execute, "BEGIN")
         await away(lock.execute, "SELECT FROM pools_pool WHERE name = 'small' FOR UPDATE")
         held = []
-        for n in (1, 2):  # each alone in its statement: in company the locked pool would be left out
+        # Each alone in its statement: in company the locked pool would be left out.
+        for n in (1, 2):
             held.append(asyncio.create_task(ask({"pool": "small"})))
             await until(partial(is_under_way, ask.http, n))
         status, body = await asyncio.wait_for(ask({"pool": "lab"}), LONG)
         assert (status, body["state"]) == (201, "bound")
         assert not any(task.done() for task in held)
         await away(lock.execute, "ROLLBACK")
-        assert [status for status, _ in await asyncio.wait_for(asyncio.gather(*held), LONG)] == [202, 202]
+        assert [status for status, _ in await asyncio.wait_for(asyncio.gather(*held), LONG)] == [
+            202,
+            202,
+        ]
     finally:
         await away(lock.close)
 
@@ -240,7 +278,9 @@ async def test_a_token_that_is_gone_is_not_found_by_its_memory(ask: Asker) -> No
     assert (await ask({"pool": "lab"}))[0] == 401
 
 
-async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else whoever sends no key would make it once more."""
 
     def fail(*args: Any, **values: Any) -> None:
@@ -248,12 +288,16 @@ async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(ask: 
 
     monkeypatch.setattr(create, "explain_claims", fail)
     monkeypatch.setattr(batching, "tell_made", fail)
-    (first, bound), (second, waits) = await asyncio.gather(ask({"pool": "lab"}), ask({"pool": "small"}))
+    (first, bound), (second, waits) = await asyncio.gather(
+        ask({"pool": "lab"}), ask({"pool": "small"})
+    )
     assert (first, bound["state"]) == (201, "bound")
     assert (second, waits["state"], waits["wait"]) == (202, "waiting", None)
 
 
-async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = batching.claim_made
 
     def one_fails(request: ClaimRequest, *args: Any) -> Any:
@@ -266,7 +310,9 @@ async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(ask: Asker, m
     assert [status for status, _ in answers] == [201, 500, 201]
 
 
-async def test_no_thread_to_be_had_is_an_answer(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_to_be_had_is_an_answer(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none_left(*args: Any) -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
@@ -303,7 +349,10 @@ def end_sessions(http: Http) -> None:
             cursor.execute("SELECT pg_backend_pid()")
             return int(cursor.fetchone()[0])
 
-    sessions = [asked.result() for asked in [http.quick.submit(session) for _ in range(settings.BERTH_WEB_THREADS)]]
+    sessions = [
+        asked.result()
+        for asked in [http.quick.submit(session) for _ in range(settings.BERTH_WEB_THREADS)]
+    ]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(pid, 20000) FROM unnest(%s) AS pid", [sessions])
         assert all(is_over for (is_over,) in cursor.fetchall())
@@ -311,7 +360,9 @@ def end_sessions(http: Http) -> None:
 
 @pytest.mark.parametrize("size", [1, 2], ids=["on the loop", "on a thread"])
 async def test_a_server_that_stops_says_so(ask: Asker, size: int) -> None:
-    """Whoever waits for a lock longer than the server waits for its calls. Seen red: 500 in plain text."""
+    """Whoever waits for a lock longer than the server waits for its calls. Seen red: 500 in
+    plain text.
+    """
     lock = await away(model.connect)
     try:
         await away(lock.execute, "BEGIN")

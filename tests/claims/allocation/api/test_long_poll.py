@@ -1,4 +1,6 @@
-"""`?wait=`: answered when it is so, or when the time is over, holding neither thread nor database connection meanwhile."""
+"""`?wait=`: answered when it is so, or when the time is over, holding neither thread nor
+database connection meanwhile.
+"""
 
 import asyncio
 import time
@@ -59,7 +61,9 @@ class Server:
 
 
 @pytest_asyncio.fixture
-async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Server, ClaimView, ClaimView]]:
+async def world(
+    settings: Any, transactional_db: None
+) -> AsyncIterator[tuple[Server, ClaimView, ClaimView]]:
     settings.BERTH_WEB_THREADS = 1
     secret, held, waiting = await sync_to_async(prepare)()
     server = Server(secret)
@@ -70,7 +74,8 @@ async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Se
 
 async def until_watched(count: int) -> None:
     async with asyncio.timeout(20):
-        while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110  (there is nothing to be told by)
+        # There is nothing to be told by.
+        while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -78,7 +83,9 @@ async def test_it_answers_at_once_when_it_is_so(world: Any) -> None:
     server, held, waiting = world
     began = time.monotonic()
     assert (await server.get(f"claims/{held.id}/?wait=30&until=bound"))[1]["state"] == "bound"
-    assert (await server.get(f"claims/{waiting.id}/?wait=30&until=waiting,ended"))[1]["wait"]["code"] == "full"
+    assert (await server.get(f"claims/{waiting.id}/?wait=30&until=waiting,ended"))[1]["wait"][
+        "code"
+    ] == "full"
     assert (await server.get(f"claims/{waiting.id}/?wait=0"))[1]["state"] == "waiting"
     assert time.monotonic() - began < 10
 
@@ -93,7 +100,9 @@ async def test_it_answers_the_present_state_when_the_time_is_over(world: Any) ->
 
 async def test_many_wait_on_one_thread_and_others_are_answered_meanwhile(world: Any) -> None:
     server, held, _ = world
-    polls = [asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended")) for _ in range(30)]
+    polls = [
+        asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended")) for _ in range(30)
+    ]
     await until_watched(30)
     assert (await server.get("me/"))[0] == 200, "the only thread is free"
     await sync_to_async(release_claim)(claim_id=held.id, generation=held.generation)
@@ -138,7 +147,9 @@ async def test_a_server_that_stops_gives_the_present_state(world: Any) -> None:
     assert (await asyncio.wait_for(poll, 20))[1]["state"] == "bound"
 
 
-@pytest.mark.parametrize("query", ["wait=-1", "wait=301", "wait=soon", "wait=nan", "wait=1&until=never"])
+@pytest.mark.parametrize(
+    "query", ["wait=-1", "wait=301", "wait=soon", "wait=nan", "wait=1&until=never"]
+)
 async def test_nonsense_is_refused(world: Any, query: str) -> None:
     server, held, _ = world
     assert (await server.get(f"claims/{held.id}/?{query}"))[0] == 400

@@ -1,4 +1,6 @@
-"""Who is served when something comes free: the order of turns, without a herd, and nobody forgotten."""
+"""Who is served when something comes free: the order of turns, without a herd, and
+nobody forgotten.
+"""
 
 import pytest
 from django.db import transaction
@@ -13,7 +15,20 @@ from claims.models import Claim, Shape
 from pools.models import Pool
 from slots.members.services import add_members, cordon_member, uncordon_member
 from slots.models import Slot
-from tests.claims.helpers import again, age, ask, held, is_sound, let_go, make_pool, member, places, serve, sql, wish
+from tests.claims.helpers import (
+    again,
+    age,
+    ask,
+    held,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+    wish,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -59,7 +74,9 @@ def test_thousands_are_served_in_batches() -> None:
 
 
 def test_waking_thousands_costs_what_is_free_not_who_waits() -> None:
-    """Rows read by the step, as the database counts them: 2,000 more that wait cost no more than a few pages of them."""
+    """Rows read by the step, as the database counts them: 2,000 more that wait cost no more than
+    a few pages of them.
+    """
     make_pool()
     first = ask()
     create_claims([wish() for _ in range(20)])
@@ -72,7 +89,8 @@ def test_waking_thousands_costs_what_is_free_not_who_waits() -> None:
 
 
 def rows_read(holder: ClaimView) -> int:
-    sql("ANALYZE claims_claim, claims_shape, slots_slot")  # else plans may be made by what was counted a test ago, or before claims came
+    # Else plans may be made by what was counted a test ago, or before claims came.
+    sql("ANALYZE claims_claim, claims_shape, slots_slot")
     serve()
     let_go(holder)
     with transaction.atomic():
@@ -83,7 +101,10 @@ def rows_read(holder: ClaimView) -> int:
     return read
 
 
-READ = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+READ = (
+    "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) "
+    "FROM pg_stat_xact_user_tables"
+)
 
 
 def test_one_that_does_not_fit_is_passed() -> None:
@@ -147,7 +168,10 @@ def test_what_nobody_here_could_serve_stops_nobody_however_long_it_waits() -> No
     serve()
     assert ask().state == "bound"
     assert ask().state == "bound"
-    assert Shape.objects.get(terms__has_key="selector").wait_reason == {"code": "no_member_with_labels", "passable": True}
+    assert Shape.objects.get(terms__has_key="selector").wait_reason == {
+        "code": "no_member_with_labels",
+        "passable": True,
+    }
 
 
 def test_labels_appear() -> None:
@@ -182,7 +206,9 @@ def test_one_over_two_pools_is_served_when_both_have_room() -> None:
     both = ask(pools=["eu", "us"])
     assert serve() == 0
     small = ask("eu")
-    assert (small.state, serve(), again(small).state) == ("waiting", 1, "bound"), "it is passed in the pool where there is room"
+    assert (small.state, serve(), again(small).state) == ("waiting", 1, "bound"), (
+        "it is passed in the pool where there is room"
+    )
     let_go(holder)
     assert serve() == 0
     let_go(again(Claim.objects.get(shape__pools=["eu"])))  # type: ignore[arg-type]
@@ -207,7 +233,10 @@ def test_the_reason_is_one_write_a_line() -> None:
     create_claims([wish() for _ in range(50)])
     serve()
     shape = Shape.objects.get()
-    assert (shape.wait_reason, shape.tried_at is not None) == ({"code": "full", "passable": False}, True)
+    assert (shape.wait_reason, shape.tried_at is not None) == (
+        {"code": "full", "passable": False},
+        True,
+    )
     tried = shape.tried_at
     serve()
     shape.refresh_from_db()

@@ -55,6 +55,9 @@ def test_a_pool_that_goes_is_told_to_who_still_waits_for_its_name() -> None:
     serve()
     assert verbs(claim) == ["create", "disown"]
     event = Event.objects.get(verb="disown")
-    assert (event.pool_id, event.reason) == (pool.pk, "its pool is gone, it waits for another of this name")
+    assert (event.pool_id, event.reason) == (
+        pool.pk,
+        "its pool is gone, it waits for another of this name",
+    )
     assert again(claim).pool_id is None
     assert again(holder).state == "bound"

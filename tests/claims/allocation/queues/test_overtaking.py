@@ -1,6 +1,8 @@
-"""Who may pass a claim that waits: only a smaller one, and all that pass take no more slots than the waiting claim needs.
+"""Who may pass a claim that waits: only a smaller one, and all that pass take no more slots than
+the waiting claim needs.
 
-The oracle reads rows and judges every hand-over by itself: it knows turns, sizes, labels and lanes, and nothing of how the product decides.
+The oracle reads rows and judges every hand-over by itself: it knows turns, sizes, labels and lanes,
+and nothing of how the product decides.
 """
 
 from collections import Counter
@@ -13,7 +15,13 @@ import pytest
 from django.db import transaction
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from claims.allocation.bind import bind_claim
 from claims.allocation.bulk import create_claims
@@ -28,7 +36,18 @@ from claims.lifecycle.update import prioritise_claim
 from claims.models import Claim
 from project.kernel.errors import Conflict
 from slots.models import Slot
-from tests.claims.helpers import again, age, ask, is_sound, let_go, make_pool, places, serve, sql, wish
+from tests.claims.helpers import (
+    again,
+    age,
+    ask,
+    is_sound,
+    let_go,
+    make_pool,
+    places,
+    serve,
+    sql,
+    wish,
+)
 from tests.database import helpers
 from tests.slots.concurrent_actors import Actor, Gate
 
@@ -47,7 +66,9 @@ def empty(claims: list[ClaimView]) -> None:
 @pytest.mark.parametrize("priority", [0, 90])
 @pytest.mark.parametrize("size", [2, 4])
 def test_an_equal_newcomer_never_beats_the_claim_that_waits(priority: int, size: int) -> None:
-    """All slots are held and let go of one after the other; after each a newcomer of the same size asks."""
+    """All slots are held and let go of one after the other; after each a newcomer of the same
+    size asks.
+    """
     make_pool(slots=4)
     for _ in range(10):
         holders = [ask() for _ in range(4)]
@@ -80,7 +101,9 @@ def test_an_equal_of_another_line_does_not_pass_either() -> None:
 
 
 def test_a_claim_is_passed_by_as_many_slots_as_it_needs() -> None:
-    """One holder stays, the other slot is let go of again and again: small claims take it twice, then it is kept."""
+    """One holder stays, the other slot is let go of again and again: small claims take it twice,
+    then it is kept.
+    """
     make_pool(slots=2)
     stays, leaves = ask(), ask()
     waits = ask(size=2)
@@ -158,12 +181,17 @@ def test_a_named_slot_is_not_taken_from_one_that_waits_for_its_labels() -> None:
     assert again(waits).state == "bound"
 
 
-# -- at once ----------------------------------------------------------------------------------------------------------------------------
+# -- at once ---------------------------------------------------------------------------------------
 
 
 def almost_spent() -> tuple[ClaimView, list[ClaimView]]:
-    """A claim for nine slots, past which others may take one more. Eight are free, and a small claim waits for each of two members."""
-    make_pool(slots=9, members=[{"name": "a", "labels": {"zone": "eu"}}, {"name": "b", "labels": {"zone": "us"}}])
+    """A claim for nine slots, past which others may take one more. Eight are free, and a small
+    claim waits for each of two members.
+    """
+    make_pool(
+        slots=9,
+        members=[{"name": "a", "labels": {"zone": "eu"}}, {"name": "b", "labels": {"zone": "us"}}],
+    )
     holders = [ask() for _ in range(18)]
     waits = ask(size=9)
     small = [ask(selector={"zone": "eu"}), ask(selector={"zone": "us"})]
@@ -209,7 +237,13 @@ def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
     def bind(claim: ClaimView) -> Callable[[], Any]:
         def act() -> None:
             with transaction.atomic():
-                bind_claim(claim.id, SlotDemand(selector=claim.terms["selector"]), [pool], "slot", may_pass=True)
+                bind_claim(
+                    claim.id,
+                    SlotDemand(selector=claim.terms["selector"]),
+                    [pool],
+                    "slot",
+                    may_pass=True,
+                )
 
         return act
 
@@ -219,7 +253,9 @@ def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
 
 
 def test_a_claim_that_is_not_bound_after_all_passes_nobody() -> None:
-    """Seen red without the rollback in bind_claim: two allocators try the same claim, and one of them counts in vain."""
+    """Seen red without the rollback in bind_claim: two allocators try the same claim, and one of
+    them counts in vain.
+    """
     waits, small = almost_spent()
     sql("UPDATE claims_claim SET passed = 0 WHERE id = %s", waits.id)
     cancel_claim(claim_id=small[1].id)
@@ -228,7 +264,7 @@ def test_a_claim_that_is_not_bound_after_all_passes_nobody() -> None:
     assert Claim.objects.get(pk=waits.id).passed == 1
 
 
-# -- whatever comes ---------------------------------------------------------------------------------------------------------------------
+# -- whatever comes --------------------------------------------------------------------------------
 
 LABELS: dict[str, dict[str, str]] = {"a": {}, "b": {"gpu": "t4"}}
 LANES = {"plan": {"plan", "any"}, "plan_and_apply": {"any"}}
@@ -248,7 +284,10 @@ class Asked:
     terms: tuple[str, ...] = ()
 
     def could_use(self, slot: Any) -> bool:
-        return slot.lane in LANES[self.kind] and dict(self.labels).items() <= LABELS[slot.member.name].items()
+        return (
+            slot.lane in LANES[self.kind]
+            and dict(self.labels).items() <= LABELS[slot.member.name].items()
+        )
 
 
 class Passing(RuleBasedStateMachine):
@@ -263,22 +302,36 @@ class Passing(RuleBasedStateMachine):
         self.asked: dict[int, Asked] = {}
         self.passed: Counter[int] = Counter()
 
-    @rule(size=SIZES, kind=KINDS, priority=PRIORITIES, selector=SELECTORS, is_together=st.booleans())
-    def ask_for_one(self, size: int, kind: str, priority: int, selector: dict[str, str] | None, is_together: bool) -> None:
-        is_together = is_together and not (size == 3 and kind == "plan_and_apply")  # more than a member has is refused
+    @rule(
+        size=SIZES, kind=KINDS, priority=PRIORITIES, selector=SELECTORS, is_together=st.booleans()
+    )
+    def ask_for_one(
+        self,
+        size: int,
+        kind: str,
+        priority: int,
+        selector: dict[str, str] | None,
+        is_together: bool,
+    ) -> None:
+        # More than a member has is refused.
+        is_together = is_together and not (size == 3 and kind == "plan_and_apply")
         body: dict[str, Any] = {"kind": kind, "size": size, "priority": priority}
         if selector:
             body["selector"] = selector
         if is_together:
             body["on_one_member"] = True
-        asked = Asked(size, kind, tuple((selector or {}).items()), ("together",) if is_together else ())
+        asked = Asked(
+            size, kind, tuple((selector or {}).items()), ("together",) if is_together else ()
+        )
         with self.watched():
             self.asked[create_claim(wish("tf", **body)).id] = asked
 
     @rule(count=st.integers(2, 3), kind=KINDS, priority=PRIORITIES)
     def ask_for_many(self, count: int, kind: str, priority: int) -> None:
         with self.watched():
-            for answer in create_claims([wish("tf", kind=kind, priority=priority) for _ in range(count)]):
+            for answer in create_claims(
+                [wish("tf", kind=kind, priority=priority) for _ in range(count)]
+            ):
                 assert isinstance(answer, ClaimView)
                 self.asked[answer.id] = Asked(1, kind, ())
 
@@ -320,7 +373,9 @@ class Passing(RuleBasedStateMachine):
         before = set(Claim.objects.filter(state="bound").values_list("pk", flat=True))
         waiting = {row.pk: row for row in Claim.objects.filter(state="waiting")}
         yield
-        bound = list(Claim.objects.filter(state="bound").exclude(pk__in=before).order_by("generation"))
+        bound = list(
+            Claim.objects.filter(state="bound").exclude(pk__in=before).order_by("generation")
+        )
         waiting |= {row.pk: row for row in Claim.objects.filter(state="waiting")}
         for row in bound:
             waiting.setdefault(row.pk, row)
@@ -339,11 +394,16 @@ class Passing(RuleBasedStateMachine):
             if turn(other) > turn(row):
                 continue
             taken = sum(theirs.could_use(slot) for slot in slots)
-            assert not taken or mine.size < theirs.size, f"{mine} went before {theirs}, which is no larger"
-            if theirs not in firsts:  # the first of those that ask for the same: it is what the others wait behind
+            assert not taken or mine.size < theirs.size, (
+                f"{mine} went before {theirs}, which is no larger"
+            )
+            # The first of those that ask for the same: it is what the others wait behind.
+            if theirs not in firsts:
                 firsts.add(theirs)
                 self.passed[other.pk] += taken
-                assert self.passed[other.pk] <= theirs.size, f"{theirs} is passed by {self.passed[other.pk]} slots"
+                assert self.passed[other.pk] <= theirs.size, (
+                    f"{theirs} is passed by {self.passed[other.pk]} slots"
+                )
 
     def nobody_is_forgotten(self) -> None:
         """Single slots that a waiting claim may take are taken."""
@@ -352,14 +412,19 @@ class Passing(RuleBasedStateMachine):
         for at, row in enumerate(waiting):
             mine = self.asked[row.pk]
             if mine.size == 1:
-                assert not [slot for slot in free if mine.could_use(slot) and self.may_take(slot, waiting[:at])], f"{mine} waits"
+                assert not [
+                    slot
+                    for slot in free
+                    if mine.could_use(slot) and self.may_take(slot, waiting[:at])
+                ], f"{mine} waits"
 
     def may_take(self, slot: Any, ahead: list[Claim]) -> bool:
         firsts: dict[Asked, Claim] = {}
         for other in ahead:
             firsts.setdefault(self.asked[other.pk], other)
         return all(
-            not theirs.could_use(slot) or (theirs.size > 1 and self.passed[other.pk] < theirs.size) for theirs, other in firsts.items()
+            not theirs.could_use(slot) or (theirs.size > 1 and self.passed[other.pk] < theirs.size)
+            for theirs, other in firsts.items()
         )
 
 
@@ -368,7 +433,9 @@ def turn(claim: Claim) -> tuple[int, int]:
 
 
 def test_nothing_is_passed_beyond_its_need() -> None:
-    """Seen red with `is_passable` as it was (what waits for more than one slot holds nobody back), and with `passed` never counted."""
+    """Seen red with `is_passable` as it was (what waits for more than one slot holds nobody
+    back), and with `passed` never counted.
+    """
     run_state_machine_as_test(
         Passing,
         settings=settings(

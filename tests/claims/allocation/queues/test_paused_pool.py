@@ -1,4 +1,6 @@
-"""A pool of very many slots that takes a pause: they are closed in pieces, and from the first moment nobody is bound to any of them."""
+"""A pool of very many slots that takes a pause: they are closed in pieces, and from the first
+moment nobody is bound to any of them.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,7 +37,11 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def big(**more: Any) -> Pool:
-    return make_pool(slots=EACH, members=[{"name": f"m{i}", "labels": {"row": f"{i}"}} for i in range(MEMBERS)], **more)
+    return make_pool(
+        slots=EACH,
+        members=[{"name": f"m{i}", "labels": {"row": f"{i}"}} for i in range(MEMBERS)],
+        **more,
+    )
 
 
 def pause(pool: Pool) -> Pool:
@@ -80,7 +86,9 @@ WAYS: dict[str, tuple[Callable[[], str], str]] = {
 GATES = {
     "q.is_willing AND": "",
     f"AND {CLAIMS.fragments['_willing']}": "",
-    "AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL)": "AND false",
+    (
+        "AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL)"
+    ): "AND false",
 }
 
 
@@ -92,7 +100,9 @@ def take_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_is_bound_from_the_first_moment_on(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_bound_from_the_first_moment_on(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And red without the gate in each of the statements that hand slots over."""
     pool = big()
     assert pause(pool).unaligned_at is not None
@@ -135,7 +145,9 @@ def test_and_opens_it_again_for_who_waits() -> None:
 
 
 def test_who_changes_his_mind_meanwhile_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two pieces a person resumes the pool and cordons a member: what was closed opens again, and that member stays closed."""
+    """Between two pieces a person resumes the pool and cordons a member: what was closed opens
+    again, and that member stays closed.
+    """
     pool = big()
     pause(pool)
     piece = open_slots._align_some
@@ -182,7 +194,9 @@ def test_a_crash_between_two_pieces_is_carried_on_with(monkeypatch: pytest.Monke
     assert pool.unaligned_at is None
 
 
-def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(open_slots, "AT_ONCE", 2_000)
     monkeypatch.setattr(open_slots, "MEMBERS", 200)
     pool = big()
@@ -194,7 +208,9 @@ def test_pieces_are_limited_in_the_statements() -> None:
         assert "LIMIT {n} FOR NO KEY UPDATE" in SLOTS.texts[name]
 
 
-def test_what_was_lost_is_not_replaced_in_a_pool_that_takes_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_lost_is_not_replaced_in_a_pool_that_takes_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Though many of its slots are open still: as in a small pool, where all are closed."""
     pool = big()
     claim, other = ask(selector={"row": "0"}, size=2), ask(size=EACH)

@@ -1,4 +1,6 @@
-"""A line goes once no claim that is kept has stood in it; whoever asks the same again gets a new one."""
+"""A line goes once no claim that is kept has stood in it; whoever asks the same again gets
+a new one.
+"""
 
 from typing import Any
 
@@ -49,7 +51,11 @@ def test_what_no_claim_names_goes_and_all_else_stays(monkeypatch: pytest.MonkeyP
     assert walk() == 0, "claims are kept for ninety days, and their lines with them"
     forget_claims(*old)
     assert walk() == 5
-    assert {shape.pk for shape in Shape.objects.all()} == {bound.shape_id, ended.shape_id, waits.shape_id}
+    assert {shape.pk for shape in Shape.objects.all()} == {
+        bound.shape_id,
+        ended.shape_id,
+        waits.shape_id,
+    }
 
 
 def test_a_line_that_was_looked_at_lately_stays() -> None:
@@ -62,7 +68,11 @@ def test_a_line_that_was_looked_at_lately_stays() -> None:
     assert walk() == 1
 
 
-BODIES: dict[str, dict[str, Any]] = {"simple": {}, "several": {"size": 2}, "with labels": {"selector": {"disk": "ssd"}}}
+BODIES: dict[str, dict[str, Any]] = {
+    "simple": {},
+    "several": {"size": 2},
+    "with labels": {"selector": {"disk": "ssd"}},
+}
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
@@ -116,8 +126,9 @@ def come(request: ClaimRequest) -> ClaimView:
 
 
 def test_claims_and_deletes_at_the_same_moment() -> None:
-    """Nobody loses his line, and who can't be served says so in words that any client knows. Each claim is let go of and forgotten at once,
-    so that its line is about to go all the time, a thousand times as often as in life."""
+    """Nobody loses his line, and who can't be served says so in words that any client knows. Each
+    claim is let go of and forgotten at once, so that its line is about to go all the time, a
+    thousand times as often as in life."""
     make_pool(slots=50)
 
     def come_and_go(k: int) -> int:
@@ -129,7 +140,11 @@ def test_claims_and_deletes_at_the_same_moment() -> None:
         return 40
 
     def sweep(k: int) -> int:
-        return sum(len(sweep_one(shape)) for _ in range(60) for shape in Shape.objects.values_list("pk", flat=True))
+        return sum(
+            len(sweep_one(shape))
+            for _ in range(60)
+            for shape in Shape.objects.values_list("pk", flat=True)
+        )
 
     def sweep_one(shape: int) -> list[Any]:
         mine = Walk(unused=[shape])
@@ -149,7 +164,9 @@ def test_the_line_that_was_found_is_held() -> None:
 
 
 @pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])
-def test_a_line_that_went_is_looked_for_again_and_no_other_row_that_is_missing(column: str, times: int) -> None:
+def test_a_line_that_went_is_looked_for_again_and_no_other_row_that_is_missing(
+    column: str, times: int
+) -> None:
     make_pool(slots=1)
     claim = ask()
     tried: list[int] = []

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from claims.allocation.requests.claim_request import ClaimRequest, parse_claim, read_claim, shape_digest
+from claims.allocation.requests.claim_request import (
+    ClaimRequest,
+    parse_claim,
+    read_claim,
+    shape_digest,
+)
 from pools.config import parsing
 from pools.config.spec import LeaseSpec
 from project.kernel.errors import Invalid
@@ -44,11 +49,17 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": "a", "hold_for": "soon"}, ["hold_for"]),
     ({"pool": "a", "hold_for": "0s"}, ["hold_for"]),
     ({"pool": "a", "acknowledge_within": "2d"}, ["acknowledge_within"]),
-    ({"pool": "a", "hold_for": "1m", "acknowledge_within": "1m", "heartbeat_within": "2m"}, ["acknowledge_within", "heartbeat_within"]),
+    (
+        {"pool": "a", "hold_for": "1m", "acknowledge_within": "1m", "heartbeat_within": "2m"},
+        ["acknowledge_within", "heartbeat_within"],
+    ),
     ({"slot": 3, "size": 2}, ["slot"]),
     ({"slot": 0}, ["slot"]),
     ({"slot": 3, "selector": {"gpu": "t4"}}, ["selector"]),
-    ({"pool": "a", "colour": "blue", "size": 0, "priority": "high"}, ["colour", "size", "priority"]),
+    (
+        {"pool": "a", "colour": "blue", "size": 0, "priority": "high"},
+        ["colour", "size", "priority"],
+    ),
 ]
 
 
@@ -66,12 +77,16 @@ def test_a_body_that_is_no_mapping_is_one_fault() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    assert parse_claim({"pool": "a"}, requested_by="ana") == ClaimRequest(pools=("a",), requested_by="ana")
+    assert parse_claim({"pool": "a"}, requested_by="ana") == ClaimRequest(
+        pools=("a",), requested_by="ana"
+    )
 
 
 def test_a_task_is_a_kind_and_plan_and_apply_is_serial() -> None:
     plan = parse_claim({"pool": "a", "task": "plan", "workspace": "net/prod"}, requested_by="ana")
-    both = parse_claim({"pool": "a", "task": "plan_and_apply", "workspace": "net/prod"}, requested_by="ana")
+    both = parse_claim(
+        {"pool": "a", "task": "plan_and_apply", "workspace": "net/prod"}, requested_by="ana"
+    )
     assert (plan.kind, plan.is_serial, plan.is_retried) == ("plan", False, True)
     assert (both.kind, both.is_serial, both.is_retried) == ("plan_and_apply", True, True)
 
@@ -79,20 +94,25 @@ def test_a_task_is_a_kind_and_plan_and_apply_is_serial() -> None:
 def test_the_key_may_stand_in_the_header() -> None:
     assert parse_claim({"pool": "a"}, requested_by="ana", key="k").key == "k"
     assert parse_claim({"pool": "a", "key": "k"}, requested_by="ana", key="k").key == "k"
-    assert read_claim({"pool": "a", "key": "k"}, requested_by="ana", key="other")[1][0].field == "key"
+    assert (
+        read_claim({"pool": "a", "key": "k"}, requested_by="ana", key="other")[1][0].field == "key"
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "is_simple"),
     [
         ({"pool": "a"}, True),
-        ({"pool": "a", "contiguous": True, "on_one_member": True}, True),  # of one slot that says nothing
+        # Of one slot that says nothing.
+        ({"pool": "a", "contiguous": True, "on_one_member": True}, True),
         ({"pool": "a", "size": 2}, False),
         ({"pools": ["a", "b"]}, False),
         ({"pool": "a", "selector": {"gpu": "t4"}}, False),
     ],
 )
-def test_simple_is_one_slot_of_one_pool_without_terms(body: dict[str, Any], is_simple: bool) -> None:
+def test_simple_is_one_slot_of_one_pool_without_terms(
+    body: dict[str, Any], is_simple: bool
+) -> None:
     request = parse_claim(body, requested_by="ana")
     assert request.is_simple is is_simple
     assert not (request.is_simple and request.terms)
@@ -106,9 +126,15 @@ def test_the_digest_is_of_what_is_asked_for_not_of_the_key() -> None:
 
 
 def test_equal_requests_have_one_line_whatever_the_order_of_labels() -> None:
-    one = parse_claim({"pool": "a", "selector": {"x": "1", "y": "2"}, "owner": "p"}, requested_by="ana")
-    two = parse_claim({"pool": "a", "selector": {"y": "2", "x": "1"}, "priority": 9}, requested_by="ben")
-    assert shape_digest(one.pools, "slot", 1, one.terms) == shape_digest(two.pools, "slot", 1, two.terms)
+    one = parse_claim(
+        {"pool": "a", "selector": {"x": "1", "y": "2"}, "owner": "p"}, requested_by="ana"
+    )
+    two = parse_claim(
+        {"pool": "a", "selector": {"y": "2", "x": "1"}, "priority": 9}, requested_by="ben"
+    )
+    assert shape_digest(one.pools, "slot", 1, one.terms) == shape_digest(
+        two.pools, "slot", 1, two.terms
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +146,9 @@ def test_equal_requests_have_one_line_whatever_the_order_of_labels() -> None:
         ({"hold_for": "10s"}, LeaseSpec(acknowledge=30), 10),
     ],
 )
-def test_the_first_look_is_at_the_nearest_limit(body: dict[str, Any], lease: LeaseSpec, due_in: float | None) -> None:
+def test_the_first_look_is_at_the_nearest_limit(
+    body: dict[str, Any], lease: LeaseSpec, due_in: float | None
+) -> None:
     spec = parse_claim({"pool": "a", **body}, requested_by="ana").spec(lease)
     assert ('"due_in"' in spec) is (due_in is not None)
     if due_in is not None:
@@ -128,13 +156,22 @@ def test_the_first_look_is_at_the_nearest_limit(body: dict[str, Any], lease: Lea
 
 
 def test_of_very_many_unknown_fields_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The body is read while others wait for the event loop; to find out for each what was meant takes 40 us."""
+    """The body is read while others wait for the event loop; to find out for each what was meant
+    takes 40 us.
+    """
     looked: list[str] = []
     near = parsing.near
-    monkeypatch.setattr(parsing, "near", lambda name, *more: looked.append(name) or near(name, *more))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        parsing, "near", lambda name, *more: looked.append(name) or near(name, *more)
+    )  # type: ignore[func-returns-value]
     with pytest.raises(Invalid) as caught:
-        parse_claim({"pool": "a", "size": 0, **{f"f{i}": i for i in range(5_000)}}, requested_by="ana")
+        parse_claim(
+            {"pool": "a", "size": 0, **{f"f{i}": i for i in range(5_000)}}, requested_by="ana"
+        )
     named = [fault.field for fault in caught.value.fields]
     assert named == [*(f"f{i}" for i in range(parsing.MOST_UNKNOWN)), "", "size"]
-    assert caught.value.fields[parsing.MOST_UNKNOWN].message == f"{5_000 - parsing.MOST_UNKNOWN} more fields are not known."
+    assert (
+        caught.value.fields[parsing.MOST_UNKNOWN].message
+        == f"{5_000 - parsing.MOST_UNKNOWN} more fields are not known."
+    )
     assert len(looked) == parsing.MOST_UNKNOWN

@@ -24,42 +24,104 @@ from claims.allocation.requests.policy import (
     words_for,
 )
 
-TASKS = Offer("tf", "plan_and_apply", ("plan", "plan_and_apply"), ("any",), each=1, run=1, max_members=3)
-PORTS = Offer("eu", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049))
-US = Offer("us", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049))
+TASKS = Offer(
+    "tf", "plan_and_apply", ("plan", "plan_and_apply"), ("any",), each=1, run=1, max_members=3
+)
+PORTS = Offer(
+    "eu", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049)
+)
+US = Offer(
+    "us", "tcp", ("tcp",), ("tcp",), each=50, run=50, max_members=2, quota=50, span=(30000, 30049)
+)
 
 
 def other(offer: Offer, **changes: object) -> Offer:
-    return Offer(**{name: changes.get(name, getattr(offer, name)) for name in Offer.__dataclass_fields__})  # type: ignore[arg-type]
+    return Offer(
+        **{name: changes.get(name, getattr(offer, name)) for name in Offer.__dataclass_fields__}
+    )  # type: ignore[arg-type]
 
 
 REFUSALS: list[tuple[str, SlotDemand, list[Offer], str | None]] = [
     ("fits", SlotDemand(3), [TASKS], None),
     ("as many as its maximum", SlotDemand(100), [PORTS], None),
     ("one more", SlotDemand(101), [PORTS], "too_big"),
-    ("members that are there may have more", SlotDemand(120), [other(PORTS, members=((70, 70),))], None),
+    (
+        "members that are there may have more",
+        SlotDemand(120),
+        [other(PORTS, members=((70, 70),))],
+        None,
+    ),
     ("or fewer", SlotDemand(60), [other(PORTS, members=((5, 5), (5, 5)))], "too_big"),
     ("no kind and several", SlotDemand(), [other(TASKS, kind="")], "kind_missing"),
-    ("a kind nobody serves", SlotDemand(), [other(TASKS, kind="train", lanes=())], "kind_not_offered"),
+    (
+        "a kind nobody serves",
+        SlotDemand(),
+        [other(TASKS, kind="train", lanes=())],
+        "kind_not_offered",
+    ),
     ("no member allowed", SlotDemand(), [other(PORTS, max_members=0)], "no_room"),
-    ("one is there though none is allowed", SlotDemand(), [other(PORTS, max_members=0, members=((50, 50),))], None),
+    (
+        "one is there though none is allowed",
+        SlotDemand(),
+        [other(PORTS, max_members=0, members=((50, 50),))],
+        None,
+    ),
     ("a run that fits", SlotDemand(50, contiguous=True), [PORTS], None),
     ("a run over two members", SlotDemand(51, contiguous=True), [PORTS], "run_too_long"),
-    ("a run past foreign ports", SlotDemand(30, contiguous=True), [other(PORTS, run=20)], "run_too_long"),
+    (
+        "a run past foreign ports",
+        SlotDemand(30, contiguous=True),
+        [other(PORTS, run=20)],
+        "run_too_long",
+    ),
     ("together", SlotDemand(2, on_one_member=True), [TASKS], "member_too_small"),
-    ("together on a bigger member", SlotDemand(2, on_one_member=True), [other(TASKS, members=((4, 4),))], None),
+    (
+        "together on a bigger member",
+        SlotDemand(2, on_one_member=True),
+        [other(TASKS, members=((4, 4),))],
+        None,
+    ),
     ("two pools, one too small", SlotDemand(100), [PORTS, other(US, max_members=1)], "too_big"),
     ("same number", SlotDemand(1, same_number=True), [PORTS, US], None),
-    ("unequal segments", SlotDemand(1, same_number=True), [PORTS, other(US, segment=10)], "unequal_segments"),
-    ("unequal quotas", SlotDemand(1, same_number=True), [PORTS, other(US, quota=40)], "unequal_quotas"),
-    ("ports and no ports", SlotDemand(1, same_number=True), [PORTS, other(US, quota=None, span=None)], "unequal_quotas"),
-    ("ranges apart", SlotDemand(1, same_number=True), [PORTS, other(US, span=(40000, 40049))], "no_common_range"),
-    ("ranges apart do not matter otherwise", SlotDemand(1), [PORTS, other(US, span=(40000, 40049))], None),
+    (
+        "unequal segments",
+        SlotDemand(1, same_number=True),
+        [PORTS, other(US, segment=10)],
+        "unequal_segments",
+    ),
+    (
+        "unequal quotas",
+        SlotDemand(1, same_number=True),
+        [PORTS, other(US, quota=40)],
+        "unequal_quotas",
+    ),
+    (
+        "ports and no ports",
+        SlotDemand(1, same_number=True),
+        [PORTS, other(US, quota=None, span=None)],
+        "unequal_quotas",
+    ),
+    (
+        "ranges apart",
+        SlotDemand(1, same_number=True),
+        [PORTS, other(US, span=(40000, 40049))],
+        "no_common_range",
+    ),
+    (
+        "ranges apart do not matter otherwise",
+        SlotDemand(1),
+        [PORTS, other(US, span=(40000, 40049))],
+        None,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "wanted", "offers", "code"), REFUSALS, ids=[r[0] for r in REFUSALS])
-def test_what_could_never_be_served(name: str, wanted: SlotDemand, offers: list[Offer], code: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "wanted", "offers", "code"), REFUSALS, ids=[r[0] for r in REFUSALS]
+)
+def test_what_could_never_be_served(
+    name: str, wanted: SlotDemand, offers: list[Offer], code: str | None
+) -> None:
     refusal = find_refusal(wanted, offers)
     assert (refusal.code if refusal else None) == code
     assert refusal is None or (refusal.text and refusal.way_out)
@@ -81,7 +143,12 @@ REASONS: list[tuple[str, SlotDemand, list[PoolState], str]] = [
     ("gone is missing", SlotDemand(), [PoolState("gone")], "pool_not_found"),
     ("pending", SlotDemand(), [PoolState("pending")], "pool_pending"),
     ("deleting", SlotDemand(), [PoolState("deleting")], "pool_deleting"),
-    ("refused since the pool has changed", SlotDemand(), [PoolState("active", refusal="too_big", has_member=True)], "too_big"),
+    (
+        "refused since the pool has changed",
+        SlotDemand(),
+        [PoolState("active", refusal="too_big", has_member=True)],
+        "too_big",
+    ),
     ("no member", SlotDemand(), [PoolState("active")], "no_member"),
     (
         "no member with the labels",
@@ -113,13 +180,19 @@ def test_why_a_line_waits(name: str, wanted: SlotDemand, pools: list[PoolState],
     assert find_reason(wanted, pools) == code
 
 
-@pytest.mark.parametrize("code", ["no_member_with_labels", "pool_not_found", "no_member_willing", "too_big"])
+@pytest.mark.parametrize(
+    "code", ["no_member_with_labels", "pool_not_found", "no_member_willing", "too_big"]
+)
 def test_a_line_that_no_leaving_holder_serves_holds_nobody_back(code: str) -> None:
     assert is_passable(code, is_simple=False)
 
 
-@pytest.mark.parametrize(("code", "is_simple"), [("full", False), ("not_contiguous", False), ("no_member_willing", True)])
-def test_a_line_that_is_served_once_holders_leave_holds_others_back(code: str, is_simple: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "is_simple"), [("full", False), ("not_contiguous", False), ("no_member_willing", True)]
+)
+def test_a_line_that_is_served_once_holders_leave_holds_others_back(
+    code: str, is_simple: bool
+) -> None:
     assert not is_passable(code, is_simple=is_simple)
 
 
@@ -140,19 +213,33 @@ def test_a_line_that_is_served_once_holders_leave_holds_others_back(code: str, i
 def test_a_smaller_claim_passes_within_the_need_of_the_one_that_waits(
     size: int, taken: int, passed: int, waited: float, may_pass: bool
 ) -> None:
-    assert WaitingHead(claim=7, size=3, passed=passed, waited=waited).may_be_passed(size, taken) is may_pass
+    assert (
+        WaitingHead(claim=7, size=3, passed=passed, waited=waited).may_be_passed(size, taken)
+        is may_pass
+    )
 
 
 def test_slots_that_no_waiting_claim_could_use_are_taken_first() -> None:
-    plain, gpu, spent = WaitingHead(1, 2), WaitingHead(2, 2, labels={"gpu": "t4"}), WaitingHead(3, 2, passed=2, labels={"zone": "eu"})
+    plain, gpu, spent = (
+        WaitingHead(1, 2),
+        WaitingHead(2, 2, labels={"gpu": "t4"}),
+        WaitingHead(3, 2, passed=2, labels={"zone": "eu"}),
+    )
     assert choose_passings([plain]) == [Passing([1], [])]
     assert choose_passings([plain, gpu]) == [Passing([1], [{"gpu": "t4"}]), Passing([1, 2], [])]
     assert choose_passings([gpu, spent]) == [Passing([], [{"gpu": "t4"}, {"zone": "eu"}])]
-    assert choose_passings([gpu, WaitingHead(4, 1)]) == [], "an equal that takes any slot is passed by nobody"
+    assert choose_passings([gpu, WaitingHead(4, 1)]) == [], (
+        "an equal that takes any slot is passed by nobody"
+    )
 
 
 def test_turns_go_by_rank_then_by_age() -> None:
-    assert sorted([Turn(100, 7), Turn(0, 9), Turn(100, 3), Turn(50, 8)]) == [Turn(0, 9), Turn(50, 8), Turn(100, 3), Turn(100, 7)]
+    assert sorted([Turn(100, 7), Turn(0, 9), Turn(100, 3), Turn(50, 8)]) == [
+        Turn(0, 9),
+        Turn(50, 8),
+        Turn(100, 3),
+        Turn(100, 7),
+    ]
 
 
 def test_many_heads_are_tried_in_turns_and_none_is_forgotten() -> None:
@@ -167,9 +254,21 @@ def test_many_heads_are_tried_in_turns_and_none_is_forgotten() -> None:
 LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
     ("no limit", Timed(10, None, False), DeadlineCheck("", None)),
     ("not yet", Timed(10, None, False, acknowledge=30), DeadlineCheck("", 20)),
-    ("too late", Timed(30, None, False, acknowledge=30), DeadlineCheck("unacknowledged", None, "not acknowledged within 30 s")),
-    ("acknowledged: the limit is over", Timed(99, None, True, acknowledge=30), DeadlineCheck("", None)),
-    ("held too long", Timed(61, None, True, hold=60), DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min")),
+    (
+        "too late",
+        Timed(30, None, False, acknowledge=30),
+        DeadlineCheck("unacknowledged", None, "not acknowledged within 30 s"),
+    ),
+    (
+        "acknowledged: the limit is over",
+        Timed(99, None, True, acknowledge=30),
+        DeadlineCheck("", None),
+    ),
+    (
+        "held too long",
+        Timed(61, None, True, hold=60),
+        DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min"),
+    ),
     (
         "the hold counts before the silence",
         Timed(61, 61, True, hold=60, heartbeat=10),
@@ -181,7 +280,11 @@ LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
         DeadlineCheck("silent", None, "silent for 20 s, the limit is 15 s"),
     ),
     ("heard", Timed(100, 5, True, heartbeat=15, hold=200), DeadlineCheck("", 10)),
-    ("the nearest limit", Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200), DeadlineCheck("", 2)),
+    (
+        "the nearest limit",
+        Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200),
+        DeadlineCheck("", 2),
+    ),
 ]
 
 

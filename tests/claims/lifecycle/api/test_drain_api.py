@@ -42,8 +42,16 @@ def test_it_drains_and_says_what_keeps_it(client: Caller) -> None:
     answer = client.post(f"members/{member.pk}/drain/", {"reason": "kernel patch"})
     assert answer.status == 200, answer.body
     body = answer.body
-    assert (body["is_draining"], body["stays"], body["slots"], body["empty"], body["note"]) == (True, False, 2, 1, "kernel patch")
-    assert [(k["claim_id"], k["state"], k["then"]["state"]) for k in body["keepers"]] == [(claim.id, "bound", "waiting")]
+    assert (body["is_draining"], body["stays"], body["slots"], body["empty"], body["note"]) == (
+        True,
+        False,
+        2,
+        1,
+        "kernel patch",
+    )
+    assert [(k["claim_id"], k["state"], k["then"]["state"]) for k in body["keepers"]] == [
+        (claim.id, "bound", "waiting")
+    ]
     assert body["keepers"][0]["then"]["text"] == "Back in its line, plans again"
     assert body["by"].startswith("operator")
     assert body["member"]["drain_until"] == body["until"]
@@ -54,7 +62,11 @@ def test_of_one_that_does_not_drain_it_says_what_force_would_end(client: Caller)
     claim = planned()
     member = find(claim.slots[0].member)
     body = client.get(f"members/{member.pk}/drain/").body
-    assert (body["is_draining"], body["until"], [k["then"]["state"] for k in body["keepers"]]) == (False, None, ["parked"])
+    assert (body["is_draining"], body["until"], [k["then"]["state"] for k in body["keepers"]]) == (
+        False,
+        None,
+        ["parked"],
+    )
 
 
 @pytest.mark.django_db(transaction=True)
@@ -86,7 +98,16 @@ def test_it_is_taken_back(client: Caller) -> None:
         ({"reason": "x", "deadline": "30m"}, "deadline"),
         ({"reason": 7}, "reason"),
     ],
-    ids=["no reason", "past", "no offset", "no length", "two deadlines", "too far", "unknown", "a number"],
+    ids=[
+        "no reason",
+        "past",
+        "no offset",
+        "no length",
+        "two deadlines",
+        "too far",
+        "unknown",
+        "a number",
+    ],
 )
 def test_a_body_that_cannot_be(client: Caller, body: dict[str, Any], field: str) -> None:
     begin(task())
@@ -99,9 +120,12 @@ def test_a_body_that_cannot_be(client: Caller, body: dict[str, Any], field: str)
 
 def test_several_at_once_each_on_its_own(client: Caller) -> None:
     begin(task())
-    client.post(f"members/{find('tf-1').pk}/drain/", {"reason": "earlier"})  # nobody was there: it goes
+    # Nobody was there: it goes.
+    client.post(f"members/{find('tf-1').pk}/drain/", {"reason": "earlier"})
     until = (timezone.now() + timedelta(hours=2)).isoformat()
-    answer = client.post("pools/tf/drain/", {"reason": "the zone goes", "members": ["tf-0", "tf-1"], "until": until})
+    answer = client.post(
+        "pools/tf/drain/", {"reason": "the zone goes", "members": ["tf-0", "tf-1"], "until": until}
+    )
     assert answer.status == 200, answer.body
     assert [(one["name"], one["state"], bool(one["error"])) for one in answer.body["results"]] == [
         ("tf-0", "ready", False),
@@ -116,7 +140,7 @@ def test_several_of_which_one_is_not_there(client: Caller) -> None:
     assert find("tf-0").state == "ready"
 
 
-# -- rotation ---------------------------------------------------------------------------------------------------------------------------
+# -- rotation --------------------------------------------------------------------------------------
 
 
 def test_a_rotation_is_ordered_where_berth_hands_tokens_over(caller: Any) -> None:  # noqa: F811
@@ -124,7 +148,12 @@ def test_a_rotation_is_ordered_where_berth_hands_tokens_over(caller: Any) -> Non
     Member.objects.update(state="ready")
     member = pool.members.get()
     admin: Caller = caller("admin", pool)
-    assert admin.post(f"members/{member.pk}/rotate-token/", {"reason": "a new year", "ends_previous": True}).status == 200
+    assert (
+        admin.post(
+            f"members/{member.pk}/rotate-token/", {"reason": "a new year", "ends_previous": True}
+        ).status
+        == 200
+    )
     assert Member.objects.get().is_previous_ending
     answer = admin.post(f"members/{member.pk}/token/", {})
     assert (answer.status, answer.body["code"]) == (409, "ours")
@@ -137,12 +166,19 @@ def test_elsewhere_one_is_made(caller: Any, pool: Pool) -> None:  # noqa: F811
     assert (answer.status, answer.body["code"]) == (409, "not_ours")
 
 
-# -- a member's own heartbeat -----------------------------------------------------------------------------------------------------------
+# -- a member's own heartbeat ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def lab() -> Pool:
-    return create_pool({"name": "lab", "slots": 1, "members": {"list": ["a", "b"]}, "liveness": {"heartbeat": "1m"}})
+    return create_pool(
+        {
+            "name": "lab",
+            "slots": 1,
+            "members": {"list": ["a", "b"]},
+            "liveness": {"heartbeat": "1m"},
+        }
+    )
 
 
 def beat(member: str, token: str, **body: Any) -> Any:
@@ -152,7 +188,11 @@ def beat(member: str, token: str, **body: Any) -> Any:
 def test_with_its_own_token_it_says_that_it_lives(lab: Pool) -> None:
     token = issue_token(member_id=find("a").pk)
     answer = beat("a", token, load={"version": "2.1"})
-    assert (answer.status, answer.body["state"], answer.body["next_within_s"]) == (200, "ready", 60.0)
+    assert (answer.status, answer.body["state"], answer.body["next_within_s"]) == (
+        200,
+        "ready",
+        60.0,
+    )
     assert Heartbeat.objects.get().member_id == find("a").pk
 
 
@@ -191,7 +231,7 @@ def test_a_token_is_made_for_whoever_beats_and_says_how(caller: Any, lab: Pool) 
     assert body["token"] not in body["start"][1]
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,7 +253,8 @@ def test_versions(theirs: str, ours: str, mark: str) -> None:
 def test_the_panel_marks_an_agent_of_another_version(caller: Any, pool: Pool) -> None:  # noqa: F811
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO pools_heartbeat (member_id, incarnation, at, load) VALUES (%s, 1, now(), '{"version": "0.0.1+abc"}')
+            """INSERT INTO pools_heartbeat (member_id, incarnation, at, load)
+               VALUES (%s, 1, now(), '{"version": "0.0.1+abc"}')
                ON CONFLICT (member_id) DO UPDATE SET load = EXCLUDED.load""",
             [find().pk],
         )

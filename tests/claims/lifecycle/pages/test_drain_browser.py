@@ -1,4 +1,6 @@
-"""A drain in a real browser: asked for with its preview, seen live by others, taken back, forced; and what axe finds."""
+"""A drain in a real browser: asked for with its preview, seen live by others, taken back,
+forced; and what axe finds.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +31,9 @@ def busy() -> dict[str, Any]:
     }
 
 
-def test_a_drain_is_asked_for_seen_by_others_and_taken_back(page: Any, other: Any, sign_in: SignIn, site: str) -> None:
+def test_a_drain_is_asked_for_seen_by_others_and_taken_back(
+    page: Any, other: Any, sign_in: SignIn, site: str
+) -> None:
     claims = busy()
     sign_in(page, chief())
     sign_in(other, person("vera", "viewer"))
@@ -62,7 +66,9 @@ def test_a_drain_is_asked_for_seen_by_others_and_taken_back(page: Any, other: An
     assert found == []
 
 
-def test_force_needs_the_name_and_ends_what_it_showed(page: Any, sign_in: SignIn, site: str) -> None:
+def test_force_needs_the_name_and_ends_what_it_showed(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     claims = busy()
     sign_in(page, chief())
     open_live(page, "/pools/tf/?member=tf-0")
@@ -74,7 +80,10 @@ def test_force_needs_the_name_and_ends_what_it_showed(page: Any, sign_in: SignIn
     found = faults(page)
     confirm(page, "Force drain", reason="it burns", typed="tf-0")
     page.locator("table[aria-label='Draining members'] tr", has_text="not clean yet").wait_for()
-    states = {name: (view_claim(claim.id).state, view_claim(claim.id).outcome) for name, claim in claims.items()}
+    states = {
+        name: (view_claim(claim.id).state, view_claim(claim.id).outcome)
+        for name, claim in claims.items()
+    }
     assert states == {"plan": ("waiting", ""), "apply": ("ended", "lost"), "waits": ("parked", "")}
     sql("UPDATE pools_member SET drain_until = now() - interval '10 min' WHERE name = 'tf-0'")
     put_out_overdue()
@@ -87,15 +96,21 @@ def test_force_needs_the_name_and_ends_what_it_showed(page: Any, sign_in: SignIn
     assert faults(page) == []
 
 
-def test_of_many_members_those_that_drain_stand_above_the_zones(page: Any, sign_in: SignIn, site: str) -> None:
+def test_of_many_members_those_that_drain_stand_above_the_zones(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     agents(slots=("any", "plan", "plan"), members=62)
     begin(task())
     sign_in(page, chief())
     open_live(page, "/pools/tf/")
-    columns = "is_leaving = true, drain_until = now() + interval '1 h', drain_by = 'ana', note = 'disk'"
+    columns = (
+        "is_leaving = true, drain_until = now() + interval '1 h', drain_by = 'ana', note = 'disk'"
+    )
     sql(f"UPDATE pools_member SET {columns} WHERE name = 'tf-0'")
     open_live(page, "/pools/tf/?member=tf-0")
-    assert page.locator("table[aria-label='Draining members'] tr", has_text="2 of 3 slots").is_visible()
+    assert page.locator(
+        "table[aria-label='Draining members'] tr", has_text="2 of 3 slots"
+    ).is_visible()
     assert page.locator(LIVE).is_visible()
     shoot_all(page, "dense-draining", is_whole=False)
     assert faults(page) == []

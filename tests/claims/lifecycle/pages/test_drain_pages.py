@@ -1,4 +1,6 @@
-"""What people see of a drain and what they are asked before it: the question names who is affected, and what becomes of each."""
+"""What people see of a drain and what they are asked before it: the question names who is
+affected, and what becomes of each.
+"""
 
 import re
 from typing import Any
@@ -12,7 +14,16 @@ from project.kernel.models import Event
 from slots.members.services import remove_member
 from tests.claims.helpers import make_pool
 from tests.claims.lifecycle.drain_helpers import drain, finalize, find, pass_deadline
-from tests.claims.tasks.approvals.helpers import again, agents, applying, begin, member, planned, sql, task
+from tests.claims.tasks.approvals.helpers import (
+    again,
+    agents,
+    applying,
+    begin,
+    member,
+    planned,
+    sql,
+    task,
+)
 from tests.dashboard.plain_browser import browser_as
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -40,18 +51,30 @@ def test_the_question_says_who_is_there_and_what_becomes_of_each() -> None:
     applying(workspace="b")
     waiting = planned(workspace="c")
     shown = text_of(browser_as("operator", pool).get(path_of("drain")))
-    assert "1 plan runs, 1 apply runs and 1 plan waits for a decision: until the deadline each may finish." in shown
+    assert (
+        "1 plan runs, 1 apply runs and 1 plan waits for a decision: until the deadline "
+        "each may finish."
+    ) in shown
     assert "plans again" in shown
     assert "lost, workspace locked" in shown
     assert "keeps its plan" in shown
-    assert "1 plan waits here: until the deadline approved and applied here, later without a slot" in shown
+    assert (
+        "1 plan waits here: until the deadline approved and applied here, later without a slot"
+        in shown
+    )
     assert f"/claims/{waiting.id}/" in browser_as("viewer", pool).get("/pools/tf/").content.decode()
 
 
 def test_it_is_drained_for_a_while_and_by_name() -> None:
     pool = agents(members=1)
     begin(task())
-    answer = confirm(browser_as("operator", pool), path_of("drain"), within="2h", end="goes", reason="kernel patch")
+    answer = confirm(
+        browser_as("operator", pool),
+        path_of("drain"),
+        within="2h",
+        end="goes",
+        reason="kernel patch",
+    )
     assert answer.status_code == 302
     now = find()
     assert now.is_leaving
@@ -63,16 +86,26 @@ def test_it_is_drained_for_a_while_and_by_name() -> None:
 def test_it_may_stay() -> None:
     pool = agents(members=1)
     begin(task())
-    confirm(browser_as("operator", pool), path_of("drain"), within="2h", end="stays", reason="kernel patch")
+    confirm(
+        browser_as("operator", pool),
+        path_of("drain"),
+        within="2h",
+        end="stays",
+        reason="kernel patch",
+    )
     assert (find().is_leaving, find().is_cordoned) == (False, True)
-    assert "Closes when it is empty" in text_of(browser_as("viewer", pool).get("/pools/tf/?member=tf-0"))
+    assert "Closes when it is empty" in text_of(
+        browser_as("viewer", pool).get("/pools/tf/?member=tf-0")
+    )
 
 
 @pytest.mark.parametrize("within", ["soon", "0s", "40d"])
 def test_a_length_of_time_that_cannot_be(within: str) -> None:
     pool = agents(members=1)
     begin(task())
-    answer = confirm(browser_as("operator", pool), path_of("drain"), within=within, end="goes", reason="x")
+    answer = confirm(
+        browser_as("operator", pool), path_of("drain"), within=within, end="goes", reason="x"
+    )
     assert answer.status_code == 422
     assert "is not a length of time" in text_of(answer)
     assert find().drain_until is None
@@ -84,7 +117,9 @@ def test_force_is_typed_and_ends_what_it_showed() -> None:
     browser = browser_as("operator", pool)
     assert confirm(browser, path_of("force-drain"), reason="it burns").status_code == 422
     assert again(claim).state == "bound"
-    assert confirm(browser, path_of("force-drain"), reason="it burns", typed="tf-0").status_code == 302
+    assert (
+        confirm(browser, path_of("force-drain"), reason="it burns", typed="tf-0").status_code == 302
+    )
     assert again(claim).state == "waiting"
 
 
@@ -96,7 +131,9 @@ def test_what_has_changed_since_is_asked_anew() -> None:
     seen = re.search(r'name="seen" value="([^"]*)"', asked)
     assert seen is not None
     second = begin(task(workspace="", what="plan"))
-    answer = browser.post(path_of("force-drain"), {"seen": seen[1], "reason": "it burns", "typed": "tf-0"})
+    answer = browser.post(
+        path_of("force-drain"), {"seen": seen[1], "reason": "it burns", "typed": "tf-0"}
+    )
     assert answer.status_code == 409
     assert again(second).state == "bound"
 
@@ -165,20 +202,34 @@ def test_one_that_hangs_is_among_the_troubles() -> None:
     said = {trouble.lead: trouble.text for trouble in list_troubles()}
     assert said["tf-0 in tf:"].startswith("should be empty since 5 min")
     assert "tf-0 in tf:" in {trouble.lead for trouble in list_troubles({member().pool_id})}
-    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, "a viewer of other pools reads its name"
+    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, (
+        "a viewer of other pools reads its name"
+    )
 
 
 def test_several_at_once_by_zone_or_name() -> None:
-    members = [{"name": name, "labels": {"zone": zone}} for name, zone in (("a", "eu-1"), ("b", "eu-1"), ("c", "eu-2"))]
+    members = [
+        {"name": name, "labels": {"zone": zone}}
+        for name, zone in (("a", "eu-1"), ("b", "eu-1"), ("c", "eu-2"))
+    ]
     pool = make_pool("lab", members=members)
     browser = browser_as("operator", pool)
     sql("UPDATE pools_pool SET state = 'active'")
     path = "/pools/lab/drain/?zone=eu-1"
     assert "Drain 2 members of lab" in text_of(browser.get(path))
-    assert confirm(browser, path, within="1h", end="goes", reason="the zone goes", typed="lab").status_code == 302
+    assert (
+        confirm(
+            browser, path, within="1h", end="goes", reason="the zone goes", typed="lab"
+        ).status_code
+        == 302
+    )
     assert sorted(Member.objects.filter(state="gone").values_list("name", flat=True)) == ["a", "b"]
-    assert "Drain 1 member of lab" in text_of(browser.get("/pools/lab/drain/?members=c&members=nobody"))
-    assert "No member of that name takes claims" in text_of(browser.get("/pools/lab/drain/?members=nobody"))
+    assert "Drain 1 member of lab" in text_of(
+        browser.get("/pools/lab/drain/?members=c&members=nobody")
+    )
+    assert "No member of that name takes claims" in text_of(
+        browser.get("/pools/lab/drain/?members=nobody")
+    )
 
 
 def test_which_ones_is_asked_first() -> None:
@@ -187,7 +238,10 @@ def test_which_ones_is_asked_first() -> None:
     browser = browser_as("operator", pool)
     assert "Drain members…" in text_of(browser.get("/pools/lab/"))
     answer = browser.post("/pools/lab/drain/", {"names": "a\nzone=eu-1\n"})
-    assert (answer.status_code, answer["Location"]) == (302, "/pools/lab/drain/?members=a&zone=eu-1")
+    assert (answer.status_code, answer["Location"]) == (
+        302,
+        "/pools/lab/drain/?members=a&zone=eu-1",
+    )
     assert Member.objects.filter(state="ready").count() == 2
     wrong = browser.post("/pools/lab/drain/", {"names": "nobody"})
     assert (wrong.status_code, "There is no member nobody in lab" in text_of(wrong)) == (422, True)

@@ -31,7 +31,10 @@ def files(tmp_path: Path, settings: Any) -> Path:
     """Keys and files of this test's own."""
     settings.BERTH_HOME = tmp_path
     settings.STORAGES = settings.STORAGES | {
-        "sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
+        "sealed": {
+            "BACKEND": "claims.tasks.files.sealed_files.DurableStorage",
+            "OPTIONS": {"location": tmp_path / "files"},
+        }
     }
     encryption.forget()
     return tmp_path / "files"
@@ -39,7 +42,9 @@ def files(tmp_path: Path, settings: Any) -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh_ears() -> None:
-    """Who was heard in the test before is not waited for; its pools, whose numbers come again, are not taken for those of this one."""
+    """Who was heard in the test before is not waited for; its pools, whose numbers come again,
+    are not taken for those of this one.
+    """
     work_order._specs.clear()
     ears.take()
     ears._heard.clear()
@@ -48,7 +53,14 @@ def fresh_ears() -> None:
 
 def make_agents(name: str = "tf", members: tuple[str, ...] = ("a",), **config: Any) -> Pool:
     """Ready, as after their agents' first word."""
-    pool = create_pool({"name": name, "provider": "agents", "members": {"list": [{"name": member} for member in members]}, **config})
+    pool = create_pool(
+        {
+            "name": name,
+            "provider": "agents",
+            "members": {"list": [{"name": member} for member in members]},
+            **config,
+        }
+    )
     activate_pool(pool_id=pool.pk)
     for member in pool.members.all():
         settle_member(member_id=member.pk, is_gone=False, is_ready=True)
@@ -91,20 +103,31 @@ def agent(pool: Pool) -> Agent:
 _numbers = itertools.count()
 
 
-def make_claim(pool: Pool, task: str = "plan", *, is_started: bool = True, **work: Any) -> ClaimView:
+def make_claim(
+    pool: Pool, task: str = "plan", *, is_started: bool = True, **work: Any
+) -> ClaimView:
     """A claim with a task, bound, its run begun."""
     run = RunRequest("command", (("plan", "make plan"),))
     wanted = ClaimRequest(
-        pools=(pool.name,), kind=task, task=task, workspace=f"net/{next(_numbers)}", owner="ana", requested_by="ana", run=run
+        pools=(pool.name,),
+        kind=task,
+        task=task,
+        workspace=f"net/{next(_numbers)}",
+        owner="ana",
+        requested_by="ana",
+        run=run,
     )
     with transaction.atomic():  # who waits for orders sees both or none
         claim = create_claim(wanted)
-        Task.objects.filter(claim_id=claim.id).update(**({"body": {"commands": {"plan": "make plan"}}} | work))
+        Task.objects.filter(claim_id=claim.id).update(
+            **({"body": {"commands": {"plan": "make plan"}}} | work)
+        )
     if is_started and claim.slots:
         slot = claim.slots[0]
         Run.objects.create(
-            claim_id=claim.id, generation=claim.generation, step=claim.step, member_id=slot.member_id, member=slot.member,
-            place=f"{slot.lane}-{slot.number}", boot="b0",
+            claim_id=claim.id, generation=claim.generation, step=claim.step,
+            member_id=slot.member_id, member=slot.member, place=f"{slot.lane}-{slot.number}",
+            boot="b0",
         )  # fmt: skip
     return claim
 

@@ -38,14 +38,21 @@ class Sender:
         self.sent.append(message)
 
 
-async def call(http: Http, method: str, path: str, size: int, *, is_said: bool = True, **headers: str) -> tuple[int, Any, int]:
+async def call(
+    http: Http, method: str, path: str, size: int, *, is_said: bool = True, **headers: str
+) -> tuple[int, Any, int]:
     sender = Sender(size)
     where = path if path.startswith("/") else f"/api/v1/{path}"
-    told = {"host": "localhost", "content-type": "application/octet-stream", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    told = {
+        "host": "localhost",
+        "content-type": "application/octet-stream",
+        **{k.replace("_", "-"): v for k, v in headers.items()},
+    }
     told |= {"content-length": str(size)} if is_said else {"transfer-encoding": "chunked"}
     scope = {
-        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": where, "raw_path": b"",
-        "root_path": "", "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": where,
+        "raw_path": b"", "root_path": "", "query_string": b"", "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
         "headers": [(name.encode(), value.encode()) for name, value in told.items()],
     }  # fmt: skip
     await http(scope, sender.receive, sender.send)
@@ -83,35 +90,62 @@ async def test_strangers_send_nothing_large(http: Http, is_said: bool) -> None:
     wrong: list[dict[str, str]] = [{}]
     wrong += [{"authorization": f"Bearer {prefix}{'x' * 43}"} for prefix in ("berth_", "berthm_1_")]
     most = 0 if is_said else UNKNOWN_MOST + 100_000  # up to the part that is one too many
-    for path, method in (("sources/", "POST"), (where, "PUT"), ("claims/", "POST"), ("/login/", "POST")):
+    for path, method in (
+        ("sources/", "POST"),
+        (where, "PUT"),
+        ("claims/", "POST"),
+        ("/login/", "POST"),
+    ):
         for headers in wrong:
-            status, body, taken = await call(http, method, path, 20 * MB, is_said=is_said, **headers)
+            status, body, taken = await call(
+                http, method, path, 20 * MB, is_said=is_said, **headers
+            )
             assert status == 401 and taken <= most, (path, headers, body)
-    status, _, taken = await call(http, "PUT", where, 20 * MB, is_said=is_said, authorization=f"Bearer {user}")
+    status, _, taken = await call(
+        http, "PUT", where, 20 * MB, is_said=is_said, authorization=f"Bearer {user}"
+    )
     assert status == 401 and taken <= most, "a person's token is none of an agent"
-    status, _, taken = await call(http, "POST", "sources/", 20 * MB, is_said=is_said, authorization=f"Bearer {agent}")
+    status, _, taken = await call(
+        http, "POST", "sources/", 20 * MB, is_said=is_said, authorization=f"Bearer {agent}"
+    )
     assert status == 401 and taken <= most, "nor the other way round"
 
 
 async def test_who_is_known_sends_what_was_agreed(http: Http) -> None:
     agent, where, user, session = await sync_to_async(prepare)()
-    status, body, taken = await call(http, "POST", "sources/", 20 * MB, authorization=f"Bearer {user}")
+    status, body, taken = await call(
+        http, "POST", "sources/", 20 * MB, authorization=f"Bearer {user}"
+    )
     assert (status, body["code"], taken) == (422, "source_refused", 20 * MB)
-    status, body, taken = await call(http, "POST", "sources/", 20 * MB, cookie=f"sessionid={session}")
-    assert (status, body["code"], taken) == (403, "forbidden", 20 * MB) or body["code"] == "csrf", body
+    status, body, taken = await call(
+        http, "POST", "sources/", 20 * MB, cookie=f"sessionid={session}"
+    )
+    assert (status, body["code"], taken) == (403, "forbidden", 20 * MB) or body["code"] == "csrf", (
+        body
+    )
     status, body, taken = await call(http, "POST", "sources/", 20 * MB, cookie="sessionid=made-up")
     assert (status, taken) == (401, 0)
-    status, body, taken = await call(http, "POST", "sources/", 40 * MB, authorization=f"Bearer {user}")
+    status, body, taken = await call(
+        http, "POST", "sources/", 40 * MB, authorization=f"Bearer {user}"
+    )
     assert (status, body["limit"]) == (413, 32 * MB), "what is sent all the same is passed over"
-    status, body, taken = await call(http, "PUT", where, 33 * MB, authorization=f"Bearer {agent}", berth_digest="ab" * 32)
+    status, body, taken = await call(
+        http, "PUT", where, 33 * MB, authorization=f"Bearer {agent}", berth_digest="ab" * 32
+    )
     assert (status, body["code"]) == (413, "too_large"), "its pool takes less"
-    status, body, taken = await call(http, "PUT", where, 300 * MB, authorization=f"Bearer {agent}", berth_digest="ab" * 32)
+    status, body, taken = await call(
+        http, "PUT", where, 300 * MB, authorization=f"Bearer {agent}", berth_digest="ab" * 32
+    )
     assert status == 413 and taken < 261 * MB
     status, body, taken = await call(http, "POST", "/claims/run/", 20 * MB)
     assert (status, taken) == (401, 0), "the form in the browser, of nobody"
     for path, caller in (("sources", user), (where.rstrip("/"), agent)):
-        status, body, taken = await call(http, "POST", path, 10 * MB, authorization=f"Bearer {caller}")
+        status, body, taken = await call(
+            http, "POST", path, 10 * MB, authorization=f"Bearer {caller}"
+        )
         assert (status, body["code"]) == (308, "slash_missing"), "not that less is taken than it is"
     assert (await call(http, "POST", "sources", 10 * MB))[::2] == (401, 0)
-    status, body, taken = await call(http, "POST", "claims/", 5 * MB, authorization=f"Bearer {user}")
+    status, body, taken = await call(
+        http, "POST", "claims/", 5 * MB, authorization=f"Bearer {user}"
+    )
     assert (status, body["limit"]) == (413, 4 * MB)

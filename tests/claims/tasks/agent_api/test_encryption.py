@@ -19,7 +19,10 @@ def home(tmp_path: Path, settings: Any) -> Any:
     settings.BERTH_SEALING_KEYS = []
     settings.BERTH_MAKES_SEALING_KEY = True
     settings.STORAGES = settings.STORAGES | {
-        "sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": {"location": tmp_path / "files"}}
+        "sealed": {
+            "BACKEND": "claims.tasks.files.sealed_files.DurableStorage",
+            "OPTIONS": {"location": tmp_path / "files"},
+        }
     }
     encryption.forget()
     yield
@@ -73,17 +76,25 @@ def test_a_key_added_to_the_file_is_read_without_a_restart() -> None:
     before = encryption.read_file()
     encryption.write_file([other, *before])
     ring = encryption.Ring.of([other])
-    elsewhere = encryption.MARK + ring.ids[0] + encryption.base64.urlsafe_b64decode(ring.fernet.encrypt(SECRET))
+    elsewhere = (
+        encryption.MARK
+        + ring.ids[0]
+        + encryption.base64.urlsafe_b64decode(ring.fernet.encrypt(SECRET))
+    )
     assert encryption.unseal(elsewhere) == SECRET
 
 
-@pytest.mark.parametrize("change", [lambda s: s[:-1] + bytes([s[-1] ^ 1]), lambda s: s[:30], lambda s: b"plain text"])
+@pytest.mark.parametrize(
+    "change", [lambda s: s[:-1] + bytes([s[-1] ^ 1]), lambda s: s[:30], lambda s: b"plain text"]
+)
 def test_what_was_changed_is_refused(change: Any) -> None:
     with pytest.raises(encryption.SealError):
         encryption.unseal(change(encryption.seal(SECRET)))
 
 
-@pytest.mark.parametrize("size", [0, 1, sealed_files.FRAME, sealed_files.FRAME + 1, 3 * sealed_files.FRAME])
+@pytest.mark.parametrize(
+    "size", [0, 1, sealed_files.FRAME, sealed_files.FRAME + 1, 3 * sealed_files.FRAME]
+)
 def test_files_come_back(size: int, tmp_path: Path) -> None:
     data = (SECRET * (size // len(SECRET) + 1))[:size]
     name = sealed_files.save_file("plan", "12-34", data)
@@ -116,6 +127,8 @@ def test_files_are_resealed(settings: Any) -> None:
     settings.BERTH_SEALING_KEYS = [old]
     name = sealed_files.save_file("json", "1-2", SECRET)
     settings.BERTH_SEALING_KEYS = [new, old]
-    assert sealed_files.reseal_file(name, no_rename) and not sealed_files.reseal_file(name, no_rename)
+    assert sealed_files.reseal_file(name, no_rename) and not sealed_files.reseal_file(
+        name, no_rename
+    )
     settings.BERTH_SEALING_KEYS = [new]
     assert sealed_files.read_file(name) == SECRET

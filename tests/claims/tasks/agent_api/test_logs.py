@@ -10,7 +10,16 @@ from django.db import connection
 from claims.allocation.claim_view import ClaimView
 from claims.models import LogChunk, Run
 from claims.tasks.logs import logs
-from claims.tasks.logs.logs import CHUNK_BYTES, Flow, Piece, add_log, list_runs, read_log, read_pieces, read_text
+from claims.tasks.logs.logs import (
+    CHUNK_BYTES,
+    Flow,
+    Piece,
+    add_log,
+    list_runs,
+    read_log,
+    read_pieces,
+    read_text,
+)
 from pools.models import Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, TooMany
 from project.kernel.models import Event
@@ -22,7 +31,13 @@ MOST = 8_000_000
 
 
 def add(claim: ClaimView, *pieces: Piece, most: int = MOST, member: int = 0) -> int:
-    return add_log(claim_id=claim.id, generation=claim.generation, member_id=member or claim.slots[0].member_id, pieces=pieces, most=most)
+    return add_log(
+        claim_id=claim.id,
+        generation=claim.generation,
+        member_id=member or claim.slots[0].member_id,
+        pieces=pieces,
+        most=most,
+    )
 
 
 def whole(claim: ClaimView) -> str:
@@ -36,10 +51,16 @@ def test_pieces_are_taken_once_and_in_order(claim: ClaimView) -> None:
     with pytest.raises(Conflict) as caught:
         add(claim, Piece(4, "too early"))
     assert (caught.value.code, caught.value.data["next"]) == ("gap", 2)
-    assert add(claim, Piece(3, "five\n"), Piece(2, "four\n")) == 4, "in whatever order they stand in a call"
+    assert add(claim, Piece(3, "five\n"), Piece(2, "four\n")) == 4, (
+        "in whatever order they stand in a call"
+    )
     assert whole(claim) == "one\ntwo\nthree\nfour\nfive\n"
     run = Run.objects.get(claim_id=claim.id)
-    assert (run.log_next, run.log_lines, run.log_bytes) == (4, 5, len("one\ntwo\nthree\nfour\nfive\n"))
+    assert (run.log_next, run.log_lines, run.log_bytes) == (
+        4,
+        5,
+        len("one\ntwo\nthree\nfour\nfive\n"),
+    )
 
 
 def test_lines_are_numbered_by_the_breaks_before_them(claim: ClaimView) -> None:
@@ -52,9 +73,19 @@ def test_it_is_read_by_pages(claim: ClaimView) -> None:
     for n in range(7):
         add(claim, Piece(n, f"line {n}\n"))
     page = read_log(claim.id, claim.generation, limit=3)
-    assert ([c.seq for c in page.chunks], page.next, page.more, page.is_whole) == ([0, 1, 2], 3, True, False)
+    assert ([c.seq for c in page.chunks], page.next, page.more, page.is_whole) == (
+        [0, 1, 2],
+        3,
+        True,
+        False,
+    )
     page = read_log(claim.id, claim.generation, after=5)
-    assert ([c.seq for c in page.chunks], page.next, page.more, page.is_whole) == ([6], 7, False, False)
+    assert ([c.seq for c in page.chunks], page.next, page.more, page.is_whole) == (
+        [6],
+        7,
+        False,
+        False,
+    )
     assert read_log(claim.id, claim.generation, after=6).chunks == []
     assert [c.seq for c in read_log(claim.id, claim.generation, tail=2).chunks] == [5, 6]
     assert [c.seq for c in read_log(claim.id, claim.generation, tail=100).chunks] == list(range(7))
@@ -106,9 +137,12 @@ def test_only_its_member_adds_to_it(claim: ClaimView, pool: Pool) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        [], {}, {"seq": 0}, {"seq": -1, "text": "x"}, {"seq": True, "text": "x"}, {"seq": 0, "text": 5}, {"seq": 2**40, "text": "x"},
-        {"seq": 0, "text": "x" * (CHUNK_BYTES + 1)}, {"seq": 0, "text": "ü" * (CHUNK_BYTES // 2 + 1)}, {"chunks": []},
-        {"chunks": [{"seq": 0, "text": "a"}] * 2}, {"chunks": [5]}, {"seq": 0, "text": "x", "left_out": -1},
+        [], {}, {"seq": 0}, {"seq": -1, "text": "x"}, {"seq": True, "text": "x"},
+        {"seq": 0, "text": 5}, {"seq": 2**40, "text": "x"},
+        {"seq": 0, "text": "x" * (CHUNK_BYTES + 1)},
+        {"seq": 0, "text": "ü" * (CHUNK_BYTES // 2 + 1)}, {"chunks": []},
+        {"chunks": [{"seq": 0, "text": "a"}] * 2}, {"chunks": [5]},
+        {"seq": 0, "text": "x", "left_out": -1},
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(body: Any) -> None:
@@ -134,7 +168,9 @@ def test_a_member_that_sends_too_fast_is_slowed() -> None:
 
 def test_runs_are_listed(claim: ClaimView) -> None:
     add(claim, Piece(0, "a\n"))
-    Run.objects.filter(claim_id=claim.id).update(facts={"binary": "tofu", "files": {"plan": {"name": "plan/ab/1-2.x"}}})
+    Run.objects.filter(claim_id=claim.id).update(
+        facts={"binary": "tofu", "files": {"plan": {"name": "plan/ab/1-2.x"}}}
+    )
     (run,) = list_runs(claim.id)
     assert (run.step, run.member, run.log_lines, run.facts) == ("plan", "a", 1, {"binary": "tofu"})
 
@@ -152,7 +188,13 @@ def test_calls_that_cross_lose_and_double_nothing() -> None:
             while at < len(texts):
                 start = max(0, at - draw.randint(0, 3))
                 try:
-                    at = add(claim, *[Piece(n, texts[n]) for n in range(start, min(start + draw.randint(1, 6), len(texts)))])
+                    at = add(
+                        claim,
+                        *[
+                            Piece(n, texts[n])
+                            for n in range(start, min(start + draw.randint(1, 6), len(texts)))
+                        ],
+                    )
                 except Conflict as error:
                     at = error.data["next"]
         except BaseException as error:
@@ -169,7 +211,9 @@ def test_calls_that_cross_lose_and_double_nothing() -> None:
     assert whole(claim) == "".join(texts)
 
 
-def test_pieces_are_bounded_however_small_they_are(claim: ClaimView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_bounded_however_small_they_are(
+    claim: ClaimView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "MOST_PIECES", 3)
     add(claim, Piece(0, "a"), Piece(1, "b"))
     with pytest.raises(Conflict) as caught:
@@ -180,11 +224,15 @@ def test_pieces_are_bounded_however_small_they_are(claim: ClaimView, monkeypatch
         with pytest.raises(Conflict):
             add(claim, Piece(3, "d"))
     assert whole(claim) == "abc"
-    assert Event.objects.filter(verb="log_limit", claim_id=claim.id).count() == 1, "an agent that tries and tries writes one event"
+    assert Event.objects.filter(verb="log_limit", claim_id=claim.id).count() == 1, (
+        "an agent that tries and tries writes one event"
+    )
     assert "log_limit" not in list_runs(claim.id)[0].facts
 
 
-def test_a_follower_that_begins_at_zero_gets_the_first_piece(claim: ClaimView, caller: Callers) -> None:
+def test_a_follower_that_begins_at_zero_gets_the_first_piece(
+    claim: ClaimView, caller: Callers
+) -> None:
     for n in range(3):
         add(claim, Piece(n, f"line {n}\n"))
     reader, path = caller("admin"), f"claims/{claim.id}/runs/{claim.generation}/log/"

@@ -1,4 +1,6 @@
-"""Long-polls: an agent hears of its orders within moments, a page of its log; on one thread, however many wait."""
+"""Long-polls: an agent hears of its orders within moments, a page of its log; on one thread,
+however many wait.
+"""
 
 import asyncio
 import time
@@ -33,7 +35,9 @@ class Server:
     def __init__(self) -> None:
         self.http = Http()
 
-    async def get(self, path: str, secret: str, gone: asyncio.Event | None = None) -> tuple[int, Any]:
+    async def get(
+        self, path: str, secret: str, gone: asyncio.Event | None = None
+    ) -> tuple[int, Any]:
         return await ask(self.http, path, secret, gone)
 
     async def close(self) -> None:
@@ -60,7 +64,10 @@ async def world(settings: Any, transactional_db: None) -> AsyncIterator[tuple[Se
 async def until_watched(watches: Any, count: int = 1) -> None:
     watch = watches.here()
     async with asyncio.timeout(20):
-        while sum(len(waiters) for waiters in watch._waiting.values()) < count or watch._connection is None:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            sum(len(waiters) for waiters in watch._waiting.values()) < count
+            or watch._connection is None
+        ):
             await asyncio.sleep(0.005)
 
 
@@ -68,11 +75,15 @@ async def test_it_answers_at_once_unless_the_version_is_the_present_one(world: A
     server, _, agent = world
     began = time.monotonic()
     _, told = await server.get("agent/orders/?wait=30", agent.secret)
-    assert (await server.get("agent/orders/?wait=30&have=0123456789abcdef", agent.secret))[1] == told
+    assert (await server.get("agent/orders/?wait=30&have=0123456789abcdef", agent.secret))[
+        1
+    ] == told
     assert (await server.get("agent/orders/?wait=30&have=nonsense", agent.secret))[1] == told
     assert time.monotonic() - began < 10
     began = time.monotonic()
-    assert (await server.get(f"agent/orders/?wait=0.5&have={told['version']}", agent.secret))[1] == told
+    assert (await server.get(f"agent/orders/?wait=0.5&have={told['version']}", agent.secret))[
+        1
+    ] == told
     assert time.monotonic() - began >= 0.5
 
 
@@ -81,7 +92,9 @@ async def test_it_is_woken_by_what_concerns_it(world: Any, what: str) -> None:
     server, pool, agent = world
     held = await sync_to_async(make_claim)(pool)
     _, told = await server.get("agent/orders/", agent.secret)
-    poll = asyncio.create_task(server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret))
+    poll = asyncio.create_task(
+        server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret)
+    )
     await until_watched(orders.watches)
     began = time.monotonic()
     if what == "bind":
@@ -101,11 +114,17 @@ async def test_it_is_woken_by_what_concerns_it(world: Any, what: str) -> None:
 
 async def test_many_agents_wait_and_only_the_one_concerned_is_woken(world: Any) -> None:
     server, pool, agent = world
-    others = await sync_to_async(lambda: [agent_of(m) for m in make_agents("many", tuple("abcdefghij")).members.all()])()
+    others = await sync_to_async(
+        lambda: [agent_of(m) for m in make_agents("many", tuple("abcdefghij")).members.all()]
+    )()
     polls = []
     for each in (agent, *others):
         _, told = await server.get("agent/orders/", each.secret)
-        polls.append(asyncio.create_task(server.get(f"agent/orders/?wait=30&have={told['version']}", each.secret)))
+        polls.append(
+            asyncio.create_task(
+                server.get(f"agent/orders/?wait=30&have={told['version']}", each.secret)
+            )
+        )
     await until_watched(orders.watches, len(polls))
     await sync_to_async(make_claim)(pool)
     _, now = await asyncio.wait_for(polls[0], 20)
@@ -119,7 +138,9 @@ async def test_many_agents_wait_and_only_the_one_concerned_is_woken(world: Any) 
 async def test_a_token_that_ends_meanwhile_is_seen(world: Any) -> None:
     server, pool, agent = world
     _, told = await server.get("agent/orders/", agent.secret)
-    poll = asyncio.create_task(server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret))
+    poll = asyncio.create_task(
+        server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret)
+    )
     await until_watched(orders.watches)
     await sync_to_async(Member.objects.filter(pk=agent.member.pk).update)(incarnation=2)
     await sync_to_async(make_claim)(pool)
@@ -130,7 +151,9 @@ async def test_who_leaves_is_forgotten(world: Any) -> None:
     server, _, agent = world
     gone = asyncio.Event()
     _, told = await server.get("agent/orders/", agent.secret)
-    poll = asyncio.create_task(server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret, gone))
+    poll = asyncio.create_task(
+        server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret, gone)
+    )
     await until_watched(orders.watches)
     gone.set()
     assert await asyncio.wait_for(poll, 20) == (0, None)
@@ -150,7 +173,13 @@ async def test_a_log_is_followed(world: Any) -> None:
 
     def add(seq: int) -> None:
         piece = Piece(seq, f"line {seq}\n")
-        add_log(claim_id=claim.id, generation=claim.generation, member_id=claim.slots[0].member_id, pieces=[piece], most=10**6)
+        add_log(
+            claim_id=claim.id,
+            generation=claim.generation,
+            member_id=claim.slots[0].member_id,
+            pieces=[piece],
+            most=10**6,
+        )
 
     for seq in range(3):
         poll = asyncio.create_task(server.get(f"{where}?after={seq}&wait=30", secret))
@@ -158,10 +187,17 @@ async def test_a_log_is_followed(world: Any) -> None:
         assert not poll.done()
         await sync_to_async(add)(seq)
         _, page = await asyncio.wait_for(poll, 20)
-        assert ([chunk["text"] for chunk in page["chunks"]], page["next"]) == ([f"line {seq}\n"], seq + 1)
+        assert ([chunk["text"] for chunk in page["chunks"]], page["next"]) == (
+            [f"line {seq}\n"],
+            seq + 1,
+        )
     poll = asyncio.create_task(server.get(f"{where}?after=3&wait=30", secret))
     await until_watched(long_poll.watches)
-    await sync_to_async(Run.objects.filter(claim_id=claim.id).update)(ended_at="2026-01-01T00:00:00Z")
+    await sync_to_async(Run.objects.filter(claim_id=claim.id).update)(
+        ended_at="2026-01-01T00:00:00Z"
+    )
     assert (await asyncio.wait_for(poll, 20))[1]["is_whole"]
     assert (await server.get(f"{where}?format=text", secret))[1] == b"line 0\nline 1\nline 2\n"
-    assert (await server.get(f"claims/{claim.id}/runs/", secret))[1]["results"][0]["log"]["lines"] == 3
+    assert (await server.get(f"claims/{claim.id}/runs/", secret))[1]["results"][0]["log"][
+        "lines"
+    ] == 3

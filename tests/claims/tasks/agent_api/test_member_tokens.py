@@ -11,7 +11,13 @@ from project.kernel.actor import acting_as
 from project.kernel.models import Event
 from project.kernel.security.client_address import network_of, read_networks
 from slots.members import tokens
-from slots.members.tokens import BadMemberToken, identify_member, issue_token, note_refused, revoke_tokens
+from slots.members.tokens import (
+    BadMemberToken,
+    identify_member,
+    issue_token,
+    note_refused,
+    revoke_tokens,
+)
 from tests.api.conftest import Caller, caller  # noqa: F401
 from tests.api.helpers import make_pool
 
@@ -26,11 +32,20 @@ def member() -> Member:
 def test_it_says_who_calls(member: Member) -> None:
     secret = issue_token(member_id=member.pk)
     found = identify_member(secret)
-    assert (found.member_id, found.pool, found.member, found.incarnation) == (member.pk, "tf", "a", 1)
+    assert (found.member_id, found.pool, found.member, found.incarnation) == (
+        member.pk,
+        "tf",
+        "a",
+        1,
+    )
     assert found.actor == "agent:tf/a"
     with connection.cursor() as cursor:
-        cursor.execute("SELECT m::text FROM pools_member m UNION ALL SELECT e::text FROM kernel_event e")
-        assert not any(secret.rpartition("_")[2] in row[0] or secret in row[0] for row in cursor.fetchall())
+        cursor.execute(
+            "SELECT m::text FROM pools_member m UNION ALL SELECT e::text FROM kernel_event e"
+        )
+        assert not any(
+            secret.rpartition("_")[2] in row[0] or secret in row[0] for row in cursor.fetchall()
+        )
 
 
 def test_it_is_one_statement(member: Member, django_assert_num_queries: Any) -> None:
@@ -82,19 +97,31 @@ def test_revoked_it_opens_nothing(member: Member) -> None:
         assert not revoke_tokens(member_id=member.pk)
     with pytest.raises(BadMemberToken):
         identify_member(secret)
-    assert Event.objects.filter(verb="revoke_token", member_id=member.pk, actor="ana", reason="lost laptop").count() == 1
+    assert (
+        Event.objects.filter(
+            verb="revoke_token", member_id=member.pk, actor="ana", reason="lost laptop"
+        ).count()
+        == 1
+    )
 
 
 def test_another_members_number_does_not_help(member: Member) -> None:
     other = make_pool("other", slots=["any"]).members.get()
     issue_token(member_id=other.pk)
     secret = issue_token(member_id=member.pk)
-    for wrong in (secret.replace(f"_{member.pk}_", f"_{other.pk}_"), secret[:-1] + ("a" if secret[-1] != "a" else "b"), "berthm_0_x", "x"):
+    for wrong in (
+        secret.replace(f"_{member.pk}_", f"_{other.pk}_"),
+        secret[:-1] + ("a" if secret[-1] != "a" else "b"),
+        "berthm_0_x",
+        "x",
+    ):
         with pytest.raises(BadMemberToken):
             identify_member(wrong)
 
 
-def test_a_refusal_is_recorded_once_in_a_while(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_recorded_once_in_a_while(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tokens, "_told", type(tokens._told)())
     assert note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
     assert not note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
@@ -110,15 +137,22 @@ def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("strict_about_strangers")
-def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
-    monkeypatch.setattr("pools.access.tokens._ask", lambda hashed: pytest.fail("the database was asked"))
+    monkeypatch.setattr(
+        "pools.access.tokens._ask", lambda hashed: pytest.fail("the database was asked")
+    )
     assert Caller(f"berth_{4:043}").get("me/").status == 429
 
 
 @pytest.mark.usefixtures("strict_about_strangers")
-def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(caller: Any, member: Member) -> None:  # noqa: F811
+def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(
+    caller: Any,  # noqa: F811
+    member: Member,
+) -> None:
     """Neither of them was seen by this process before."""
     secret = issue_token(member_id=member.pk)
     valid = caller("viewer")

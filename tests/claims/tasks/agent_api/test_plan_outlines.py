@@ -1,4 +1,6 @@
-"""Outlines of plans: made in a child when a plan comes in, or later for a plan of an earlier release; they check its counts."""
+"""Outlines of plans: made in a child when a plan comes in, or later for a plan of an earlier
+release; they check its counts.
+"""
 
 import dataclasses
 import hashlib
@@ -26,7 +28,11 @@ from tests.claims.tasks.agent_api.test_tasks import decider, put, task_of
 pytestmark = pytest.mark.django_db
 SAVED = b"a saved plan"
 DIGEST = hashlib.sha256(SAVED).hexdigest()
-DESTROYS = {"resource_changes": [{"address": f"a.b{n}", "change": {"actions": ["delete"]}} for n in range(3)]}
+DESTROYS = {
+    "resource_changes": [
+        {"address": f"a.b{n}", "change": {"actions": ["delete"]}} for n in range(3)
+    ]
+}
 
 
 def send(agent: Agent, claim: Any, plan: Any) -> tuple[int, Any]:
@@ -36,7 +42,10 @@ def send(agent: Agent, claim: Any, plan: Any) -> tuple[int, Any]:
 def planned(agent: Agent, pool: Pool, plan: Any = DESTROYS, **summary: int) -> Plan:
     claim = make_claim(pool, "plan_and_apply")
     assert send(agent, claim, plan)[0] == 200
-    agent.post(f"{task_of(claim)}result/", {"outcome": "planned", "digest": DIGEST, "summary": summary or {"destroy": 3}})
+    agent.post(
+        f"{task_of(claim)}result/",
+        {"outcome": "planned", "digest": DIGEST, "summary": summary or {"destroy": 3}},
+    )
     return Plan.objects.get(claim_id=claim.id)
 
 
@@ -59,7 +68,9 @@ def test_the_outline_is_kept_sealed_beside_the_plan(agent: Agent, pool: Pool, fi
         assert not path.is_file() or b"a.b0" not in path.read_bytes()
 
 
-def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(agent: Agent, pool: Pool, files: Path) -> None:
+def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     claim = make_claim(pool, "plan_and_apply")
     send(agent, claim, {"resource_changes": []})
     before = Run.objects.get(claim_id=claim.id).facts["files"]
@@ -73,7 +84,10 @@ def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(agent: Agent, p
 def test_a_large_plan_takes_little_memory_where_it_is_taken_in(files: Path) -> None:
     """The JSON is built in the child, and sealed piece by piece."""
     body = {f"attribute_{n}": "value" for n in range(40)}
-    changes = [{"address": f"a.b{n}", "change": {"actions": ["create"], "after": body}} for n in range(10_000)]
+    changes = [
+        {"address": f"a.b{n}", "change": {"actions": ["create"], "after": body}}
+        for n in range(10_000)
+    ]
     data = json.dumps({"resource_changes": changes}).encode()
     tracemalloc.start()
     try:
@@ -93,12 +107,18 @@ def test_a_plan_that_takes_too_much_memory_is_refused_and_not_kept(
 ) -> None:
     monkeypatch.setattr(outlines, "LIMITS", dataclasses.replace(outlines.LIMITS, memory=60_000_000))
     claim = make_claim(pool, "plan_and_apply")
-    status, body = send(agent, claim, {"resource_changes": [{"address": "a.b", "change": {"actions": ["x" * 20_000_000]}}]})
+    status, body = send(
+        agent,
+        claim,
+        {"resource_changes": [{"address": "a.b", "change": {"actions": ["x" * 20_000_000]}}]},
+    )
     assert (status, body["code"]) == (413, "plan_too_large") and "MB of memory" in body["detail"]
     assert not files.exists() and "files" not in Run.objects.get(claim_id=claim.id).facts
 
 
-def test_who_finds_others_reading_plans_is_told_to_come_again(agent: Agent, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_others_reading_plans_is_told_to_come_again(
+    agent: Agent, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outlines, "PATIENCE", 0.01)
     claim = make_claim(pool, "plan_and_apply")
     with outlines._turn:
@@ -107,14 +127,18 @@ def test_who_finds_others_reading_plans_is_told_to_come_again(agent: Agent, pool
     assert send(agent, claim, DESTROYS)[0] == 200
 
 
-def test_a_plan_of_an_earlier_release_is_outlined_when_it_is_read(agent: Agent, pool: Pool, files: Path) -> None:
+def test_a_plan_of_an_earlier_release_is_outlined_when_it_is_read(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     plan = as_of_an_earlier_release(planned(agent, pool))
     assert len(read_outline(read_outline_of(plan)).changes) == 3
     plan.refresh_from_db()
     assert plan.outline_file and (files / str(plan.outline_file)).exists()
 
 
-def test_a_plan_of_an_earlier_release_is_checked_before_it_is_approved(agent: Agent, pool: Pool) -> None:
+def test_a_plan_of_an_earlier_release_is_checked_before_it_is_approved(
+    agent: Agent, pool: Pool
+) -> None:
     good = as_of_an_earlier_release(planned(agent, pool))
     assert approve(good).state == "bound"
 
@@ -122,11 +146,16 @@ def test_a_plan_of_an_earlier_release_is_checked_before_it_is_approved(agent: Ag
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"summary": {"add": 1}}, "The agent counts 1 to add, but the plan that it sent lists 3 to destroy."),
+        (
+            {"summary": {"add": 1}},
+            "The agent counts 1 to add, but the plan that it sent lists 3 to destroy.",
+        ),
         ({"json_file": "broken"}, "The list of its changes cannot be read: "),
     ],
 )
-def test_a_plan_of_an_earlier_release_that_does_not_add_up_is_not_approved(agent: Agent, pool: Pool, change: Any, why: str) -> None:
+def test_a_plan_of_an_earlier_release_that_does_not_add_up_is_not_approved(
+    agent: Agent, pool: Pool, change: Any, why: str
+) -> None:
     plan = planned(agent, pool)
     if "json_file" in change:
         change = {"json_file": kept_files.save_file("json", f"{plan.claim_id}-1", b"{broken")}
@@ -145,7 +174,9 @@ def test_an_outline_that_is_lost_is_made_anew(agent: Agent, pool: Pool) -> None:
     assert Plan.objects.get(pk=plan.pk).outline_file != plan.outline_file
 
 
-def test_whoever_comes_second_with_an_outline_leaves_no_file(agent: Agent, pool: Pool, files: Path) -> None:
+def test_whoever_comes_second_with_an_outline_leaves_no_file(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     plan = as_of_an_earlier_release(planned(agent, pool))
     make_outline_of(plan)
     before = sorted(files.rglob("*"))
@@ -153,14 +184,18 @@ def test_whoever_comes_second_with_an_outline_leaves_no_file(agent: Agent, pool:
     assert sorted(files.rglob("*")) == before
 
 
-def test_outlines_that_plans_and_runs_name_are_not_swept(agent: Agent, pool: Pool, files: Path) -> None:
+def test_outlines_that_plans_and_runs_name_are_not_swept(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     plan, claim = planned(agent, pool), make_claim(pool)
     send(agent, claim, DESTROYS)
     orphan = kept_files.save_file("outline", "999-1", b"x")
     age(files, 2)
     swept = sum(sweep_shelf(shelf) for shelf in kept_files.list_shelves())
     assert swept == 1 and not (files / orphan).exists()
-    assert (files / str(plan.outline_file)).exists() and (files / Run.objects.get(claim_id=claim.id).facts["files"]["outline"]).exists()
+    assert (files / str(plan.outline_file)).exists() and (
+        files / Run.objects.get(claim_id=claim.id).facts["files"]["outline"]
+    ).exists()
 
 
 def test_what_is_no_plan_says_what_is_wrong() -> None:

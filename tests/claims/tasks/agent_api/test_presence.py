@@ -17,7 +17,15 @@ from tests.api.conftest import Caller, Callers
 from tests.claims.tasks.agent_api.conftest import Agent, agent_of, make_agents, make_claim
 
 pytestmark = pytest.mark.django_db
-HELLO = {"version": "1", "python": "3.11", "platform": "linux_amd64", "host": "h", "pid": 7, "boot": "b1", "runs": []}
+HELLO = {
+    "version": "1",
+    "python": "3.11",
+    "platform": "linux_amd64",
+    "host": "h",
+    "pid": 7,
+    "boot": "b1",
+    "runs": [],
+}
 
 
 def test_hello_says_what_to_keep_to(agent: Agent) -> None:
@@ -25,13 +33,21 @@ def test_hello_says_what_to_keep_to(agent: Agent) -> None:
     answer = agent.post("hello/", HELLO)
     assert answer.status == 200
     told = answer.body
-    assert (told["member"], told["pool"], told["incarnation"], told["beat_s"], told["wait_s"]) == ("a", "tf", 1, 15, 15)
+    assert (told["member"], told["pool"], told["incarnation"], told["beat_s"], told["wait_s"]) == (
+        "a",
+        "tf",
+        1,
+        15,
+        15,
+    )
     assert told["limits"] == {
-        "chunk_bytes": 64_000, "log_head_bytes": 6_000_000, "log_tail_bytes": 2_000_000, "plan_bytes": 32_000_000,
-        "json_bytes": 32_000_000, "source_bytes": 32_000_000,
+        "chunk_bytes": 64_000, "log_head_bytes": 6_000_000, "log_tail_bytes": 2_000_000,
+        "plan_bytes": 32_000_000, "json_bytes": 32_000_000, "source_bytes": 32_000_000,
     }  # fmt: skip
     assert [order["claim"] for order in told["orders"]] == [claim.id] and told["draining"] is False
-    assert Heartbeat.objects.get(member=agent.member).load == {k: v for k, v in HELLO.items() if k != "runs"}
+    assert Heartbeat.objects.get(member=agent.member).load == {
+        k: v for k, v in HELLO.items() if k != "runs"
+    }
 
 
 def test_its_first_word_makes_it_ready(db: None) -> None:
@@ -43,17 +59,24 @@ def test_its_first_word_makes_it_ready(db: None) -> None:
 
 
 def test_orders_say_what_runs_what_ends_and_what_is_kept(agent: Agent, pool: Pool) -> None:
-    assert agent.get("orders/").body == read_orders(agent.member.pk).as_dict() | {"orders": [], "stop": [], "keep": []}
+    assert agent.get("orders/").body == read_orders(agent.member.pk).as_dict() | {
+        "orders": [],
+        "stop": [],
+        "keep": [],
+    }
     first, second = make_claim(pool, "plan_and_apply"), make_claim(pool)
     told = agent.get("orders/").body
     assert [(o["claim"], o["generation"], o["step"], o["task"]) for o in told["orders"]] == [
-        (claim.id, claim.generation, "plan", claim.task) for claim in sorted((first, second), key=lambda claim: claim.slots[0].id)
+        (claim.id, claim.generation, "plan", claim.task)
+        for claim in sorted((first, second), key=lambda claim: claim.slots[0].id)
     ]
     assert {o["place"] for o in told["orders"]} == {"any-0", "plan-1"}
     cancel_claim(claim_id=second.id)
     now = agent.get("orders/").body
     assert [o["claim"] for o in now["orders"]] == [first.id]
-    assert [(s["slot"], s["generation"]) for s in now["stop"]] == [(second.slots[0].id, second.generation)]
+    assert [(s["slot"], s["generation"]) for s in now["stop"]] == [
+        (second.slots[0].id, second.generation)
+    ]
     assert now["version"] != told["version"]
 
 
@@ -64,7 +87,9 @@ def test_a_plan_that_waits_is_kept(agent: Agent, pool: Pool) -> None:
     answer = agent.post(f"tasks/{claim.id}/{claim.generation}/result/", result)
     assert answer.body == {"state": "reserved", "outcome": "", "keep": True}
     told = agent.get("orders/").body
-    assert (told["orders"], told["stop"], told["keep"]) == ([], [], [claim.id]) and told["version"] != before
+    assert (told["orders"], told["stop"], told["keep"]) == ([], [], [claim.id]) and told[
+        "version"
+    ] != before
 
 
 def test_a_claim_without_work_is_no_order(agent: Agent, pool: Pool) -> None:
@@ -78,7 +103,9 @@ def test_leaving_is_said(agent: Agent, pool: Pool) -> None:
     before = agent.get("orders/").body
     remove_member(member_id=agent.member.pk, reason="smaller")
     now = agent.get("orders/").body
-    assert (before["is_leaving"], now["is_leaving"]) == (False, True) and now["version"] != before["version"]
+    assert (before["is_leaving"], now["is_leaving"]) == (False, True) and now["version"] != before[
+        "version"
+    ]
 
 
 def test_each_poll_is_a_heartbeat_and_keeps_what_was_said(agent: Agent) -> None:
@@ -109,7 +136,9 @@ def test_those_who_are_heard_together_are_written_together(db: None) -> None:
     assert Heartbeat.objects.count() == 3
     ears._written_at = 0.0
     ears.hear(members[0].pk, 99)
-    assert Heartbeat.objects.get(member=members[0]).incarnation == 1, "an old one, or one to come, is not heard"
+    assert Heartbeat.objects.get(member=members[0]).incarnation == 1, (
+        "an old one, or one to come, is not heard"
+    )
 
 
 def test_what_has_stopped_is_free(agent: Agent, pool: Pool) -> None:
@@ -126,10 +155,14 @@ def test_lies_about_slots_are_refused_and_change_nothing(agent: Agent, pool: Poo
     mine, theirs = make_claim(pool), make_claim(other)
     for claim in (mine, theirs):
         cancel_claim(claim_id=claim.id)
-    pairs = [{"slot": claim.slots[0].id, "generation": claim.generation} for claim in (mine, theirs)]
+    pairs = [
+        {"slot": claim.slots[0].id, "generation": claim.generation} for claim in (mine, theirs)
+    ]
     answer = agent.post("stopped/", {"slots": pairs})
     assert (answer.status, answer.body["code"]) == (409, "not_yours")
-    assert set(Slot.objects.filter(pk__in=[p["slot"] for p in pairs]).values_list("state", flat=True)) == {"draining"}
+    assert set(
+        Slot.objects.filter(pk__in=[p["slot"] for p in pairs]).values_list("state", flat=True)
+    ) == {"draining"}
     assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1
     stale = {"slot": pairs[0]["slot"], "generation": pairs[0]["generation"] - 1}
     assert agent.post("stopped/", {"slots": [stale]}).status == 200
@@ -144,15 +177,22 @@ def test_what_it_lost_while_away_is_lost(agent: Agent, pool: Pool) -> None:
     assert run.outcome == "lost" and run.ended_at
 
 
-def test_another_machine_with_the_same_token_waits_until_the_first_is_silent(agent: Agent, pool: Pool) -> None:
+def test_another_machine_with_the_same_token_waits_until_the_first_is_silent(
+    agent: Agent, pool: Pool
+) -> None:
     """It would lose what the first one runs, and free its slots meanwhile."""
     assert agent.post("hello/", HELLO).status == 200
     claim = make_claim(pool)
     second = HELLO | {"host": "other", "boot": "b9"}
-    assert agent.post("heartbeat/", {"load": {"running": 1}}).status == 200, "it goes on being the one that is known"
+    assert agent.post("heartbeat/", {"load": {"running": 1}}).status == 200, (
+        "it goes on being the one that is known"
+    )
     answer = agent.post("hello/", second)
     assert (answer.status, answer.body["code"]) == (409, "another_agent")
-    assert Run.objects.get(claim_id=claim.id).ended_at is None and Slot.objects.get(claim_id=claim.id).state == "held"
+    assert (
+        Run.objects.get(claim_id=claim.id).ended_at is None
+        and Slot.objects.get(claim_id=claim.id).state == "held"
+    )
     assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1
     assert agent.post("hello/", HELLO).status == 200, "the first is heard as before"
     with connection.cursor() as cursor:
@@ -171,7 +211,9 @@ def test_a_restart_on_the_same_machine_is_heard_at_once(agent: Agent, pool: Pool
 def test_what_it_tells_of_claims_that_are_gone_or_not_its_own_is_left_aside(agent: Agent) -> None:
     theirs = make_claim(make_agents("other"))
     pairs = [(2**63 - 1, 1), (theirs.id, theirs.generation)]
-    runs = [{"claim": claim, "generation": generation, "status": "lost"} for claim, generation in pairs]
+    runs = [
+        {"claim": claim, "generation": generation, "status": "lost"} for claim, generation in pairs
+    ]
     assert agent.post("hello/", HELLO | {"runs": runs}).status == 200
     assert Run.objects.get(claim_id=theirs.id).ended_at is None
 
@@ -186,11 +228,14 @@ def test_goodbye_takes_it_offline_at_once(agent: Agent, pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("POST", "hello/", {}), ("POST", "hello/", {"boot": 5}), ("POST", "hello/", {"boot": "b", "runs": 5}),
-        ("POST", "hello/", {"boot": "b", "runs": [{"claim": 1}]}), ("POST", "hello/", {"boot": "b", "odd": 1}), ("POST", "hello/", []),
-        ("GET", "orders/?wait=61", None), ("GET", "orders/?wait=x", None), ("GET", "orders/?since=1", None),
-        ("POST", "heartbeat/", {"load": 5}), ("POST", "heartbeat/", {"load": {"x": "y" * 5000}}),
-        ("POST", "stopped/", {}), ("POST", "stopped/", {"slots": [{"slot": "a"}]}), ("POST", "stopped/", {"slots": 7}),
+        ("POST", "hello/", {}), ("POST", "hello/", {"boot": 5}),
+        ("POST", "hello/", {"boot": "b", "runs": 5}),
+        ("POST", "hello/", {"boot": "b", "runs": [{"claim": 1}]}),
+        ("POST", "hello/", {"boot": "b", "odd": 1}), ("POST", "hello/", []),
+        ("GET", "orders/?wait=61", None), ("GET", "orders/?wait=x", None),
+        ("GET", "orders/?since=1", None), ("POST", "heartbeat/", {"load": 5}),
+        ("POST", "heartbeat/", {"load": {"x": "y" * 5000}}), ("POST", "stopped/", {}),
+        ("POST", "stopped/", {"slots": [{"slot": "a"}]}), ("POST", "stopped/", {"slots": 7}),
         ("POST", "goodbye/", {"really": True}),
     ],
 )  # fmt: skip
@@ -201,17 +246,27 @@ def test_nonsense_is_refused(agent: Agent, method: str, path: str, body: Any) ->
 
 
 def test_only_members_tokens_open_it(agent: Agent, caller: Callers) -> None:
-    for who in (Caller(), caller("superuser"), Caller("berthm_1_x"), Caller(agent.secret[:-2] + "xx")):
+    for who in (
+        Caller(),
+        caller("superuser"),
+        Caller("berthm_1_x"),
+        Caller(agent.secret[:-2] + "xx"),
+    ):
         answer = who.get("agent/orders/")
         assert (answer.status, answer.headers["WWW-Authenticate"][:6]) == (401, "Bearer")
         assert "member" in answer.body["way_out"] or "berthm_" in answer.body["way_out"]
     assert agent.call.get("me/").status == 401, "and they open nothing else"
     Member.objects.filter(pk=agent.member.pk).update(incarnation=2)
     answer = agent.get("orders/")
-    assert (answer.status, answer.body["code"]) == (401, "bad_token") and "incarnation 1" in answer.body["detail"]
+    assert (answer.status, answer.body["code"]) == (
+        401,
+        "bad_token",
+    ) and "incarnation 1" in answer.body["detail"]
 
 
-def test_who_calls_too_often_is_refused_before_the_database_is_asked(agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_calls_too_often_is_refused_before_the_database_is_asked(
+    agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE, settings.BERTH_STRANGERS_PER_MINUTE = 3, 2
     monkeypatch.setattr(rate_limit, "_buckets", None)
     monkeypatch.setattr(rate_limit, "_strangers", None)
@@ -219,8 +274,13 @@ def test_who_calls_too_often_is_refused_before_the_database_is_asked(agent: Agen
     assert [agent.get("orders/").status for _ in range(5)] == [200, 200, 200, 429, 429]
     assert other.get("orders/").status == 200, "the others do not notice"
     unknown = [Caller(f"berthm_{agent.member.pk}_{n:043}").get("agent/orders/") for n in range(4)]
-    assert [(a.status, a.body["code"]) for a in unknown] == [(401, "bad_token")] * 2 + [(429, "too_many_unknown")] * 2
-    monkeypatch.setattr("claims.tasks.agent_api.endpoint.identify_member", lambda secret: pytest.fail("the database was asked"))
+    assert [(a.status, a.body["code"]) for a in unknown] == [(401, "bad_token")] * 2 + [
+        (429, "too_many_unknown")
+    ] * 2
+    monkeypatch.setattr(
+        "claims.tasks.agent_api.endpoint.identify_member",
+        lambda secret: pytest.fail("the database was asked"),
+    )
     repeated = Caller(f"berthm_{agent.member.pk}_{3:043}")
     assert agent.get("orders/").status == 429 and repeated.get("agent/orders/").status == 429
     assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1

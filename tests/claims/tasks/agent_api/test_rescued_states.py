@@ -1,4 +1,6 @@
-"""A rescued Terraform state over HTTP: uploaded by the agent of its apply, downloaded by approvers, sealed in between."""
+"""A rescued Terraform state over HTTP: uploaded by the agent of its apply, downloaded by
+approvers, sealed in between.
+"""
 
 import hashlib
 from datetime import timedelta
@@ -41,11 +43,16 @@ def path_of(claim: ClaimView) -> str:
 
 def upload(agent: Agent, claim: ClaimView, data: bytes = STATE, digest: str = "") -> Any:
     told = digest or hashlib.sha256(data).hexdigest()
-    return agent("PUT", path_of(claim), data, Content_Type="application/octet-stream", Berth_Digest=told)
+    return agent(
+        "PUT", path_of(claim), data, Content_Type="application/octet-stream", Berth_Digest=told
+    )
 
 
 def on_agent(claim: ClaimView, agent: Agent) -> None:
-    hello = {"boot": "b1", "states": [{"claim": claim.id, "generation": claim.generation, "size": len(STATE)}]}
+    hello = {
+        "boot": "b1",
+        "states": [{"claim": claim.id, "generation": claim.generation, "size": len(STATE)}],
+    }
     assert agent.post("hello/", hello).status == 200
 
 
@@ -55,9 +62,17 @@ def download(call: Caller, claim: ClaimView) -> Any:
 
 def test_a_state_is_kept_sealed(agent: Agent, claim: ClaimView, files: Path) -> None:
     answer = upload(agent, claim)
-    assert (answer.status, answer.body) == (200, {"is_kept": True, "digest": hashlib.sha256(STATE).hexdigest()})
+    assert (answer.status, answer.body) == (
+        200,
+        {"is_kept": True, "digest": hashlib.sha256(STATE).hexdigest()},
+    )
     row = RescuedState.objects.get()
-    assert (row.claim_id, row.size, row.member_id, row.pool_id) == (claim.id, len(STATE), agent.member.pk, claim.pool_id)
+    assert (row.claim_id, row.size, row.member_id, row.pool_id) == (
+        claim.id,
+        len(STATE),
+        agent.member.pk,
+        claim.pool_id,
+    )
     assert b"hunter2" not in (files / str(row.file)).read_bytes()
     assert not UnsavedState.objects.exists()
 
@@ -67,7 +82,9 @@ def test_a_state_of_another_digest_is_not_kept(agent: Agent, claim: ClaimView) -
     assert not RescuedState.objects.exists()
 
 
-def test_a_plan_has_no_state_and_another_agent_has_none_of_it(pool: Pool, agent: Agent, claim: ClaimView) -> None:
+def test_a_plan_has_no_state_and_another_agent_has_none_of_it(
+    pool: Pool, agent: Agent, claim: ClaimView
+) -> None:
     Run.objects.filter(claim_id=claim.id).update(step="plan")
     assert upload(agent, claim).body["code"] == "not_applying"
     Run.objects.filter(claim_id=claim.id).update(step="apply", member_id=agent.member.pk + 1)
@@ -79,11 +96,15 @@ def test_a_hello_notes_the_states_of_this_agent(agent: Agent, claim: ClaimView) 
     on_agent(claim, agent)
     assert UnsavedState.objects.get().member_id == agent.member.pk
     assert agent.post("hello/", {"boot": "b1", "states": [{"claim": "x"}]}).status == 400
-    assert agent.post("hello/", {"boot": "b1"}).status == 200, "an older agent does not speak of states"
+    assert agent.post("hello/", {"boot": "b1"}).status == 200, (
+        "an older agent does not speak of states"
+    )
     assert UnsavedState.objects.exists()
 
 
-@pytest.mark.parametrize(("role", "status"), [("approver", 200), ("operator", 403), ("claimant", 403), ("viewer", 403)])
+@pytest.mark.parametrize(
+    ("role", "status"), [("approver", 200), ("operator", 403), ("claimant", 403), ("viewer", 403)]
+)
 def test_approvers_download_a_state_by_the_api_and_nobody_else(
     role: str, status: int, agent: Agent, claim: ClaimView, caller: Callers
 ) -> None:
@@ -94,18 +115,25 @@ def test_approvers_download_a_state_by_the_api_and_nobody_else(
     assert Event.objects.filter(verb="state_download").count() == (status == 200)
     if status == 200:
         assert answer.body == STATE
-        assert answer.headers["Content-Disposition"] == f'attachment; filename="claim-{claim.id}-{claim.generation}.tfstate"'
+        assert (
+            answer.headers["Content-Disposition"]
+            == f'attachment; filename="claim-{claim.id}-{claim.generation}.tfstate"'
+        )
         assert answer.headers["Content-Type"] == "application/octet-stream"
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_an_approver_of_another_pool_gets_no_state(agent: Agent, claim: ClaimView, caller: Callers) -> None:
+def test_an_approver_of_another_pool_gets_no_state(
+    agent: Agent, claim: ClaimView, caller: Callers
+) -> None:
     upload(agent, claim)
     assert download(caller("approver", make_agents("elsewhere")), claim).status in (403, 404)
 
 
-def test_the_page_of_the_claim_offers_the_state_to_approvers(agent: Agent, claim: ClaimView) -> None:
+def test_the_page_of_the_claim_offers_the_state_to_approvers(
+    agent: Agent, claim: ClaimView
+) -> None:
     upload(agent, claim)
     pool = Pool.objects.get(pk=claim.pool_id)
     href = f"/claims/{claim.id}/state/{claim.generation}/"
@@ -118,7 +146,9 @@ def test_the_page_of_the_claim_offers_the_state_to_approvers(agent: Agent, claim
     assert browser_as("operator", pool).get(href).status_code == 403
 
 
-def test_a_state_that_is_only_on_its_agent_is_shown_and_may_be_discarded(agent: Agent, claim: ClaimView) -> None:
+def test_a_state_that_is_only_on_its_agent_is_shown_and_may_be_discarded(
+    agent: Agent, claim: ClaimView
+) -> None:
     on_agent(claim, agent)
     pool = Pool.objects.get(pk=claim.pool_id)
     operator = browser_as("operator", pool)
@@ -135,15 +165,21 @@ def test_a_state_that_is_only_on_its_agent_is_shown_and_may_be_discarded(agent: 
     assert upload(agent, claim).body == {"is_kept": False, "digest": ""}
 
 
-def test_runs_and_workspaces_name_rescued_states(agent: Agent, claim: ClaimView, caller: Callers) -> None:
+def test_runs_and_workspaces_name_rescued_states(
+    agent: Agent, claim: ClaimView, caller: Callers
+) -> None:
     upload(agent, claim)
     admin = caller("admin")
     (run,) = admin("GET", f"claims/{claim.id}/runs/").body["results"]
     assert (run["state"]["status"], run["state"]["size"]) == ("kept", len(STATE))
     assert admin("GET", f"workspaces/{claim.workspace}/").body["rescued_states"] == [run["state"]]
-    (listed,) = [w for w in admin("GET", "workspaces/").body["results"] if w["name"] == claim.workspace]
+    (listed,) = [
+        w for w in admin("GET", "workspaces/").body["results"] if w["name"] == claim.workspace
+    ]
     assert listed["rescued_states"] == [run["state"]]
-    gone = admin("POST", f"claims/{claim.id}/runs/{claim.generation}/state/discard/", {"reason": "pushed"})
+    gone = admin(
+        "POST", f"claims/{claim.id}/runs/{claim.generation}/state/discard/", {"reason": "pushed"}
+    )
     assert (gone.status, gone.body["status"]) == (200, "settled")
     assert admin("GET", f"workspaces/{claim.workspace}/").body["rescued_states"] == []
 
@@ -153,28 +189,52 @@ def test_the_doctor_lists_states_that_wait_for_a_person(agent: Agent, claim: Cla
         return [finding.detail for report in examine(["I31"]) for finding in report.findings]
 
     on_agent(claim, agent)
-    assert found() == [f"only the agent of {agent.member.name} has the state of claim {claim.id}; the member is not removed"]
+    assert found() == [
+        f"only the agent of {agent.member.name} has the state of claim {claim.id}; the member "
+        "is not removed"
+    ]
     upload(agent, claim)
-    assert found() == [f"the state of claim {claim.id} is rescued and kept sealed, {len(STATE)} bytes"]
+    assert found() == [
+        f"the state of claim {claim.id} is rescued and kept sealed, {len(STATE)} bytes"
+    ]
     RescuedState.objects.update(file="", kept_at=None)
-    assert found() == [f"the state of claim {claim.id} was only on the agent of {agent.member.name} and is lost"]
+    assert found() == [
+        f"the state of claim {claim.id} was only on the agent of {agent.member.name} and is lost"
+    ]
 
 
-def test_a_result_that_comes_too_late_notes_the_state_all_the_same(agent: Agent, claim: ClaimView) -> None:
+def test_a_result_that_comes_too_late_notes_the_state_all_the_same(
+    agent: Agent, claim: ClaimView
+) -> None:
     said = result("failed", code="state_not_saved", rescued_bytes=9)
     Run.objects.filter(claim_id=claim.id).update(ended_at=claim.bound_at, outcome="lost")
-    answer = agent.post(f"tasks/{claim.id}/{claim.generation}/result/", {"outcome": said.outcome, "code": said.code, "state": {"size": 9}})
+    answer = agent.post(
+        f"tasks/{claim.id}/{claim.generation}/result/",
+        {"outcome": said.outcome, "code": said.code, "state": {"size": 9}},
+    )
     assert answer.status == 409
     assert UnsavedState.objects.get().claim_id == claim.id
 
 
-def test_a_member_that_a_person_forgets_says_which_state_is_lost(agent: Agent, claim: ClaimView, capsys: Any) -> None:
-    take_result(claim_id=claim.id, generation=claim.generation, member=agent.member, result=result("cancelled"))
+def test_a_member_that_a_person_forgets_says_which_state_is_lost(
+    agent: Agent, claim: ClaimView, capsys: Any
+) -> None:
+    take_result(
+        claim_id=claim.id,
+        generation=claim.generation,
+        member=agent.member,
+        result=result("cancelled"),
+    )
     Slot.objects.update(is_open=False)
     Member.objects.filter(pk=agent.member.pk).update(state="deleting", is_leaving=True)
-    UnsavedState.objects.create(member_id=agent.member.pk, claim_id=claim.id, generation=claim.generation)
+    UnsavedState.objects.create(
+        member_id=agent.member.pk, claim_id=claim.id, generation=claim.generation
+    )
     call_command("forget_member", f"tf/{agent.member.name}", "--reason", "its cluster is gone")
-    assert f"Lost with it: the only copy of the Terraform state of claim {claim.id}." in capsys.readouterr().out
+    assert (
+        f"Lost with it: the only copy of the Terraform state of claim {claim.id}."
+        in capsys.readouterr().out
+    )
     assert not UnsavedState.objects.exists()
 
 

@@ -1,4 +1,6 @@
-"""What tasks leave behind goes with its claim; files go once no row names them; keys are changed under everything that is sealed."""
+"""What tasks leave behind goes with its claim; files go once no row names them; keys are changed
+under everything that is sealed.
+"""
 
 import contextlib
 import io
@@ -28,7 +30,10 @@ from project.kernel.security import encryption, sealing_keys
 from tests.claims.tasks.agent_api.conftest import make_claim
 
 pytestmark = pytest.mark.django_db
-OLD = "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at = now() - interval '91 d'"
+OLD = (
+    "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at = now() - "
+    "interval '91 d'"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +63,9 @@ def full_claim(pool: Pool) -> Any:
     claim = make_claim(pool, "plan_and_apply", source_id=source.id)
     name = save_file("plan", f"{claim.id}-{claim.generation}", b"a plan")
     json_name = save_file("json", f"{claim.id}-{claim.generation}", b"{}")
-    plan = Plan.objects.create(claim_id=claim.id, generation=claim.generation, digest=b"d", file=name, json_file=json_name)
+    plan = Plan.objects.create(
+        claim_id=claim.id, generation=claim.generation, digest=b"d", file=name, json_file=json_name
+    )
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)
     add_log(
         claim_id=claim.id, generation=claim.generation, member_id=claim.slots[0].member_id,
@@ -78,13 +85,17 @@ def test_it_goes_with_its_claim_and_the_files_follow(pool: Pool, files: Path) ->
     force_release(claim_id=claim.id, reason="a test")
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at = now() - interval '91 d' WHERE id = %s", [claim.id]
+            "UPDATE claims_claim SET created_at = now() - interval '91 d', changed_at = now() - "
+            "interval '91 d' WHERE id = %s",
+            [claim.id],
         )
     assert delete_ended_claims(90, 3) == 3, "its log first, some at a time"
     assert LogChunk.objects.count() == 2 and Claim.objects.count() == 2
     assert delete_ended_claims(90, 3) == 1
     assert list(Claim.objects.values_list("id", flat=True)) == [young.id]
-    assert not any(model.objects.filter(claim_id=claim.id).exists() for model in (Task, Run, Plan, LogChunk))
+    assert not any(
+        model.objects.filter(claim_id=claim.id).exists() for model in (Task, Run, Plan, LogChunk)
+    )
     assert not Approval.objects.exists() and Source.objects.exists()
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -106,7 +117,11 @@ def test_orphans_are_swept_after_an_hour_and_nothing_else(pool: Pool, files: Pat
     claim = full_claim(pool)
     half_done = save_file("plan", f"{claim.id}-{claim.generation}", b"sent, and not told of yet")
     Run.objects.filter(claim_id=claim.id).update(facts={"files": {"plan": half_done}})
-    orphans = [save_file("plan", "99999-1", b"x"), save_file("json", f"{claim.id}-7", b"x"), save_file("source", "ab" * 32, b"x")]
+    orphans = [
+        save_file("plan", "99999-1", b"x"),
+        save_file("json", f"{claim.id}-7", b"x"),
+        save_file("source", "ab" * 32, b"x"),
+    ]
     known = {path for path in files.rglob("*") if path.is_file()}
     sweep()
     assert {path for path in files.rglob("*") if path.is_file()} == known, "they are young"
@@ -117,7 +132,9 @@ def test_orphans_are_swept_after_an_hour_and_nothing_else(pool: Pool, files: Pat
     assert read_file(half_done) and read_file(Plan.objects.get().file)
 
 
-@pytest.mark.parametrize("moved", ["server = server + 1", "database = database + 1", "timeline = '000000FF'"])
+@pytest.mark.parametrize(
+    "moved", ["server = server + 1", "database = database + 1", "timeline = '000000FF'"]
+)
 def test_no_file_is_swept_for_a_day_after_a_restore(files: Path, moved: str) -> None:
     orphan = save_file("plan", "99999-1", b"x")
     age(files, 2)
@@ -167,7 +184,10 @@ def test_reseal_changes_the_key_under_everything(pool: Pool, settings: Any) -> N
     call_command("reseal", stdout=said)
     assert "files: 3 sealed anew" in said.getvalue() and "logs: 5 sealed anew" in said.getvalue()
     settings.BERTH_SEALING_KEYS = [new]
-    assert b"".join(read_text(claim.id, claim.generation)) == b"line 0\nline 1\nline 2\nline 3\nline 4\n"
+    assert (
+        b"".join(read_text(claim.id, claim.generation))
+        == b"line 0\nline 1\nline 2\nline 3\nline 4\n"
+    )
     plan = Plan.objects.get()
     assert (read_file(plan.file), read_file(plan.json_file)) == (b"a plan", b"{}")
     again = io.StringIO()
@@ -223,7 +243,9 @@ def test_a_reseal_that_dies_anywhere_loses_no_file_of_a_storage_without_folders(
     pool: Pool, settings: Any, dies_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where a file is deleted before it is written anew."""
-    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "tests.claims.tasks.agent_api.test_retention.Bucket"}}
+    settings.STORAGES = settings.STORAGES | {
+        "sealed": {"BACKEND": "tests.claims.tasks.agent_api.test_retention.Bucket"}
+    }
     old, new = encryption.make_key(), encryption.make_key()
     settings.BERTH_SEALING_KEYS = [old]
     full_claim(pool)

@@ -1,4 +1,6 @@
-"""`run` of a claim: read as a whole, every fault at once; git URLs and paths that lead elsewhere are refused."""
+"""`run` of a claim: read as a whole, every fault at once; git URLs and paths that lead elsewhere
+are refused.
+"""
 
 from typing import Any
 
@@ -11,8 +13,10 @@ from pools.config.parsing import Faults
 
 COMMANDS = {"plan": "./plan.sh", "apply": "./apply.sh"}
 GOOD = {
-    "executor": "command", "commands": COMMANDS, "source": {"files": {"plan.sh": "#!/bin/sh\n", "lib/a.txt": "a"}},
-    "variables": {"region": "eu-1", "count": 3}, "env": {"TF_LOG": "INFO"}, "secrets": ["DB_PASSWORD"], "timeout": "30m",
+    "executor": "command", "commands": COMMANDS,
+    "source": {"files": {"plan.sh": "#!/bin/sh\n", "lib/a.txt": "a"}},
+    "variables": {"region": "eu-1", "count": 3}, "env": {"TF_LOG": "INFO"},
+    "secrets": ["DB_PASSWORD"], "timeout": "30m",
 }  # fmt: skip
 
 
@@ -26,7 +30,8 @@ def test_a_whole_one_is_understood() -> None:
     run, faults = read(GOOD)
     assert run is not None and not faults
     assert run.as_body() == {
-        "commands": COMMANDS, "source": {"kind": "archive"}, "variables": {"region": "eu-1", "count": 3}, "env": {"TF_LOG": "INFO"},
+        "commands": COMMANDS, "source": {"kind": "archive"},
+        "variables": {"region": "eu-1", "count": 3}, "env": {"TF_LOG": "INFO"},
         "secrets": ["DB_PASSWORD"], "timeout": 1800.0,
     }  # fmt: skip
     assert run.source.files == (("lib/a.txt", "a"), ("plan.sh", "#!/bin/sh\n"))
@@ -37,18 +42,23 @@ def test_the_digest_is_of_all_that_it_says() -> None:
     again = read({**GOOD, "variables": {"count": 3, "region": "eu-1"}})[0]
     assert first and again and first.digest() == again.digest()
     changed = [
-        {"commands": {**COMMANDS, "plan": "./other.sh"}}, {"source": {"files": {"plan.sh": "other", "lib/a.txt": "a"}}}, {"env": {}},
-        {"secrets": []}, {"timeout": "31m"}, {"variables": {"count": 4}},
+        {"commands": {**COMMANDS, "plan": "./other.sh"}},
+        {"source": {"files": {"plan.sh": "other", "lib/a.txt": "a"}}}, {"env": {}}, {"secrets": []},
+        {"timeout": "31m"}, {"variables": {"count": 4}},
     ]  # fmt: skip
     found = {run.digest() for change in changed if (run := read({**GOOD, **change})[0])}
     assert len(found | {first.digest()}) == len(changed) + 1
 
 
 def test_terraform_needs_files_and_no_commands() -> None:
-    run, faults = read({"executor": "terraform", "source": {"files": {"main.tf": ""}}, "binary": "terraform"})
+    run, faults = read(
+        {"executor": "terraform", "source": {"files": {"main.tf": ""}}, "binary": "terraform"}
+    )
     assert run and not faults and run.binary == "terraform"
     assert read({"executor": "terraform"})[1] == ["run.source"]
-    assert read({"executor": "terraform", "commands": COMMANDS, "source": {"files": {"main.tf": ""}}})[1] == ["run.commands"]
+    assert read(
+        {"executor": "terraform", "commands": COMMANDS, "source": {"files": {"main.tf": ""}}}
+    )[1] == ["run.commands"]
 
 
 def test_only_an_apply_of_terraform_discards_its_state() -> None:
@@ -65,7 +75,9 @@ def test_only_an_apply_of_terraform_discards_its_state() -> None:
 
 def test_a_plan_has_nothing_to_apply() -> None:
     assert read({"executor": "command", "commands": {"plan": "x"}}, "plan")[1] == []
-    assert read({"executor": "command", "commands": COMMANDS}, "drift_check")[1] == ["run.commands.apply"]
+    assert read({"executor": "command", "commands": COMMANDS}, "drift_check")[1] == [
+        "run.commands.apply"
+    ]
     assert read({"executor": "command", "commands": {"plan": "x"}})[1] == ["run.commands.apply"]
 
 
@@ -82,7 +94,10 @@ def test_a_plan_has_nothing_to_apply() -> None:
         ({"source": {"files": {"a": "1"}, "archive": "ab" * 32}}, ["source"]),
         ({"source": {"archive": "AB" * 32}}, ["source.archive"]),
         ({"source": {"files": {}}}, ["source.files"]),
-        ({"source": {"files": {"../a": "1", "/b": "1", "c": 5}}}, ["source.files.../a", "source.files./b", "source.files.c"]),
+        (
+            {"source": {"files": {"../a": "1", "/b": "1", "c": 5}}},
+            ["source.files.../a", "source.files./b", "source.files.c"],
+        ),
         ({"source": {"files": {"a": "1", "a/b": "1"}}}, ["source.files.a"]),
         ({"source": {"files": {"a": "x" * 1_000_001}}}, ["source.files"]),
         ({"source": {"path": "x"}}, ["source.path"]),
@@ -177,7 +192,13 @@ def test_urls_that_are_not(url: Any) -> None:
 def test_hosts_are_allowed_by_name_port_and_what_is_below() -> None:
     allowed = ("git.example.com", "other.example.com:2222", "*.team.example")
     assert all(
-        is_host_allowed(host, allowed) for host in ("git.example.com", "other.example.com:2222", "a.team.example", "a.b.team.example")
+        is_host_allowed(host, allowed)
+        for host in (
+            "git.example.com",
+            "other.example.com:2222",
+            "a.team.example",
+            "a.b.team.example",
+        )
     )
     wrong = (
         "example.com",
@@ -193,7 +214,21 @@ def test_hosts_are_allowed_by_name_port_and_what_is_below() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/a", "../a", "a/../b", "a//b", "./a", "a/.", "a\\b", "a\nb", "a\x00b", "x" * 1025, "/".join("x" * 65)]
+    "path",
+    [
+        "",
+        "/a",
+        "../a",
+        "a/../b",
+        "a//b",
+        "./a",
+        "a/.",
+        "a\\b",
+        "a\nb",
+        "a\x00b",
+        "x" * 1025,
+        "/".join("x" * 65),
+    ],
 )
 def test_paths_that_lead_out(path: str) -> None:
     assert why_not_path(path)

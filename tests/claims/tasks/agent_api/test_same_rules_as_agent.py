@@ -1,4 +1,6 @@
-"""What the API accepts the agent accepts, and what the one refuses the other does: hosts of git URLs, and paths of programs."""
+"""What the API accepts the agent accepts, and what the one refuses the other does: hosts of git
+URLs, and paths of programs.
+"""
 
 import pytest
 
@@ -10,10 +12,20 @@ from slots.agent.executors.git import check_url
 from slots.agent.executors.terraform import NAME
 
 URLS = [
-    "https://h/x", "https://h:443/x", "https://h:8443/x", "https://H:8443/x", "ssh://git@h/x", "ssh://git@h:22/x", "ssh://git@h:2222/x",
-    "git@h:x/y.git", "https://a.h/x", "https://a.h:8443/x", "https://h.evil/x", "https://h:0/x", "https://h:99999/x",
+    "https://h/x", "https://h:443/x", "https://h:8443/x", "https://H:8443/x", "ssh://git@h/x",
+    "ssh://git@h:22/x", "ssh://git@h:2222/x", "git@h:x/y.git", "https://a.h/x",
+    "https://a.h:8443/x", "https://h.evil/x", "https://h:0/x", "https://h:99999/x",
 ]  # fmt: skip
-ALLOWED = [("h",), ("h:8443",), ("h:443",), ("*.h",), ("*.h:8443",), ("h:2222",), ("h", "h:8443"), ()]
+ALLOWED = [
+    ("h",),
+    ("h:8443",),
+    ("h:443",),
+    ("*.h",),
+    ("*.h:8443",),
+    ("h:2222",),
+    ("h", "h:8443"),
+    (),
+]
 
 
 def agent_takes(url: str, hosts: tuple[str, ...]) -> bool:
@@ -44,17 +56,33 @@ def test_both_allow_the_same_hosts(url: str, hosts: tuple[str, ...]) -> None:
         ("https://a.h:8443/x", ("*.h",), False),
     ],
 )
-def test_a_host_stands_for_its_usual_port_alone(url: str, hosts: tuple[str, ...], is_allowed: bool) -> None:
-    assert (is_host_allowed(host_of(url), hosts), agent_takes(url, hosts)) == (is_allowed, is_allowed)
+def test_a_host_stands_for_its_usual_port_alone(
+    url: str, hosts: tuple[str, ...], is_allowed: bool
+) -> None:
+    assert (is_host_allowed(host_of(url), hosts), agent_takes(url, hosts)) == (
+        is_allowed,
+        is_allowed,
+    )
 
 
 @pytest.mark.parametrize("host", ["h:0", "h:65536", "h:99999", "h:", "h:x"])
 def test_a_port_that_cannot_be_is_refused(host: str) -> None:
     faults = Faults()
-    assert read_hosts([host], "hosts", faults) == () and [fault.field for fault in faults.found] == ["hosts[0]"]
+    assert read_hosts([host], "hosts", faults) == () and [
+        fault.field for fault in faults.found
+    ] == ["hosts[0]"]
 
 
-PROGRAMS = ["tofu", "terraform-1.9", "/root/.cache/berth/tofu/1.12.6/tofu", "/opt/a+b/tofu", "bin/tofu", "_x", ".x", "-x"]
+PROGRAMS = [
+    "tofu",
+    "terraform-1.9",
+    "/root/.cache/berth/tofu/1.12.6/tofu",
+    "/opt/a+b/tofu",
+    "bin/tofu",
+    "_x",
+    ".x",
+    "-x",
+]
 
 
 @pytest.mark.parametrize("binary", PROGRAMS)

@@ -22,14 +22,21 @@ def everything() -> str:
     with connection.cursor() as cursor:
         cursor.execute("SELECT string_agg(e::text, '') FROM kernel_event e")
         told = cursor.fetchone()[0] or ""
-        cursor.execute("SELECT string_agg(encode(ciphertext, 'escape') || name || key_id, '') FROM pools_secret")
+        cursor.execute(
+            "SELECT string_agg(encode(ciphertext, 'escape') || name || key_id, '') "
+            "FROM pools_secret"
+        )
         return told + (cursor.fetchone()[0] or "")
 
 
 def test_names_are_listed_and_values_are_not_told(pool: Pool, caller: Callers) -> None:
     admin = caller("admin", pool)
     first = admin("PUT", f"pools/{pool.name}/secrets/DB_PASSWORD/", {"value": VALUE})
-    again = admin("PUT", f"pools/{pool.name}/secrets/DB_PASSWORD/", {"value": VALUE + "2", "reason": "rotated"})
+    again = admin(
+        "PUT",
+        f"pools/{pool.name}/secrets/DB_PASSWORD/",
+        {"value": VALUE + "2", "reason": "rotated"},
+    )
     assert (first.status, again.status) == (201, 200)
     assert admin("PUT", f"pools/{pool.name}/secrets/API_KEY/", {"value": VALUE}).status == 201
     listed = admin.get(f"pools/{pool.name}/secrets/")
@@ -37,7 +44,10 @@ def test_names_are_listed_and_values_are_not_told(pool: Pool, caller: Callers) -
     for told in (first, again, listed, everything()):
         assert VALUE not in str(told)
     assert admin.get(f"pools/{pool.name}/secrets/API_KEY/").status == 405
-    assert read_secrets(pool.pk, ["DB_PASSWORD", "NONE"]) == {"DB_PASSWORD": VALUE + "2", "NONE": None}
+    assert read_secrets(pool.pk, ["DB_PASSWORD", "NONE"]) == {
+        "DB_PASSWORD": VALUE + "2",
+        "NONE": None,
+    }
     assert admin("DELETE", f"pools/{pool.name}/secrets/API_KEY/?reason=unused").status == 204
     assert admin("DELETE", f"pools/{pool.name}/secrets/API_KEY/").status == 404
     assert read_secrets(pool.pk, ["API_KEY"]) == {"API_KEY": None}
@@ -52,7 +62,9 @@ def test_they_are_the_admins(role: str, pool: Pool, caller: Callers) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x" * (LONGEST + 1), "nul\x00", None, [VALUE]])
-def test_a_wrong_value_is_refused_without_being_repeated(value: Any, pool: Pool, caller: Callers) -> None:
+def test_a_wrong_value_is_refused_without_being_repeated(
+    value: Any, pool: Pool, caller: Callers
+) -> None:
     answer = caller("admin", pool)("PUT", f"pools/{pool.name}/secrets/A/", {"value": value})
     assert answer.status == 400 and VALUE not in str(answer.body)
     if not (isinstance(value, str) and "\x00" in value):  # JSON with a NUL is refused as a whole
@@ -67,7 +79,10 @@ def test_a_wrong_name_is_refused(name: str, pool: Pool) -> None:
 
 def test_spaces_and_lines_stay(pool: Pool, caller: Callers) -> None:
     value = "  -----BEGIN KEY-----\n  abc\n-----END KEY-----\n"
-    assert caller("admin", pool)("PUT", f"pools/{pool.name}/secrets/KEY/", {"value": value}).status == 201
+    assert (
+        caller("admin", pool)("PUT", f"pools/{pool.name}/secrets/KEY/", {"value": value}).status
+        == 201
+    )
     assert read_secrets(pool.pk, ["KEY"]) == {"KEY": value}
 
 

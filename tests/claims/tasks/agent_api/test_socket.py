@@ -1,4 +1,6 @@
-"""The open connection of an agent: what it hears, what counts as its heartbeat, and when it is closed."""
+"""The open connection of an agent: what it hears, what counts as its heartbeat, and when it
+is closed.
+"""
 
 import asyncio
 import json
@@ -31,15 +33,28 @@ LONG = 40.0
 class Line:
     """One connection, as the web server hands it over."""
 
-    def __init__(self, secret: str = "", *, header: str = "", query: bytes = b"", is_answering: bool = True) -> None:
+    def __init__(
+        self, secret: str = "", *, header: str = "", query: bytes = b"", is_answering: bool = True
+    ) -> None:
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self.outbox: asyncio.Queue[Any] = asyncio.Queue()
-        told = [(b"authorization", (header or f"Bearer {secret}").encode())] if secret or header else []
+        told = (
+            [(b"authorization", (header or f"Bearer {secret}").encode())]
+            if secret or header
+            else []
+        )
         more: dict[str, Any] = {"websocket.http.response": {}} if is_answering else {}
-        about = {"headers": told, "query_string": query, "client": ("127.0.0.1", 1), "extensions": more}
+        about = {
+            "headers": told,
+            "query_string": query,
+            "client": ("127.0.0.1", 1),
+            "extensions": more,
+        }
         scope = {"type": "websocket", "path": "/ws/agent/", **about}
         self.inbox.put_nowait({"type": "websocket.connect"})
-        self.task = asyncio.create_task(sockets.agent_socket(scope, self.inbox.get, self.outbox.put))
+        self.task = asyncio.create_task(
+            sockets.agent_socket(scope, self.inbox.get, self.outbox.put)
+        )
 
     async def next(self) -> Any:
         return await asyncio.wait_for(self.outbox.get(), LONG)
@@ -50,7 +65,12 @@ class Line:
         return json.loads(message["text"])
 
     def say(self, body: Any) -> None:
-        self.inbox.put_nowait({"type": "websocket.receive", "text": body if isinstance(body, str) else json.dumps(body)})
+        self.inbox.put_nowait(
+            {
+                "type": "websocket.receive",
+                "text": body if isinstance(body, str) else json.dumps(body),
+            }
+        )
 
     async def closed(self) -> tuple[int, str]:
         while (message := await self.next())["type"] != "websocket.close":
@@ -69,7 +89,9 @@ def prepare() -> tuple[Pool, Agent]:
 
 
 @pytest_asyncio.fixture
-async def world(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Pool, Agent]]:
+async def world(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Pool, Agent]]:
     threads = ThreadPoolExecutor(2)
     both = threading.Barrier(2)
 
@@ -94,7 +116,9 @@ async def opened(secret: str) -> tuple[Line, Any]:
 
 
 async def test_nothing_is_said_before_it_says_what_it_has(world: Any) -> None:
-    """The poll that it was in meanwhile is answered later than this was opened: what was looked at before would be the older list."""
+    """The poll that it was in meanwhile is answered later than this was opened: what was looked
+    at before would be the older list.
+    """
     pool, agent = world
     line = Line(agent.secret)
     assert (await line.next())["type"] == "websocket.accept"
@@ -149,8 +173,12 @@ async def test_a_heartbeat_is_answered_with_the_version_and_counts(world: Any) -
     await line.leave()
 
 
-async def test_what_was_read_first_is_never_told_last(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Red where a heartbeat that has something else looks by itself, beside what follows the changes."""
+async def test_what_was_read_first_is_never_told_last(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where a heartbeat that has something else looks by itself, beside what follows
+    the changes.
+    """
     pool, agent = world
     looking, most, read = threading.Lock(), [0], sockets.read_orders
 
@@ -196,7 +224,9 @@ async def test_one_that_was_offline_is_back_with_its_word(world: Any) -> None:
         ("right", b"token=berthm_1_x", 400),
     ],
 )
-async def test_who_is_not_let_in_is_told_before_the_connection_is_there(world: Any, header: str, query: bytes, status: int) -> None:
+async def test_who_is_not_let_in_is_told_before_the_connection_is_there(
+    world: Any, header: str, query: bytes, status: int
+) -> None:
     _, agent = world
     header = f"Bearer {agent.secret}" if header == "right" else header
     line = Line(header=header, query=query)
@@ -207,7 +237,9 @@ async def test_who_is_not_let_in_is_told_before_the_connection_is_there(world: A
     assert (await plain.next())["type"] == "websocket.close"
 
 
-async def test_an_address_that_tries_many_tokens_is_refused(world: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_tries_many_tokens_is_refused(
+    world: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.BERTH_STRANGERS_PER_MINUTE = 2
     monkeypatch.setattr(rate_limit, "_strangers", None)
     found = []
@@ -224,8 +256,12 @@ async def test_a_revoked_token_closes_it_at_once(world: Any) -> None:
     assert (await line.closed())[0] == sockets.BAD_TOKEN
 
 
-async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Red where the token is looked at before the version of the orders, in which its end stands: nobody would be woken by it."""
+async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where the token is looked at before the version of the orders, in which its end
+    stands: nobody would be woken by it.
+    """
     _, agent = world
     line, _ = await opened(agent.secret)
     done = threading.Event()
@@ -242,7 +278,9 @@ async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(w
     assert done.is_set()
 
 
-async def test_a_new_token_sends_it_away_once_and_the_old_one_is_let_in_for_its_hour(world: Any) -> None:
+async def test_a_new_token_sends_it_away_once_and_the_old_one_is_let_in_for_its_hour(
+    world: Any,
+) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
     fresh = await sync_to_async(issue_token)(member_id=agent.member.pk)
@@ -266,7 +304,16 @@ async def test_another_incarnation_closes_it(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nonsense", "[]", "{}", '{"have": 3}', '{"have": "x", "load": 3}', "[" * 5000, '{"have": "' + "x" * 20_000 + '"}']
+    "text",
+    [
+        "nonsense",
+        "[]",
+        "{}",
+        '{"have": 3}',
+        '{"have": "x", "load": 3}',
+        "[" * 5000,
+        '{"have": "' + "x" * 20_000 + '"}',
+    ],
 )
 async def test_what_is_not_understood_closes_it(world: Any, text: str) -> None:
     _, agent = world
@@ -282,7 +329,9 @@ async def test_a_load_beyond_its_limit_closes_it(world: Any) -> None:
     assert (await line.closed())[0] == sockets.BAD_MESSAGE
 
 
-async def test_too_many_messages_and_none_at_all_close_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_messages_and_none_at_all_close_it(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, agent = world
     line, told = await opened(agent.secret)
     for _ in range(sockets.PACE + 1):

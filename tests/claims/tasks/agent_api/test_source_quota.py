@@ -32,21 +32,36 @@ def kept_files(files: Path) -> list[Path]:
 
 
 @pytest.mark.django_db
-def test_a_user_may_keep_so_many_bytes_and_is_told_what_is_used(pool: Pool, caller: Callers, files: Path, settings: Any) -> None:
+def test_a_user_may_keep_so_many_bytes_and_is_told_what_is_used(
+    pool: Pool, caller: Callers, files: Path, settings: Any
+) -> None:
     settings.BERTH_SOURCE_QUOTA = 150_000
     who = caller("claimant", pool)
     first = [upload(who, tar_of(("a", noise(n)))) for n in range(2)]
     assert [status for status, _ in first] == [201, 201]
     status, refused = upload(who, tar_of(("a", noise(2))))
     used = sum(body["size"] for _, body in first)
-    assert (status, refused["code"], refused["used"], refused["allowed"]) == (413, "source_quota", used, 150_000)
+    assert (status, refused["code"], refused["used"], refused["allowed"]) == (
+        413,
+        "source_quota",
+        used,
+        150_000,
+    )
     assert "BERTH_SOURCE_QUOTA" in refused["way_out"] and "0.1 MB" in refused["detail"]
     assert len(kept_files(files)) == Source.objects.count() == 2
-    assert upload(who, tar_of(("a", noise(1)))) == first[1], "what is kept already takes no more room"
-    run = {"executor": "command", "commands": {"plan": "x"}, "source": {"files": {"a": noise(3).hex()}}}
+    assert upload(who, tar_of(("a", noise(1)))) == first[1], (
+        "what is kept already takes no more room"
+    )
+    run = {
+        "executor": "command",
+        "commands": {"plan": "x"},
+        "source": {"files": {"a": noise(3).hex()}},
+    }
     body = {"pool": pool.name, "task": "plan", "run": run}
     assert who.post("claims/", body).status == 413
-    assert upload(caller("operator", pool), tar_of(("a", noise(2))))[0] == 201, "another user has a quota of their own"
+    assert upload(caller("operator", pool), tar_of(("a", noise(2))))[0] == 201, (
+        "another user has a quota of their own"
+    )
 
 
 @pytest.mark.django_db
@@ -57,23 +72,38 @@ def test_sources_leave_a_part_of_the_disk_free(
     usage = shutil.disk_usage(files.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10_050_000))
     status, refused = upload(caller("claimant", pool), tar_of(("a", noise(1))))
-    assert (status, refused["code"], refused["free"], refused["reserve"]) == (507, "disk_reserve", 10_050_000, 10_000_000)
+    assert (status, refused["code"], refused["free"], refused["reserve"]) == (
+        507,
+        "disk_reserve",
+        10_050_000,
+        10_000_000,
+    )
     assert not kept_files(files) and not Source.objects.exists()
 
 
 @pytest.mark.django_db
-def test_a_source_that_used_up_the_reserve_with_others_is_taken_back(files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another upload, at the same time, takes the room between the look and the end of the write."""
+def test_a_source_that_used_up_the_reserve_with_others_is_taken_back(
+    files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another upload, at the same time, takes the room between the look and the end of
+    the write.
+    """
     settings.BERTH_DISK_RESERVE = 10_000_000
     usage = shutil.disk_usage(files.parent)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=9_990_000 if kept_files(files) else 10_100_000))
+    monkeypatch.setattr(
+        shutil,
+        "disk_usage",
+        lambda path: usage._replace(free=9_990_000 if kept_files(files) else 10_100_000),
+    )
     with pytest.raises(OutOfSpace):
         keep_files([("a", "text")], made_by="ana")
     assert not kept_files(files) and not Source.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_uploads_at_once_do_not_pass_the_quota_together(files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_uploads_at_once_do_not_pass_the_quota_together(
+    files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is held between count and row until the other has counted too, or waits for the lock."""
     settings.BERTH_SOURCE_QUOTA = 100_000  # for one of them
     counted, go = threading.Semaphore(0), threading.Event()
@@ -116,5 +146,7 @@ def test_two_uploads_at_once_do_not_pass_the_quota_together(files: Path, setting
 
 def is_waited_for() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)")
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        )
         return bool(cursor.fetchone()[0])

@@ -1,4 +1,6 @@
-"""Sources: uploaded or given in the claim, written anew, kept once, sealed; what leads out of them or is too much is refused."""
+"""Sources: uploaded or given in the claim, written anew, kept once, sealed; what leads out of
+them or is too much is refused.
+"""
 
 import dataclasses
 import gzip
@@ -70,16 +72,29 @@ def names_in(data: bytes) -> dict[str, bytes | str | None]:
 def test_an_archive_is_written_anew(pack: Callable[..., bytes]) -> None:
     kept = repack(pack(("./main.tf", b"a"), ("modules/net/main.tf", b"b")))
     assert names_in(kept.data) == {"main.tf": b"a", "modules/net/main.tf": b"b"} and kept.files == 2
-    assert repack(pack(("main.tf", b"a"), ("modules/net/main.tf", b"b"))).data == kept.data, "the same, whoever packed it and when"
+    assert repack(pack(("main.tf", b"a"), ("modules/net/main.tf", b"b"))).data == kept.data, (
+        "the same, whoever packed it and when"
+    )
 
 
 def test_links_inside_stay_and_owners_go() -> None:
     info = tarfile.TarInfo("run.sh")
     info.mode, info.uid, info.uname, info.size = 0o4755, 1234, "ana", 0
-    kept = repack(tar_of(("run.sh", info), special("lib", tarfile.DIRTYPE), special("lib/latest", tarfile.SYMTYPE, "../run.sh")))
+    kept = repack(
+        tar_of(
+            ("run.sh", info),
+            special("lib", tarfile.DIRTYPE),
+            special("lib/latest", tarfile.SYMTYPE, "../run.sh"),
+        )
+    )
     with tarfile.open(fileobj=io.BytesIO(kept.data)) as tar:
         found = {m.name: m for m in tar}
-    assert (found["run.sh"].mode, found["run.sh"].uid, found["run.sh"].uname, found["run.sh"].mtime) == (0o755, 0, "", 0)
+    assert (
+        found["run.sh"].mode,
+        found["run.sh"].uid,
+        found["run.sh"].uname,
+        found["run.sh"].mtime,
+    ) == (0o755, 0, "", 0)
     assert found["lib/latest"].linkname == "../run.sh"
 
 
@@ -129,7 +144,8 @@ def test_nothing_is_written_behind_a_link() -> None:
         zip_of(("../x", b"x")),
         zip_of(),
     ],
-    ids=[str(n) for n in range(11)],  # what is packed holds the time: each worker would call it otherwise
+    # What is packed holds the time: each worker would call it otherwise.
+    ids=[str(n) for n in range(11)],
 )
 def test_what_is_no_whole_archive_is_refused(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
@@ -151,7 +167,9 @@ def test_bombs_are_refused(pack: Callable[..., bytes], monkeypatch: pytest.Monke
         repack(bomb)
 
 
-def test_a_zip_of_very_many_names_is_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_of_very_many_names_is_refused_before_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each name takes half a kilobyte of memory, and 45 bytes in the file."""
     monkeypatch.setattr(archives, "MOST_FILES", 2)
     data = zip_of(*[(f"f{n}", b"") for n in range(5)])
@@ -171,7 +189,10 @@ def with_header(kind: bytes, body: bytes) -> bytes:
     return gzip.compress(header(kind, body) + gzip.decompress(tar_of(("main.tf", b"a"))))
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE])
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE],
+)
 def test_a_tar_with_a_long_header_is_refused(kind: bytes) -> None:
     """It is read into memory as a whole, several times over."""
     body = b"20000 comment="
@@ -195,13 +216,17 @@ HARMFUL_PAX = {
     "no keyword": b"5 =b\n",
     "no line break": b"7 a=bcd",
     "something after the last record": record("a", "b") + b"\0" * 5 + b"9",
-    "a sparse file": record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0") + record("GNU.sparse.name", "x"),
+    "a sparse file": record("GNU.sparse.major", "1")
+    + record("GNU.sparse.minor", "0")
+    + record("GNU.sparse.name", "x"),
 }
 
 
 @pytest.mark.parametrize("name", HARMFUL_PAX)
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
-def test_a_tar_with_a_harmful_header_is_refused(kind: bytes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tar_with_a_harmful_header_is_refused(
+    kind: bytes, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before tarfile interprets it: that may take it minutes."""
     monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", None)
     with pytest.raises(Refused, match="header|sparse"):
@@ -210,7 +235,11 @@ def test_a_tar_with_a_harmful_header_is_refused(kind: bytes, name: str, monkeypa
 
 def test_a_sparse_file_of_the_old_form_is_refused() -> None:
     with pytest.raises(Refused, match="sparse"):
-        repack(gzip.compress(header(tarfile.GNUTYPE_SPARSE, b"") + gzip.decompress(tar_of(("main.tf", b"a")))))
+        repack(
+            gzip.compress(
+                header(tarfile.GNUTYPE_SPARSE, b"") + gzip.decompress(tar_of(("main.tf", b"a")))
+            )
+        )
 
 
 def test_a_tar_of_nothing_but_headers_is_refused() -> None:
@@ -224,7 +253,9 @@ def test_usual_headers_are_read() -> None:
     name = "modules/" + "é" * 100 + "/" + "x" * 200
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
         into = io.BytesIO()
-        with tarfile.open(fileobj=into, mode="w:gz", format=form, pax_headers={"comment": "3f" * 20}) as tar:
+        with tarfile.open(
+            fileobj=into, mode="w:gz", format=form, pax_headers={"comment": "3f" * 20}
+        ) as tar:
             info = tarfile.TarInfo(name)
             info.size, info.mtime = 1, 1234567890.123456789  # type: ignore[assignment]
             tar.addfile(info, io.BytesIO(b"a"))
@@ -257,11 +288,17 @@ def test_inline_files_make_equal_archives() -> None:
         assert {m.name: m.mode for m in tar} == {"a": 0o644, "b.sh": 0o755}
 
 
-# Over HTTP ------------------------------------------------------------------------------------------------------------------------------
+# Over HTTP ----------------------------------------------------------------------------------------
 
 
 def upload(who: Caller, data: bytes, kind: str = "application/gzip") -> Any:
-    response = who.client.generic("POST", "/api/v1/sources/", data, content_type=kind, headers={"Authorization": f"Bearer {who.secret}"})
+    response = who.client.generic(
+        "POST",
+        "/api/v1/sources/",
+        data,
+        content_type=kind,
+        headers={"Authorization": f"Bearer {who.secret}"},
+    )
     return response.status_code, response.json()
 
 
@@ -272,7 +309,9 @@ def test_it_is_uploaded_once_and_sealed(pool: Pool, caller: Callers, files: Path
     status, first = upload(who, data)
     assert (status, first["files"]) == (201, 1)
     assert upload(who, data) == (201, first)
-    assert upload(who, zip_of(("main.tf", TEXT.encode())), "application/zip")[1] == first, "the same files"
+    assert upload(who, zip_of(("main.tf", TEXT.encode())), "application/zip")[1] == first, (
+        "the same files"
+    )
     on_disk = [path for path in files.rglob("*") if path.is_file()]
     assert len(on_disk) == 1 and TEXT.encode() not in on_disk[0].read_bytes()
     assert Source.objects.get().made_by.startswith("claimant")
@@ -306,24 +345,62 @@ def test_a_claim_names_what_its_agent_fetches(pool: Pool, caller: Callers, agent
 
 @pytest.mark.django_db
 def test_work_is_told_whole(pool: Pool, caller: Callers, agent: Agent) -> None:
-    update_pool(pool_name=pool.name, config={
-        "name": pool.name, "provider": "agents", "slots": ["any", "plan", "plan"], "members": {"max": 10},
-        "task": {
-            "timeout": "10m", "stop_timeout": "90s", "env": {"TF_LOG": "INFO", "REGION": "eu"}, "git": {"hosts": ["git.example.com"]},
-            "memory": "1GB",
+    update_pool(
+        pool_name=pool.name,
+        config={
+            "name": pool.name,
+            "provider": "agents",
+            "slots": ["any", "plan", "plan"],
+            "members": {"max": 10},
+            "task": {
+                "timeout": "10m",
+                "stop_timeout": "90s",
+                "env": {"TF_LOG": "INFO", "REGION": "eu"},
+                "git": {"hosts": ["git.example.com"]},
+                "memory": "1GB",
+            },
         },
-    })  # fmt: skip
+    )
     run = {
-        "executor": "terraform", "source": {"git": {"url": "https://git.example.com/net.git", "ref": "main", "path": "envs/prod"}},
-        "variables": {"count": 3}, "env": {"REGION": "us"}, "secrets": ["NONE"], "timeout": "2h", "binary": "terraform",
-    }  # fmt: skip
-    made = caller("claimant", pool).post("claims/", {"pool": pool.name, "task": "plan", "run": run}).body
+        "executor": "terraform",
+        "source": {
+            "git": {"url": "https://git.example.com/net.git", "ref": "main", "path": "envs/prod"}
+        },
+        "variables": {"count": 3},
+        "env": {"REGION": "us"},
+        "secrets": ["NONE"],
+        "timeout": "2h",
+        "binary": "terraform",
+    }
+    made = (
+        caller("claimant", pool)
+        .post("claims/", {"pool": pool.name, "task": "plan", "run": run})
+        .body
+    )
     told = agent.get(f"tasks/{made['id']}/{made['generation']}/").body
-    assert told["source"] == {"kind": "git", "url": "https://git.example.com/net.git", "ref": "main", "path": "envs/prod"}
-    assert (told["executor"], told["step"], told["task"], told["binary"]) == ("terraform", "plan", "plan", "terraform")
-    assert (told["env"], told["variables"], told["secrets"]) == ({"TF_LOG": "INFO", "REGION": "us"}, {"count": 3}, {"NONE": None})
+    assert told["source"] == {
+        "kind": "git",
+        "url": "https://git.example.com/net.git",
+        "ref": "main",
+        "path": "envs/prod",
+    }
+    assert (told["executor"], told["step"], told["task"], told["binary"]) == (
+        "terraform",
+        "plan",
+        "plan",
+        "terraform",
+    )
+    assert (told["env"], told["variables"], told["secrets"]) == (
+        {"TF_LOG": "INFO", "REGION": "us"},
+        {"count": 3},
+        {"NONE": None},
+    )
     assert told["stop_timeout_s"] == 90
-    assert (told["timeout_s"], told["git_hosts"], told["limits"]["memory_bytes"]) == (600, ["git.example.com"], 10**9)
+    assert (told["timeout_s"], told["git_hosts"], told["limits"]["memory_bytes"]) == (
+        600,
+        ["git.example.com"],
+        10**9,
+    )
     assert told["plan"] is None
 
 
@@ -346,8 +423,13 @@ def test_where_it_may_run_is_looked_at_before_anything_is_held(pool: Pool, calle
     ]
     for body, status, field in cases:
         answer = who.post("claims/", body)
-        assert (answer.status, [e["field"] for e in answer.body["errors"]][:1]) == (status, [field]), (body, answer.body)
-    bulk = who.post("claims/bulk/", {"claims": [body for body, _, _ in cases] + [{**task, "run": plan}] * 2}).body["results"]
+        assert (answer.status, [e["field"] for e in answer.body["errors"]][:1]) == (
+            status,
+            [field],
+        ), (body, answer.body)
+    bulk = who.post(
+        "claims/bulk/", {"claims": [body for body, _, _ in cases] + [{**task, "run": plan}] * 2}
+    ).body["results"]
     assert [item["status"] for item in bulk] == [400] * len(cases) + [201, 201]
     assert Claim.objects.count() == Task.objects.count() == 2
 
@@ -355,27 +437,48 @@ def test_where_it_may_run_is_looked_at_before_anything_is_held(pool: Pool, calle
 @pytest.mark.django_db
 def test_a_named_slot_may_have_something_to_run(pool: Pool, caller: Callers, agent: Agent) -> None:
     slot = Slot.objects.filter(pool=pool, lane="any").get()
-    body = {"slot": slot.pk, "task": "plan", "run": {"executor": "command", "commands": {"plan": "x"}, "source": {"files": {"a": "b"}}}}
+    body = {
+        "slot": slot.pk,
+        "task": "plan",
+        "run": {"executor": "command", "commands": {"plan": "x"}, "source": {"files": {"a": "b"}}},
+    }
     made = caller("operator", pool).post("claims/", body)
     assert made.status == 201, made.body
     (order,) = agent.get("orders/").body["orders"]
     assert (order["claim"], order["slot"]) == (made.body["id"], slot.pk)
-    assert agent.get(f"tasks/{order['claim']}/{order['generation']}/").body["source"]["kind"] == "archive"
+    assert (
+        agent.get(f"tasks/{order['claim']}/{order['generation']}/").body["source"]["kind"]
+        == "archive"
+    )
 
 
 @pytest.mark.django_db
 def test_a_static_pool_runs_nothing(caller: Callers) -> None:
     make_pool("ledger", slots=["any"])
     who = caller("claimant")
-    answer = who.post("claims/", {"pool": "ledger", "task": "plan", "run": {"executor": "command", "commands": {"plan": "x"}}})
+    answer = who.post(
+        "claims/",
+        {
+            "pool": "ledger",
+            "task": "plan",
+            "run": {"executor": "command", "commands": {"plan": "x"}},
+        },
+    )
     assert (answer.status, answer.body["errors"][0]["field"]) == (400, "run")
-    assert who.post("claims/", {"pool": "ledger", "task": "plan"}).status == 201, "it keeps the ledger, as ever"
+    assert who.post("claims/", {"pool": "ledger", "task": "plan"}).status == 201, (
+        "it keeps the ledger, as ever"
+    )
 
 
 @pytest.mark.django_db
 def test_a_key_brings_the_same_run_again_or_is_refused(pool: Pool, caller: Callers) -> None:
     who = caller("claimant", pool)
-    body = {"pool": pool.name, "task": "plan", "key": "k", "run": {"executor": "command", "commands": {"plan": "x"}}}
+    body = {
+        "pool": pool.name,
+        "task": "plan",
+        "key": "k",
+        "run": {"executor": "command", "commands": {"plan": "x"}},
+    }
     first = who.post("claims/", body)
     again = who.post("claims/", body)
     assert first.body["id"] == again.body["id"] and again.headers["Idempotency-Replayed"] == "true"
@@ -396,7 +499,11 @@ def test_to_know_a_digest_is_not_enough(pool: Pool) -> None:
         except Invalid as error:
             return None if error.fields[0].field == "run.source.archive" else -1
 
-    assert (find("ana", "other"), find("eve", "other"), find("eve", pool.name)) == (kept.id, None, None)
+    assert (find("ana", "other"), find("eve", "other"), find("eve", pool.name)) == (
+        kept.id,
+        None,
+        None,
+    )
     assert keep_files([("plan.sh", "echo hello")], made_by="ben").id == kept.id
     assert (find("ben", "other"), find("eve", "other")) == (kept.id, None)
     make_claim(pool, source_id=kept.id)

@@ -25,8 +25,15 @@ migration = import_module("claims.migrations.0014_sealed_tasks")
 
 
 def make_task(pool: Pool, **fields: Any) -> Any:
-    run = RunRequest("terraform", variables=json.dumps(VALUES["variables"]), env=tuple(VALUES["env"].items()), **fields)
-    return create_claim(ClaimRequest(pools=(pool.name,), kind="plan", task="plan", requested_by="ana", run=run))
+    run = RunRequest(
+        "terraform",
+        variables=json.dumps(VALUES["variables"]),
+        env=tuple(VALUES["env"].items()),
+        **fields,
+    )
+    return create_claim(
+        ClaimRequest(pools=(pool.name,), kind="plan", task="plan", requested_by="ana", run=run)
+    )
 
 
 def tells() -> bool:
@@ -49,7 +56,9 @@ def keep_as_before(claim: Any) -> None:
     Task.objects.filter(claim_id=claim.id).update(body={**body, **VALUES}, sealed=None)
 
 
-def test_neither_variables_nor_environment_are_readable_in_the_database(agent: Agent, pool: Pool) -> None:
+def test_neither_variables_nor_environment_are_readable_in_the_database(
+    agent: Agent, pool: Pool
+) -> None:
     claim = make_task(pool)
     assert not tells()
     assert work_of(agent, claim) == VALUES
@@ -75,7 +84,9 @@ def test_the_migration_seals_what_is_there_and_goes_back(agent: Agent, pool: Poo
     assert Task.objects.get(claim_id=sealed.id).body["variables"] == VALUES["variables"]
 
 
-def test_the_migration_leaves_tasks_readable_where_there_is_no_key(agent: Agent, pool: Pool, settings: Any, capsys: Any) -> None:
+def test_the_migration_leaves_tasks_readable_where_there_is_no_key(
+    agent: Agent, pool: Pool, settings: Any, capsys: Any
+) -> None:
     claim = make_task(pool)
     keep_as_before(claim)
     key = settings.BERTH_MAKES_SEALING_KEY
@@ -95,14 +106,18 @@ def test_reseal_seals_old_tasks_and_changes_the_key_of_the_others(agent: Agent, 
     encryption.write_file([encryption.make_key(), *encryption.read_file()])
     encryption.forget()
     call_command("reseal")
-    assert {encryption.is_current(bytes(row.sealed)) for row in Task.objects.all() if row.sealed} == {True}
+    assert {
+        encryption.is_current(bytes(row.sealed)) for row in Task.objects.all() if row.sealed
+    } == {True}
     encryption.write_file(encryption.read_file()[:1])
     encryption.forget()
     assert [work_of(agent, claim) for claim in (sealed, old)] == [VALUES, VALUES]
     assert not tells()
 
 
-def test_a_claim_without_a_task_and_a_task_without_values_seal_nothing(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_without_a_task_and_a_task_without_values_seal_nothing(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def seal(data: bytes) -> bytes:
         raise AssertionError("sealing costs time that such a claim does not owe")
 
@@ -112,7 +127,9 @@ def test_a_claim_without_a_task_and_a_task_without_values_seal_nothing(pool: Poo
     assert make_claim(pool).id
 
 
-def test_a_process_of_an_earlier_release_fails_on_a_sealed_task_instead_of_running_it_without_its_values(pool: Pool) -> None:
+def test_a_process_of_an_earlier_release_fails_on_a_sealed_task_instead_of_running_it_without_its_values(  # noqa: E501
+    pool: Pool,
+) -> None:
     body = Task.objects.get(claim_id=make_task(pool).id).body
     with pytest.raises(TypeError):
         {**body["env"]}  # as that release put the environment together

@@ -1,4 +1,6 @@
-"""One task from start to result, as its agent calls; and what an agent that lies, is late, or speaks for another gets."""
+"""One task from start to result, as its agent calls; and what an agent that lies, is late, or
+speaks for another gets.
+"""
 
 import hashlib
 import json
@@ -25,7 +27,10 @@ from tests.claims.tasks.approvals.helpers import decider
 
 pytestmark = pytest.mark.django_db
 SAVED = b"a saved plan with a password in it " * 100
-SHOWN = {"format_version": "1.2", "resource_changes": [{"address": "a.b", "change": {"actions": ["create"]}}] * 3}
+SHOWN = {
+    "format_version": "1.2",
+    "resource_changes": [{"address": "a.b", "change": {"actions": ["create"]}}] * 3,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +42,27 @@ def task_of(claim: Any) -> str:
     return f"tasks/{claim.id}/{claim.generation}/"
 
 
-def put(agent: Agent, path: str, data: bytes, kind: str = "application/octet-stream", digest: str | None = None) -> Any:
-    sent = {"Authorization": f"Bearer {agent.secret}", "Berth-Digest": hashlib.sha256(data).hexdigest() if digest is None else digest}
-    response = agent.call.client.generic("PUT", f"/api/v1/agent/{path}", data, content_type=kind, headers=sent)
+def put(
+    agent: Agent,
+    path: str,
+    data: bytes,
+    kind: str = "application/octet-stream",
+    digest: str | None = None,
+) -> Any:
+    sent = {
+        "Authorization": f"Bearer {agent.secret}",
+        "Berth-Digest": hashlib.sha256(data).hexdigest() if digest is None else digest,
+    }
+    response = agent.call.client.generic(
+        "PUT", f"/api/v1/agent/{path}", data, content_type=kind, headers=sent
+    )
     return response.status_code, response.json()
 
 
 def raw_get(agent: Agent, path: str) -> Any:
-    return agent.call.client.get(f"/api/v1/agent/{path}", headers={"Authorization": f"Bearer {agent.secret}"})
+    return agent.call.client.get(
+        f"/api/v1/agent/{path}", headers={"Authorization": f"Bearer {agent.secret}"}
+    )
 
 
 def dump() -> str:
@@ -54,25 +72,41 @@ def dump() -> str:
         for table in ("kernel_event", "claims_run", "claims_plan", "claims_task", "claims_claim"):
             cursor.execute(f"SELECT coalesce(string_agg(t::text, ''), '') FROM {table} t")
             found += cursor.fetchone()[0]
-        cursor.execute("SELECT coalesce(string_agg(encode(data, 'escape'), ''), '') FROM claims_logchunk")
+        cursor.execute(
+            "SELECT coalesce(string_agg(encode(data, 'escape'), ''), '') FROM claims_logchunk"
+        )
         return found + str(cursor.fetchone()[0])
 
 
 def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
     set_secret(pool_id=pool.pk, name="PASSWORD", value="hunter2")
-    claim = make_claim(pool, "plan_and_apply", is_started=False, body={"commands": {"plan": "x", "apply": "y"}, "secrets": ["PASSWORD"]})
+    claim = make_claim(
+        pool,
+        "plan_and_apply",
+        is_started=False,
+        body={"commands": {"plan": "x", "apply": "y"}, "secrets": ["PASSWORD"]},
+    )
     task = task_of(claim)
     work = agent.get(task)
-    assert work.body["secrets"] == {"PASSWORD": "hunter2"} and work.headers["Cache-Control"] == "no-store"
+    assert (
+        work.body["secrets"] == {"PASSWORD": "hunter2"}
+        and work.headers["Cache-Control"] == "no-store"
+    )
     assert agent.post(f"{task}log/", {"seq": 0, "text": "early\n"}).body["code"] == "not_started"
     assert agent.post(f"{task}started/", {"boot": "b1"}).body == {}
     assert agent.post(f"{task}started/", {"boot": "b1"}).body == {}, "again: the same"
     assert agent.post(f"{task}started/", {"boot": "b2"}).body["code"] == "already_started"
-    assert agent.post(f"{task}log/", {"chunks": [{"seq": 0, "text": "a\n"}, {"seq": 1, "text": "hunter3 \u0000\n"}]}).body == {"next": 2}
+    assert agent.post(
+        f"{task}log/",
+        {"chunks": [{"seq": 0, "text": "a\n"}, {"seq": 1, "text": "hunter3 \u0000\n"}]},
+    ).body == {"next": 2}
     assert put(agent, f"{task}plan/", SAVED) == (200, {"size": len(SAVED)})
     first = Run.objects.get(claim_id=claim.id).facts["files"]["plan"]
     assert put(agent, f"{task}plan/", SAVED)[0] == 200, "again: in the place of the one before"
-    assert put(agent, f"{task}plan-json/", json.dumps(SHOWN).encode(), "application/json") == (200, {"resources": 3})
+    assert put(agent, f"{task}plan-json/", json.dumps(SHOWN).encode(), "application/json") == (
+        200,
+        {"resources": 3},
+    )
     result = {
         "outcome": "planned",
         "digest": hashlib.sha256(SAVED).hexdigest(),
@@ -84,17 +118,32 @@ def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
     assert settled.body == {"state": "reserved", "outcome": "", "keep": True}
     assert agent.post(f"{task}result/", result).body == settled.body, "again: the same"
     plan = Plan.objects.get(claim_id=claim.id)
-    assert read_file(plan.file) == SAVED and json.loads(read_file(plan.json_file)) == SHOWN and plan.size == len(SAVED)
+    assert (
+        read_file(plan.file) == SAVED
+        and json.loads(read_file(plan.json_file)) == SHOWN
+        and plan.size == len(SAVED)
+    )
     assert not (files / first).exists(), "what was replaced is gone"
-    for told in (dump(), *(path.read_bytes().decode("latin-1") for path in files.rglob("*") if path.is_file())):
-        assert not any(word in told for word in ("hunter2", "hunter3", "password in it", "resource_changes"))
+    for told in (
+        dump(),
+        *(path.read_bytes().decode("latin-1") for path in files.rglob("*") if path.is_file()),
+    ):
+        assert not any(
+            word in told for word in ("hunter2", "hunter3", "password in it", "resource_changes")
+        )
 
     approve_plan(claim_id=claim.id, digest=result["digest"], by=decider("ben"))
     (order,) = agent.get("orders/").body["orders"]
-    assert (order["claim"], order["step"]) == (claim.id, "apply") and order["generation"] > claim.generation
+    assert (order["claim"], order["step"]) == (claim.id, "apply") and order[
+        "generation"
+    ] > claim.generation
     task = f"tasks/{claim.id}/{order['generation']}/"
     told = agent.get(task).body["plan"]
-    assert (told["digest"], told["has_file"], told["facts"]["binary"]) == (result["digest"], True, "tofu")
+    assert (told["digest"], told["has_file"], told["facts"]["binary"]) == (
+        result["digest"],
+        True,
+        "tofu",
+    )
     assert raw_get(agent, f"{task}plan/").content == SAVED
     assert agent.post(f"{task}started/", {"boot": "b1"}).status == 200
     assert put(agent, f"{task}plan/", b"another")[1]["code"] == "not_planning"
@@ -106,27 +155,45 @@ def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
 
 
-def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approved(agent: Agent, pool: Pool, files: Path) -> None:
+def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approved(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     claim = make_claim(pool, "plan_and_apply")
     task = task_of(claim)
     blanked = {"resource_changes": [{"address": "a.b", "change": {"***": ["delete"]}}] * 3}
-    assert put(agent, f"{task}plan-json/", json.dumps(blanked).encode(), "application/json") == (200, {"resources": 3})
+    assert put(agent, f"{task}plan-json/", json.dumps(blanked).encode(), "application/json") == (
+        200,
+        {"resources": 3},
+    )
     digest = hashlib.sha256(SAVED).hexdigest()
-    agent.post(f"{task}result/", {"outcome": "planned", "digest": digest, "summary": {"destroy": 3}})
+    agent.post(
+        f"{task}result/", {"outcome": "planned", "digest": digest, "summary": {"destroy": 3}}
+    )
     plan = Plan.objects.get(claim_id=claim.id)
-    assert plan.mismatch == "The agent counts 3 to destroy, but the plan that it sent lists no changes."
+    assert (
+        plan.mismatch
+        == "The agent counts 3 to destroy, but the plan that it sent lists no changes."
+    )
     assert plan.summary["destroy"] == 3
     with pytest.raises(Conflict) as caught:
         approve_plan(claim_id=claim.id, digest=digest, by=decider("ben"))
-    assert caught.value.code == "counts_differ" and plan.mismatch in caught.value.detail and caught.value.way_out
+    assert (
+        caught.value.code == "counts_differ"
+        and plan.mismatch in caught.value.detail
+        and caught.value.way_out
+    )
     assert Claim.objects.get(pk=claim.id).state == "reserved"
 
 
-def test_a_result_without_counts_takes_those_of_its_list(agent: Agent, pool: Pool, files: Path) -> None:
+def test_a_result_without_counts_takes_those_of_its_list(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     claim = make_claim(pool, "plan_and_apply")
     task = task_of(claim)
     assert put(agent, f"{task}plan-json/", json.dumps(SHOWN).encode(), "application/json")[0] == 200
-    agent.post(f"{task}result/", {"outcome": "planned", "digest": hashlib.sha256(SAVED).hexdigest()})
+    agent.post(
+        f"{task}result/", {"outcome": "planned", "digest": hashlib.sha256(SAVED).hexdigest()}
+    )
     plan = Plan.objects.get(claim_id=claim.id)
     assert (plan.summary["add"], plan.mismatch) == (3, "")
 
@@ -137,8 +204,13 @@ def test_what_does_not_fit_is_not_kept(agent: Agent, pool: Pool, claim: Any, fil
     assert put(agent, f"{task}plan/", SAVED, digest="no digest")[0] == 400
     assert put(agent, f"{task}plan/", SAVED, "text/html")[0] == 415
     assert put(agent, f"{task}plan-json/", b"{broken", "application/json")[1]["code"] == "not_json"
-    assert put(agent, f"{task}plan-json/", b"[" * 100_000, "application/json")[1]["code"] == "not_json"
-    assert put(agent, f"{task}plan-json/", b'{"resource_changes": 5}', "application/json")[1]["code"] == "not_json"
+    assert (
+        put(agent, f"{task}plan-json/", b"[" * 100_000, "application/json")[1]["code"] == "not_json"
+    )
+    assert (
+        put(agent, f"{task}plan-json/", b'{"resource_changes": 5}', "application/json")[1]["code"]
+        == "not_json"
+    )
     assert not files.exists() and "files" not in Run.objects.get(claim_id=claim.id).facts
     assert put(agent, f"{task}plan/", SAVED)[0] == 200
     answer = agent.post(f"{task}result/", {"outcome": "planned", "digest": "cd" * 32})
@@ -150,7 +222,10 @@ def test_huge_bodies_are_refused(db: None, files: Path) -> None:
     pool = make_agents("small", task={"plan": "64kB", "log": "64kB"})
     agent, claim = agent_of(pool.members.get()), make_claim(pool)
     task = task_of(claim)
-    for path, kind, size in (("plan/", "application/octet-stream", 64_001), ("plan-json/", "application/json", 64_001)):
+    for path, kind, size in (
+        ("plan/", "application/octet-stream", 64_001),
+        ("plan-json/", "application/json", 64_001),
+    ):
         status, body = put(agent, task + path, b"x" * size, kind)
         assert (status, body["code"]) == (413, "too_large")
     assert not files.exists()
@@ -161,7 +236,9 @@ def test_huge_bodies_are_refused(db: None, files: Path) -> None:
     assert agent.post(f"{task}log/", {"seq": 0, "text": "x" * 5_000_000}).status == 413
 
 
-def test_another_members_task_is_none_of_its_business(agent: Agent, claim: Any, files: Path) -> None:
+def test_another_members_task_is_none_of_its_business(
+    agent: Agent, claim: Any, files: Path
+) -> None:
     other = agent_of(make_agents("other").members.get())
     before = (Run.objects.values().get(), Claim.objects.values().get())
     task = task_of(claim)
@@ -178,7 +255,9 @@ def test_another_members_task_is_none_of_its_business(agent: Agent, claim: Any, 
         assert put(other, task + path, b"{}", kind)[1]["code"] == "not_yours"
     assert (Run.objects.values().get(), Claim.objects.values().get()) == before
     assert not LogChunk.objects.exists() and not files.exists()
-    events = Event.objects.filter(verb="refused_agent", member_id=other.member.pk, claim_id=claim.id)
+    events = Event.objects.filter(
+        verb="refused_agent", member_id=other.member.pk, claim_id=claim.id
+    )
     assert events.count() == 1, "recorded, once for all of these"
     assert other.get("tasks/999999/1/").status == 404
 
@@ -190,21 +269,36 @@ def test_what_comes_too_late_changes_nothing_and_is_kept(agent: Agent, claim: An
     for answer in (
         agent.get(task),
         agent.post(f"{task}started/", {"boot": "b0"}),
-        agent.post(f"{task}result/", {"outcome": "planned", "digest": "ab" * 32, "summary": {"destroy": 7}}),
+        agent.post(
+            f"{task}result/", {"outcome": "planned", "digest": "ab" * 32, "summary": {"destroy": 7}}
+        ),
     ):
         assert (answer.status, answer.body["code"]) == (409, "stale_generation"), answer.body
     assert put(agent, f"{task}plan/", SAVED)[1]["code"] == "stale_generation"
     assert Claim.objects.values().get() == before and not Plan.objects.exists()
     assert Event.objects.filter(verb="stale_report", claim_id=claim.id).count() == 1
-    assert agent.post(f"{task}log/", {"seq": 0, "text": "what was printed was printed\n"}).body == {"next": 1}
+    assert agent.post(f"{task}log/", {"seq": 0, "text": "what was printed was printed\n"}).body == {
+        "next": 1
+    }
 
 
 def test_a_failure_is_said_and_frees_the_slot_at_once(agent: Agent, pool: Pool, claim: Any) -> None:
-    result = {"outcome": "failed", "exit_code": 127, "code": "command_not_found", "reason": "./plan.sh: not found"}
-    assert agent.post(f"{task_of(claim)}result/", result).body == {"state": "ended", "outcome": "failed", "keep": False}
+    result = {
+        "outcome": "failed",
+        "exit_code": 127,
+        "code": "command_not_found",
+        "reason": "./plan.sh: not found",
+    }
+    assert agent.post(f"{task_of(claim)}result/", result).body == {
+        "state": "ended",
+        "outcome": "failed",
+        "keep": False,
+    }
     run = Run.objects.get(claim_id=claim.id)
     assert (run.outcome, run.code, run.exit_code) == ("failed", "command_not_found", 127)
-    assert [told.as_dict()["way_out"].split(",")[0] for told in list_runs(claim.id)] == ["Name a program that the agents have"]
+    assert [told.as_dict()["way_out"].split(",")[0] for told in list_runs(claim.id)] == [
+        "Name a program that the agents have"
+    ]
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
 
 
@@ -231,32 +325,63 @@ def test_nonsense_is_refused(agent: Agent, claim: Any, path: str, body: Any) -> 
 
 def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
     values = {
-        "member": 1, "claim": 1, "generation": 1, "plan": 1, "members": [1], "marks": [1], "incarnations": [1], "slots": [1],
+        "member": 1,
+        "claim": 1,
+        "generation": 1,
+        "plan": 1,
+        "members": [1],
+        "marks": [1],
+        "incarnations": [1],
+        "slots": [1],
         "incarnation": 1,
-        "kind": "plan", "files": "{}", "interrupt": "{}",
-    }  # fmt: skip
+        "kind": "plan",
+        "files": "{}",
+        "interrupt": "{}",
+    }
     with connection.cursor() as cursor:
         for name, text in AGENTS.texts.items():
             used = {key: value for key, value in values.items() if f"%({key})s" in text}
             cursor.execute(f"EXPLAIN {text}", used)
             plan = "\n".join(row[0] for row in cursor.fetchall())
-            assert "Seq Scan on slots_slot" not in plan and "Seq Scan on claims_" not in plan, f"{name}:\n{plan}"
+            assert "Seq Scan on slots_slot" not in plan and "Seq Scan on claims_" not in plan, (
+                f"{name}:\n{plan}"
+            )
 
 
 def test_interrupted_program_is_noted_with_its_run_and_said_once(agent: Agent, claim: Any) -> None:
     task = task_of(claim)
     told = {"why": "it is too late", "wait_s": 600, "waits_for": ["a.b (create)"], "more": 0}
-    assert agent.post(f"tasks/{claim.id}/99/interrupted/", told).status == 409, "it was never begun here"
+    assert agent.post(f"tasks/{claim.id}/99/interrupted/", told).status == 409, (
+        "it was never begun here"
+    )
     assert agent.post(f"{task}interrupted/", told).status == 200
     force_release(claim_id=claim.id, reason="stuck")
-    assert agent.post(f"{task}interrupted/", {**told, "waits_for": []}).status == 200, "also of a claim that has ended"
+    assert agent.post(f"{task}interrupted/", {**told, "waits_for": []}).status == 200, (
+        "also of a claim that has ended"
+    )
     kept = Run.objects.get(claim_id=claim.id).facts["interrupt"]
     assert (kept["why"], kept["waits_for"]) == ("it is too late", [])
-    assert [event.reason for event in Event.objects.filter(verb="interrupt", claim_id=claim.id)] == ["it is too late"]
+    assert [
+        event.reason for event in Event.objects.filter(verb="interrupt", claim_id=claim.id)
+    ] == ["it is too late"]
 
 
-@pytest.mark.parametrize("wrong", [{"wait_s": -1}, {"wait_s": None}, {"waits_for": ["a"] * 21}, {"waits_for": [1]}, {"colour": "red"}])
-def test_interrupt_that_is_not_understood_is_refused(agent: Agent, claim: Any, wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wait_s": -1},
+        {"wait_s": None},
+        {"waits_for": ["a"] * 21},
+        {"waits_for": [1]},
+        {"colour": "red"},
+    ],
+)
+def test_interrupt_that_is_not_understood_is_refused(
+    agent: Agent, claim: Any, wrong: dict[str, Any]
+) -> None:
     body = {"why": "", "wait_s": 1, **wrong}
-    answer = agent.post(f"{task_of(claim)}interrupted/", {name: value for name, value in body.items() if value is not None})
+    answer = agent.post(
+        f"{task_of(claim)}interrupted/",
+        {name: value for name, value in body.items() if value is not None},
+    )
     assert answer.status == 400, answer.body

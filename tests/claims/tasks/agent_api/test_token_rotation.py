@@ -1,4 +1,6 @@
-"""Tokens grow old and are replaced while their agents are busy: what is in use opens until the new one is (P16)."""
+"""Tokens grow old and are replaced while their agents are busy: what is in use opens until the
+new one is (P16).
+"""
 
 from typing import Any
 
@@ -100,10 +102,12 @@ def ask(member: Member) -> None:
     performers.ask_provider(*found)
 
 
-# -- which opens --------------------------------------------------------------------------------------------------------------------------
+# -- which opens -----------------------------------------------------------------------------------
 
 
-def test_the_one_in_use_opens_until_the_new_one_is_used_however_long_that_takes(member: Member) -> None:
+def test_the_one_in_use_opens_until_the_new_one_is_used_however_long_that_takes(
+    member: Member,
+) -> None:
     first = issue_token(member_id=member.pk)
     assert opens(first) == [True]
     second = issue_token(member_id=member.pk)
@@ -149,7 +153,9 @@ def test_ordered_once_more_without_a_hurry_the_first_order_holds(member: Member)
     assert opens(issue_token(member_id=member.pk), first) == [True, False]
 
 
-def test_ordered_while_a_new_one_is_on_its_way_the_order_is_about_that_one_too(member: Member) -> None:
+def test_ordered_while_a_new_one_is_on_its_way_the_order_is_about_that_one_too(
+    member: Member,
+) -> None:
     opens(issue_token(member_id=member.pk))
     second = issue_token(member_id=member.pk)
     order_token(member_id=member.pk, reason="it stood in a log", ends_previous=True)
@@ -166,7 +172,7 @@ def test_ordered_for_one_whose_tokens_were_revoked_another_is_due(member: Member
     assert is_due(member)
 
 
-# -- when -------------------------------------------------------------------------------------------------------------------------------
+# -- when ------------------------------------------------------------------------------------------
 
 
 def test_it_is_due_by_its_age_from_the_last_one_on(member: Member) -> None:
@@ -200,7 +206,11 @@ def test_without_a_token_none_is_due(member: Member) -> None:
     assert not is_due(member)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30d", 30.0 * DAY), ("12h", 43200.0), ("never", None)], ids=["days", "hours", "never"])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30d", 30.0 * DAY), ("12h", 43200.0), ("never", None)],
+    ids=["days", "hours", "never"],
+)
 def test_the_setting(text: str, seconds: float | None) -> None:
     assert read_age(text) == seconds
 
@@ -211,7 +221,7 @@ def test_a_setting_that_cannot_be(text: str) -> None:
         read_age(text)
 
 
-# -- by whom ----------------------------------------------------------------------------------------------------------------------------
+# -- by whom ---------------------------------------------------------------------------------------
 
 
 def test_a_look_at_the_pool_sees_to_it_once(pool: Pool, member: Member) -> None:
@@ -256,11 +266,18 @@ def test_agents_elsewhere_are_told_of_in_time(pool: Pool, member: Member) -> Non
     age(20 * DAY)
     assert list_old_tokens() == []
     age(4 * DAY)
-    assert [(old.name, old.pool, old.is_ours, 5 * DAY < old.left < 7 * DAY) for old in list_old_tokens()] == [("a", "far", False, True)]
+    assert [
+        (old.name, old.pool, old.is_ours, 5 * DAY < old.left < 7 * DAY) for old in list_old_tokens()
+    ] == [("a", "far", False, True)]
     age(6 * DAY + 1800)
-    assert [old.left < 0 for old in list_old_tokens()] == [True], "of ours nobody has to hear, unless it does not work"
+    assert [old.left < 0 for old in list_old_tokens()] == [True], (
+        "of ours nobody has to hear, unless it does not work"
+    )
     age(3600)
-    assert {(old.pool, old.is_ours) for old in list_old_tokens()} == {("far", False), ("ours", True)}
+    assert {(old.pool, old.is_ours) for old in list_old_tokens()} == {
+        ("far", False),
+        ("ours", True),
+    }
 
 
 def test_a_new_one_that_is_not_taken_is_told_of(member: Member) -> None:
@@ -271,7 +288,7 @@ def test_a_new_one_that_is_not_taken_is_told_of(member: Member) -> None:
     assert [old.is_untaken for old in list_old_tokens()] == [True]
 
 
-# -- handed over ------------------------------------------------------------------------------------------------------------------------
+# -- handed over -----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -288,7 +305,9 @@ def test_the_provider_is_given_one_when_it_is_due(pool: Pool, member: Member, ha
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_that_cannot_be_handed_over_costs_its_agent_nothing(pool: Pool, member: Member, hands: Hands) -> None:
+def test_one_that_cannot_be_handed_over_costs_its_agent_nothing(
+    pool: Pool, member: Member, hands: Hands
+) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     order_token(member_id=member.pk, reason="now")
@@ -314,4 +333,9 @@ def test_what_is_not_ours_is_only_forgotten(hands: Hands) -> None:
 
 
 def test_who_hands_tokens_over() -> None:
-    assert [token_rotation.rotates(kind) for kind in ("local", "agents", "static", "nobody")] == [True, False, False, False]
+    assert [token_rotation.rotates(kind) for kind in ("local", "agents", "static", "nobody")] == [
+        True,
+        False,
+        False,
+        False,
+    ]

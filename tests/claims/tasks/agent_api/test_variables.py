@@ -13,11 +13,15 @@ from claims.tasks.pages.variables import read_variables
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("eu-1", "eu-1"), ("a=b c, d", "a=b c, d"), ("", ""), ("3", 3), ("-2.5", -2.5), ("true", True), ("false", False), ("null", None),
-        ('"3"', "3"), ('"true"', "true"), ('"a \\"b\\" \\n"', 'a "b" \n'), ("007", "007"), ("1.2.3", "1.2.3"), ("10.0.0.0/8", "10.0.0.0/8"),
-        ("123456789012345678901", 123456789012345678901), ("[]", []), ("[1, true, \"a\"]", [1, True, "a"]), ("[1, 2,]", [1, 2]),
-        ("{}", {}), ('{"a": 1, "b": [2]}', {"a": 1, "b": [2]}), ("{a = 1, b = {c = \"d\"}}", {"a": 1, "b": {"c": "d"}}),
-        ("{\n  a = 1\n  b = [\n    2, # two\n    3,\n  ]\n}", {"a": 1, "b": [2, 3]}), ('"x" # why', "x"),
+        ("eu-1", "eu-1"), ("a=b c, d", "a=b c, d"), ("", ""), ("3", 3), ("-2.5", -2.5),
+        ("true", True), ("false", False), ("null", None), ('"3"', "3"), ('"true"', "true"),
+        ('"a \\"b\\" \\n"', 'a "b" \n'), ("007", "007"), ("1.2.3", "1.2.3"),
+        ("10.0.0.0/8", "10.0.0.0/8"), ("123456789012345678901", 123456789012345678901), ("[]", []),
+        ("[1, true, \"a\"]", [1, True, "a"]), ("[1, 2,]", [1, 2]), ("{}", {}),
+        ('{"a": 1, "b": [2]}', {"a": 1, "b": [2]}),
+        ("{a = 1, b = {c = \"d\"}}", {"a": 1, "b": {"c": "d"}}),
+        ("{\n  a = 1\n  b = [\n    2, # two\n    3,\n  ]\n}", {"a": 1, "b": [2, 3]}),
+        ('"x" # why', "x"),
     ],
 )  # fmt: skip
 def test_a_value_has_its_type(text: str, value: Any) -> None:
@@ -29,17 +33,31 @@ def test_a_value_has_its_type(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a=1\nb", 2, "no name=value"), ("a=1\n=2", 2, "no name=value"), ("a=1\na=2", 2, "twice"), ("v=1.30", 1, "lose digits"),
-        ("v=1e5", 1, "lose digits"), ("v=[eu-1]", 1, "neither a number"), ("a=1\nv=[1, 2", 2, "not closed"), ("v={a = }", 1, "missing"),
-        ("v={a 1}", 1, "has no value"), ("v={a = 1, a = 2}", 1, "twice in an object"), ("v=[1 2]", 1, "comma"),
+        ("a=1\nb", 2, "no name=value"),
+        ("a=1\n=2", 2, "no name=value"),
+        ("a=1\na=2", 2, "twice"),
+        ("v=1.30", 1, "lose digits"),
+        ("v=1e5", 1, "lose digits"),
+        ("v=[eu-1]", 1, "neither a number"),
+        ("a=1\nv=[1, 2", 2, "not closed"),
+        ("v={a = }", 1, "missing"),
+        ("v={a 1}", 1, "has no value"),
+        ("v={a = 1, a = 2}", 1, "twice in an object"),
+        ("v=[1 2]", 1, "comma"),
         ('v="open', 1, "not closed"),
-        ('v="a" b', 1, "more behind"), ("v=[1]]", 1, "more behind"), ("v=[,]", 1, "missing"), ('v="\\q"', 1, "escape"),
-        ("v=" + "[" * 60, 1, "nested too deep"), ("v=[1.30]", 1, "lose digits"),
+        ('v="a" b', 1, "more behind"),
+        ("v=[1]]", 1, "more behind"),
+        ("v=[,]", 1, "missing"),
+        ('v="\\q"', 1, "escape"),
+        ("v=" + "[" * 60, 1, "nested too deep"),
+        ("v=[1.30]", 1, "lose digits"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_names_its_line_and_a_way_out(text: str, line: int, words: str) -> None:
     faults = read_variables(text)[1]
-    assert faults and words in faults[0].message and faults[0].way_out, [fault.message for fault in faults]
+    assert faults and words in faults[0].message and faults[0].way_out, [
+        fault.message for fault in faults
+    ]
     assert faults[0].line == line
 
 
@@ -49,13 +67,20 @@ def test_one_fault_hides_no_other() -> None:
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.text()
-JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20)
+JSON = st.recursive(
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
 
 
 @given(st.lists(JSON, max_size=5) | st.dictionaries(st.text(), JSON, max_size=5) | st.text())
 def test_what_json_writes_is_read_as_it_is(value: Any) -> None:
     for indent in (None, 2):
-        assert read_variables(f"x = {json.dumps(value, indent=indent)}\ny=1") == ({"x": value, "y": 1}, [])
+        assert read_variables(f"x = {json.dumps(value, indent=indent)}\ny=1") == (
+            {"x": value, "y": 1},
+            [],
+        )
 
 
 @given(st.text())

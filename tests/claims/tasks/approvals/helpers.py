@@ -1,4 +1,6 @@
-"""A pool with agents, tasks in it, and what an agent says of them. The agent is played here; what it says ends in the real services."""
+"""A pool with agents, tasks in it, and what an agent says of them. The agent is played here;
+what it says ends in the real services.
+"""
 
 import hashlib
 from typing import Any
@@ -44,7 +46,12 @@ def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: An
     for user in (ANA, BEN, EVE):
         decider(user)
     named = [f"{name}-{i}" for i in range(members)]
-    config = {"name": name, "provider": "agents", "slots": list(slots), "members": {"max": max(members, 1), "list": named}}
+    config = {
+        "name": name,
+        "provider": "agents",
+        "slots": list(slots),
+        "members": {"max": max(members, 1), "list": named},
+    }
     pool = create_pool({**config, **more})
     sql("UPDATE pools_pool SET state = 'active' WHERE id = %s", pool.pk)
     for member in Member.objects.filter(pool=pool):
@@ -52,10 +59,27 @@ def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: An
     return pool
 
 
-def task(pool: str = "tf", workspace: str = "net", *, what: str = "plan_and_apply", by: str = ANA, **body: Any) -> ClaimView:
-    commands = {step: command for step, command in COMMANDS.items() if step == "plan" or what == "plan_and_apply"}
+def task(
+    pool: str = "tf",
+    workspace: str = "net",
+    *,
+    what: str = "plan_and_apply",
+    by: str = ANA,
+    **body: Any,
+) -> ClaimView:
+    commands = {
+        step: command
+        for step, command in COMMANDS.items()
+        if step == "plan" or what == "plan_and_apply"
+    }
     run = {"executor": "command", "commands": commands}
-    wish = {"pool": pool, "task": what, **({"workspace": workspace} if workspace else {}), "run": run, **body}
+    wish = {
+        "pool": pool,
+        "task": what,
+        **({"workspace": workspace} if workspace else {}),
+        "run": run,
+        **body,
+    }
     return create_claim(parse_claim(wish, requested_by=by))
 
 
@@ -77,22 +101,42 @@ def hexed(text: str = "a plan") -> str:
 
 def begin(claim: ClaimView, boot: str = BOOT) -> ClaimView:
     now = view_claim(claim.id)
-    start_run(claim_id=claim.id, generation=now.generation, member=member_of(claim), boot=boot, place="any-0")
+    start_run(
+        claim_id=claim.id,
+        generation=now.generation,
+        member=member_of(claim),
+        boot=boot,
+        place="any-0",
+    )
     return now
 
 
 def result(outcome: str = "planned", *, text: str = "a plan", **more: Any) -> TaskResult:
     summary = {"add": 1, "change": 0, "destroy": 0, "replace": 0} | more.pop("summary", {})
-    return TaskResult(outcome, more.pop("exit_code", 0), digest=digest(text), summary=summary, **more)
+    return TaskResult(
+        outcome, more.pop("exit_code", 0), digest=digest(text), summary=summary, **more
+    )
 
 
-def tell(claim: ClaimView, said: TaskResult, generation: int | None = None, by: Member | None = None) -> Settled:
+def tell(
+    claim: ClaimView, said: TaskResult, generation: int | None = None, by: Member | None = None
+) -> Settled:
     now = view_claim(claim.id)
-    return take_result(claim_id=claim.id, generation=generation or now.generation, member=by or member_of(claim), result=said)
+    return take_result(
+        claim_id=claim.id,
+        generation=generation or now.generation,
+        member=by or member_of(claim),
+        result=said,
+    )
 
 
 def planned(
-    pool: str = "tf", workspace: str = "net", *, text: str = "a plan", summary: dict[str, int] | None = None, **more: Any
+    pool: str = "tf",
+    workspace: str = "net",
+    *,
+    text: str = "a plan",
+    summary: dict[str, int] | None = None,
+    **more: Any,
 ) -> ClaimView:
     """A claim whose plan waits for a person."""
     claim = task(pool, workspace, **more)
@@ -118,7 +162,9 @@ def yes(claim: ClaimView, by: str = BEN, text: str = "a plan", **more: Any) -> A
     return approve_plan(claim_id=claim.id, digest=hexed(text), by=known(by), **more)
 
 
-def no(claim: ClaimView, by: str = BEN, text: str = "a plan", comment: str = "not today") -> ApprovalResult:
+def no(
+    claim: ClaimView, by: str = BEN, text: str = "a plan", comment: str = "not today"
+) -> ApprovalResult:
     return reject_plan(claim_id=claim.id, digest=hexed(text), by=known(by), comment=comment)
 
 
@@ -166,7 +212,12 @@ def events(verb: str) -> list[Event]:
 def pass_time(claim: ClaimView, seconds: float) -> None:
     """So much time passes for a claim that waits for a person."""
     sql(
-        """UPDATE claims_claim SET due_at = now(), expires_at = expires_at - make_interval(secs => %s),
-           reserved_at = reserved_at - make_interval(secs => %s), bound_at = bound_at - make_interval(secs => %s) WHERE id = %s""",
-        seconds, seconds, seconds, claim.id,
-    )  # fmt: skip
+        """UPDATE claims_claim
+           SET due_at = now(), expires_at = expires_at - make_interval(secs => %s),
+           reserved_at = reserved_at - make_interval(secs => %s),
+             bound_at = bound_at - make_interval(secs => %s) WHERE id = %s""",
+        seconds,
+        seconds,
+        seconds,
+        claim.id,
+    )

@@ -11,7 +11,19 @@ from pools.access.tokens import create_token
 from pools.models import Grant
 from pools.roles.services import give_grant
 from tests.api.conftest import Caller
-from tests.claims.tasks.approvals.helpers import agents, applying, events, hexed, plan_of, planned, run_of, sql, task, workspace, yes
+from tests.claims.tasks.approvals.helpers import (
+    agents,
+    applying,
+    events,
+    hexed,
+    plan_of,
+    planned,
+    run_of,
+    sql,
+    task,
+    workspace,
+    yes,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -28,21 +40,36 @@ def test_yes_and_too_late() -> None:
     agents()
     claim, ben, eve = planned(), caller("ben"), caller("eve")
     told = ben.get(f"claims/{claim.id}/").body["approval"]
-    assert (told["digest"], told["needed"], told["given"], told["summary"]["add"]) == (hexed(), 1, 0, 1)
+    assert (told["digest"], told["needed"], told["given"], told["summary"]["add"]) == (
+        hexed(),
+        1,
+        0,
+        1,
+    )
     answer = ben.post(f"claims/{claim.id}/approve/", {"digest": told["digest"], "comment": "fine"})
-    assert (answer.status, answer.body["state"], answer.body["step"], answer.body["approval"]) == (200, "bound", "apply", None)
+    assert (answer.status, answer.body["state"], answer.body["step"], answer.body["approval"]) == (
+        200,
+        "bound",
+        "apply",
+        None,
+    )
     late = eve.post(f"claims/{claim.id}/reject/", {"digest": told["digest"], "comment": "no"})
     assert (late.status, late.body["code"], late.body["by"]) == (409, "approved", "ben")
     assert "was approved by ben at" in late.body["detail"]
     assert events("approve")[0].actor == "ben/test"
     plan = eve.get(f"claims/{claim.id}/plan/").body
-    assert [(a["by"], a["is_yes"], a["via"], a["comment"]) for a in plan["approvals"]] == [("ben", True, "api", "fine")]
+    assert [(a["by"], a["is_yes"], a["via"], a["comment"]) for a in plan["approvals"]] == [
+        ("ben", True, "api", "fine")
+    ]
 
 
 def test_a_plan_whose_counts_contradict_its_list_is_approved_neither_alone_nor_among_many() -> None:
     agents()
     claim, ben = planned(), caller()
-    sql("UPDATE claims_plan SET mismatch = 'The agent counts nothing.' WHERE claim_id = %s", claim.id)
+    sql(
+        "UPDATE claims_plan SET mismatch = 'The agent counts nothing.' WHERE claim_id = %s",
+        claim.id,
+    )
     assert ben.get(f"claims/{claim.id}/plan/").body["mismatch"] == "The agent counts nothing."
     alone = ben.post(f"claims/{claim.id}/approve/", {"digest": hexed()})
     assert (alone.status, alone.body["code"]) == (409, "counts_differ")
@@ -51,7 +78,10 @@ def test_a_plan_whose_counts_contradict_its_list_is_approved_neither_alone_nor_a
     (among,) = ben.post("approvals/bulk/", {"decisions": decisions}).body["results"]
     assert (among["status"], among["body"]["code"]) == (409, "counts_differ")
     assert plan_of(claim).approvals.count() == 0
-    assert ben.post(f"claims/{claim.id}/reject/", {"digest": hexed(), "comment": "broken"}).status == 200
+    assert (
+        ben.post(f"claims/{claim.id}/reject/", {"digest": hexed(), "comment": "broken"}).status
+        == 200
+    )
 
 
 def test_what_is_wrong_with_a_decision() -> None:
@@ -69,7 +99,10 @@ def test_what_is_wrong_with_a_decision() -> None:
         ("extend", {"for": "1h"}, 400, "reason"),
     ):
         answer = ben.post(f"{path}/{action}/", body)
-        assert (answer.status, [e["field"] for e in answer.body["errors"]]) == (status, [field]), (action, body)
+        assert (answer.status, [e["field"] for e in answer.body["errors"]]) == (status, [field]), (
+            action,
+            body,
+        )
     assert ben.post(f"{path}/approve/", {"digest": hexed("other")}).body["code"] == "plan_changed"
     assert ben.post("claims/999/approve/", {"digest": hexed()}).status == 404
 
@@ -90,8 +123,9 @@ def test_its_plan_and_its_files() -> None:
     claim = planned()
     sql(
         "UPDATE claims_plan SET file = %s, json_file = %s",
-        save_file("plan", f"{claim.id}-1", b"secret"), save_file("json", f"{claim.id}-1", b'{"resource_changes": []}'),
-    )  # fmt: skip
+        save_file("plan", f"{claim.id}-1", b"secret"),
+        save_file("json", f"{claim.id}-1", b'{"resource_changes": []}'),
+    )
     viewer, approver = caller("vic", "viewer"), caller()
     assert viewer.get(f"claims/{claim.id}/plan/").body["has_file"] is True
     assert viewer.get(f"claims/{claim.id}/plan/json/").body == {"resource_changes": []}
@@ -110,20 +144,33 @@ def test_the_inbox_page_by_page_the_soonest_first() -> None:
     ben = caller("ben", "viewer")
     first = ben.get("approvals/?limit=2").body
     assert [p["claim"] for p in first["results"]] == [other.id, claims[3].id]
-    second = ben.get("approvals/?limit=2&" + first["next"].partition("?")[2].replace("limit=2&", "")).body
+    second = ben.get(
+        "approvals/?limit=2&" + first["next"].partition("?")[2].replace("limit=2&", "")
+    ).body
     assert [p["claim"] for p in second["results"]] == [claims[2].id, claims[1].id]
     assert ben.get("approvals/?pool=dns").body["results"][0]["workspace"] == "zone"
-    assert [p["claim"] for p in ben.get("approvals/?workspace=w1").body["results"]] == [claims[1].id]
+    assert [p["claim"] for p in ben.get("approvals/?workspace=w1").body["results"]] == [
+        claims[1].id
+    ]
     assert ben.get("approvals/?cursor=x").status == 400
     seen = first["results"][1]
-    assert (seen["member"], seen["is_parked"], seen["destroys"], seen["plan"]["digest"]) == ("tf-3", False, False, hexed())
+    assert (seen["member"], seen["is_parked"], seen["destroys"], seen["plan"]["digest"]) == (
+        "tf-3",
+        False,
+        False,
+        hexed(),
+    )
     assert seen["held_for_s"] >= 0
     assert caller("eve", "claimant").get("approvals/?pool=nowhere").status == 404
 
 
 def test_many_each_by_its_own_right() -> None:
     tf, _ = agents("tf", members=3), agents("dns", members=1)
-    fine, destroys, theirs = planned(workspace="a"), planned(workspace="b", summary={"destroy": 2}), planned("dns", "zone")
+    fine, destroys, theirs = (
+        planned(workspace="a"),
+        planned(workspace="b", summary={"destroy": 2}),
+        planned("dns", "zone"),
+    )
     user = User.objects.get(username="ben")
     Grant.objects.filter(user=user).delete()
     give_grant(role="approver", user=user, pool=tf)
@@ -141,8 +188,18 @@ def test_many_each_by_its_own_right() -> None:
             ]
         },
     )
-    told = [(item["status"], item["body"].get("code") or item["body"]["state"]) for item in answer.body["results"]]
-    assert told == [(200, "bound"), (422, "destroys"), (404, "not_found"), (404, "not_found"), (400, "invalid"), (200, "ended")]
+    told = [
+        (item["status"], item["body"].get("code") or item["body"]["state"])
+        for item in answer.body["results"]
+    ]
+    assert told == [
+        (200, "bound"),
+        (422, "destroys"),
+        (404, "not_found"),
+        (404, "not_found"),
+        (400, "invalid"),
+        (200, "ended"),
+    ]
     assert ben.post("approvals/bulk/", {"decisions": []}).status == 400
 
 

@@ -3,7 +3,13 @@
 import pytest
 from django.db import IntegrityError
 
-from claims.tasks.approvals.services import ApprovalResult, ApprovalVote, approve_plan, decide_many, reject_plan
+from claims.tasks.approvals.services import (
+    ApprovalResult,
+    ApprovalVote,
+    approve_plan,
+    decide_many,
+    reject_plan,
+)
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound
 from tests.claims.helpers import serve
@@ -84,7 +90,9 @@ def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
 
 
 def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
-    """R9: enough of them end the deadline; the apply goes first once the freeze is over, where its plan is."""
+    """R9: enough of them end the deadline; the apply goes first once the freeze is over, where
+    its plan is.
+    """
     agents()
     claim = planned()
     where = member_of(claim)
@@ -93,7 +101,12 @@ def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
     assert yes(claim).state == "waiting"
     serve()
     found = again(claim)
-    assert (found.state, found.step, row(claim).rank, row(claim).expires_at) == ("waiting", "apply", 0, None)
+    assert (found.state, found.step, row(claim).rank, row(claim).expires_at) == (
+        "waiting",
+        "apply",
+        0,
+        None,
+    )
     sql("UPDATE pools_pool SET frozen_until = NULL")
     sql("UPDATE slots_slot SET is_open = true")
     serve()
@@ -108,7 +121,11 @@ def test_a_no_needs_a_comment_and_is_final() -> None:
     with pytest.raises(Invalid):
         no(claim, comment="  ")
     assert no(claim, EVE, comment="wrong region") == ApprovalResult("ended", 2, 1)
-    assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("rejected", {"idle": 2}, True)
+    assert (again(claim).outcome, states(), plan_of(claim).is_stale) == (
+        "rejected",
+        {"idle": 2},
+        True,
+    )
     assert events("reject")[0].reason == "wrong region"
     assert no(claim, EVE).state == "ended", "said twice it is so once"
     assert is_sound()
@@ -135,9 +152,15 @@ def test_the_one_who_comes_second_is_told_who_was_first_and_when() -> None:
     ):
         with pytest.raises(Conflict) as refused:
             work()
-        assert (refused.value.code, words in refused.value.detail, refused.value.data["by"]) == (code, True, BEN)
+        assert (refused.value.code, words in refused.value.detail, refused.value.data["by"]) == (
+            code,
+            True,
+            BEN,
+        )
         assert refused.value.way_out
-    assert yes(approved, BEN) == ApprovalResult("bound", 1, 1), "to the one who said it, it is answered as then"
+    assert yes(approved, BEN) == ApprovalResult("bound", 1, 1), (
+        "to the one who said it, it is answered as then"
+    )
     assert approvals(approved) == [(BEN, True)]
 
 
@@ -191,7 +214,11 @@ def test_nothing_of_a_locked_workspace_starts() -> None:
 
 def test_many_at_once_each_on_its_own() -> None:
     agents(members=6)
-    fine, destroys, gone = planned(workspace="a"), planned(workspace="b", summary={"destroy": 1}), planned(workspace="c")
+    fine, destroys, gone = (
+        planned(workspace="a"),
+        planned(workspace="b", summary={"destroy": 1}),
+        planned(workspace="c"),
+    )
     replaces, refused = planned(workspace="d", summary={"replace": 2}), planned(workspace="e")
     no(gone, EVE)
     found = decide_many(
@@ -207,7 +234,16 @@ def test_many_at_once_each_on_its_own() -> None:
         ]
     )
     told = [answer.code if isinstance(answer, BerthError) else answer.state for answer in found]
-    assert told == ["bound", "destroys", "rejected", "destroys", "ended", "ended", "not_found", "invalid"]
+    assert told == [
+        "bound",
+        "destroys",
+        "rejected",
+        "destroys",
+        "ended",
+        "ended",
+        "not_found",
+        "invalid",
+    ]
     assert approvals(replaces) == []
 
 

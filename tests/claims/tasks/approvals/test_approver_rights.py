@@ -1,4 +1,6 @@
-"""An approval counts while its approver may decide in the pool: when the next one is given, and when the apply starts."""
+"""An approval counts while its approver may decide in the pool: when the next one is given, and
+when the apply starts.
+"""
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -56,13 +58,17 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("lose", FAULTS, ids=lambda lose: lose.__name__)
-def test_an_approval_of_someone_who_may_no_longer_decide_does_not_count_for_the_next(lose: object) -> None:
+def test_an_approval_of_someone_who_may_no_longer_decide_does_not_count_for_the_next(
+    lose: object,
+) -> None:
     agents(approval={"needed": 2})
     claim = planned()
     assert yes(claim, BEN) == ApprovalResult("reserved", 2, 1)
     lose(BEN)  # type: ignore[operator]
     assert again(claim).approval["given"] == 0  # type: ignore[index]
-    assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1), "ben's approval does not count any more"
+    assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1), (
+        "ben's approval does not count any more"
+    )
     found = view_plan(claim.id)
     assert found is not None
     assert [(a.by_user, a.counts, a.why_not) for a in found.approvals] == [
@@ -126,12 +132,25 @@ def test_an_apply_does_not_start_once_its_approver_may_not_decide(lose: object) 
     with pytest.raises(StaleGeneration):
         start_run(claim_id=claim.id, generation=held.generation, member=member, boot=BOOT)
     now = again(claim)
-    assert (now.state, now.step, now.approval["given"], now.approval["needed"]) == ("parked", "plan", 0, 1)  # type: ignore[index]
-    assert (row(claim).approved_plan_id, row(claim).is_seeking, run_of(claim).step) == (None, True, "plan")
+    assert (now.state, now.step, now.approval["given"], now.approval["needed"]) == (
+        "parked",
+        "plan",
+        0,
+        1,
+    )  # type: ignore[index]
+    assert (row(claim).approved_plan_id, row(claim).is_seeking, run_of(claim).step) == (
+        None,
+        True,
+        "plan",
+    )
     assert row(claim).expires_at is not None
     assert f"0 of 1 approvals count: {FAULTS[lose]}" in events("unapprove")[0].reason  # type: ignore[index]
     assert is_sound()
-    assert (reserve_parked(), again(claim).state, member_of(claim).pk) == (1, "reserved", member.pk), "it has a slot again"
+    assert (reserve_parked(), again(claim).state, member_of(claim).pk) == (
+        1,
+        "reserved",
+        member.pk,
+    ), "it has a slot again"
     assert yes(claim, EVE).state == "bound"
     begin(claim)
     assert run_of(claim).step == "apply"

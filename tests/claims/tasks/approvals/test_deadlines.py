@@ -39,7 +39,13 @@ M = 60.0
 
 
 def waits(left: float, waited: float = 0.0, **more: Any) -> PendingApproval:
-    usual: dict[str, Any] = {"notice": 2 * HOUR, "is_notified": False, "is_reserved": True, "is_seeking": False, "hold": None}
+    usual: dict[str, Any] = {
+        "notice": 2 * HOUR,
+        "is_notified": False,
+        "is_reserved": True,
+        "is_seeking": False,
+        "hold": None,
+    }
     return PendingApproval(left=left, waited=waited, **usual | more)
 
 
@@ -58,8 +64,14 @@ def waits(left: float, waited: float = 0.0, **more: Any) -> PendingApproval:
         (waits(DAY, 1800.0, hold=1800.0), PendingLook("park")),
         (waits(DAY, 1799.0, hold=1800.0), PendingLook("", 1.0)),
         (waits(DAY, 1800.0, hold=1800.0, is_reserved=False), PendingLook("", DAY - 2 * HOUR)),
-        (waits(DAY, 1800.0, hold=1800.0, is_reserved=False, is_seeking=True), PendingLook("stop_seeking")),
-        (waits(DAY, 10.0, hold=1800.0, is_reserved=False, is_seeking=True), PendingLook("", 1790.0)),
+        (
+            waits(DAY, 1800.0, hold=1800.0, is_reserved=False, is_seeking=True),
+            PendingLook("stop_seeking"),
+        ),
+        (
+            waits(DAY, 10.0, hold=1800.0, is_reserved=False, is_seeking=True),
+            PendingLook("", 1790.0),
+        ),
         (waits(DAY, DAY, hold=0.0), PendingLook("park")),  # the pool has changed its mind
         (waits(-1, DAY, hold=0.0), PendingLook("expire")),
         (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingLook("notify")),
@@ -86,7 +98,11 @@ class TestTime:
         assert again(claim).state == "reserved"
         pass_time(claim, 120)
         look()
-        assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("expired", {"idle": 2}, True)
+        assert (again(claim).outcome, states(), plan_of(claim).is_stale) == (
+            "expired",
+            {"idle": 2},
+            True,
+        )
         assert events("expire")[0].reason == "nobody decided in time"
         assert code_of(lambda: yes(claim)) == "expired"
         assert code_of(lambda: no(claim)) == "expired"
@@ -116,7 +132,9 @@ class TestTime:
         assert len(events("expire_soon")) == 1
         perform_due("default")
         perform_due("default")
-        assert [(m.to, m.subject) for m in mail.outbox] == [(["ana@example.org"], "net waits for a decision")]
+        assert [(m.to, m.subject) for m in mail.outbox] == [
+            (["ana@example.org"], "net waits for a decision")
+        ]
         assert f"https://berth.example/claims/{claim.id}/" in mail.outbox[0].body
 
     def test_no_mail_without_a_server_or_to_nobody_or_late(self, settings: Any) -> None:
@@ -140,24 +158,45 @@ class TestTime:
         look()
         later = extend_reservation(claim_id=claim.id, seconds=2 * HOUR, reason="away")
         look()
-        assert (later.state, len(events("expire_soon")), events("extend")[0].reason) == ("reserved", 1, "away")
-        assert sql("SELECT round(extract(epoch FROM expires_at - reserved_at) / 360) FROM claims_claim") == [(120,)]
+        assert (later.state, len(events("expire_soon")), events("extend")[0].reason) == (
+            "reserved",
+            1,
+            "away",
+        )
+        assert sql(
+            "SELECT round(extract(epoch FROM expires_at - reserved_at) / 360) FROM claims_claim"
+        ) == [(120,)]
         pass_time(claim, 2 * HOUR)
         look()
         assert (again(claim).state, len(events("expire_soon"))) == ("reserved", 2)
         pass_time(claim, HOUR)
         look()
         assert again(claim).outcome == "expired"
-        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="late")) == "not_pending"
+        assert (
+            code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="late"))
+            == "not_pending"
+        )
 
     def test_not_longer_than_a_month_not_without_a_reason_not_after_the_end(self) -> None:
         agents()
         claim = planned()
-        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=29.5 * DAY, reason="x")) == "too_far"
-        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="")) == "invalid"
-        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=-60, reason="x")) == "invalid"
+        assert (
+            code_of(lambda: extend_reservation(claim_id=claim.id, seconds=29.5 * DAY, reason="x"))
+            == "too_far"
+        )
+        assert (
+            code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason=""))
+            == "invalid"
+        )
+        assert (
+            code_of(lambda: extend_reservation(claim_id=claim.id, seconds=-60, reason="x"))
+            == "invalid"
+        )
         sql("UPDATE claims_claim SET expires_at = now()")
-        assert code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="x")) == "expired"
+        assert (
+            code_of(lambda: extend_reservation(claim_id=claim.id, seconds=60, reason="x"))
+            == "expired"
+        )
         assert events("extend") == []
 
 
@@ -169,7 +208,9 @@ class TestHold:
         begin(claim)
         settled = tell(claim, result())
         assert (settled.state, settled.keep, states()) == ("parked", True, {"idle": 2})
-        assert sql("SELECT expires_at - reserved_at = interval '1 day', is_seeking FROM claims_claim") == [(True, False)]
+        assert sql(
+            "SELECT expires_at - reserved_at = interval '1 day', is_seeking FROM claims_claim"
+        ) == [(True, False)]
         look()
         serve()
         assert again(claim).state == "parked", "it gets a slot once it is approved"
@@ -198,7 +239,9 @@ class TestHold:
         begin(others[0])
         tell(others[0], result("failed"))
         serve()
-        assert (again(claim).state, again(others[1]).state) == ("bound", "waiting"), "approved work goes first"
+        assert (again(claim).state, again(others[1]).state) == ("bound", "waiting"), (
+            "approved work goes first"
+        )
 
     def test_its_deadline_goes_on_while_it_has_no_slot(self) -> None:
         agents(approval={"hold": "30m"})

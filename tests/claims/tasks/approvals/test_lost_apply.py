@@ -1,4 +1,6 @@
-"""An apply that may have begun and did not come to its end: nobody applies it again, and its workspace waits for a person."""
+"""An apply that may have begun and did not come to its end: nobody applies it again, and its
+workspace waits for a person.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,17 +56,32 @@ def expire(claim: ClaimView) -> None:
 
 WAYS: dict[str, tuple[Callable[[ClaimView], Any], str, str, str]] = {
     "its member is lost": (lose_its_member, "lost", "lost", "was lost while it applied"),
-    "its agent forgot it": (lambda c: lose_runs(member_of(c), "another", []), "lost", "lost", "was lost while it applied"),
-    "cancelled": (lambda c: cancel_claim(claim_id=c.id), "cancelled", "cancelled", "was cancelled while it applied"),
+    "its agent forgot it": (
+        lambda c: lose_runs(member_of(c), "another", []),
+        "lost",
+        "lost",
+        "was lost while it applied",
+    ),
+    "cancelled": (
+        lambda c: cancel_claim(claim_id=c.id),
+        "cancelled",
+        "cancelled",
+        "was cancelled while it applied",
+    ),
     "forced": (
-        lambda c: force_release(claim_id=c.id, reason="x"), "cancelled", "cancelled", "was released by force while it applied",
+        lambda c: force_release(claim_id=c.id, reason="x"),
+        "cancelled",
+        "cancelled",
+        "was released by force while it applied",
     ),
     "held too long": (expire, "expired", "expired", "was held for too long while it applied"),
     "its pool is deleted": (
-        lambda c: delete_pool("tf", cascade=True, reason="x"), "cancelled", "cancelled",
+        lambda c: delete_pool("tf", cascade=True, reason="x"),
+        "cancelled",
+        "cancelled",
         "was released by force while it applied: pool tf is deleted",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -76,7 +93,11 @@ def test_its_workspace_is_locked_with_its_end(way: str) -> None:
     after = task("other")
     act, outcome, run_outcome, words = WAYS[way]
     act(claim)
-    assert (again(claim).state, again(claim).outcome, run_of(claim).outcome) == ("ended", outcome, run_outcome)
+    assert (again(claim).state, again(claim).outcome, run_of(claim).outcome) == (
+        "ended",
+        outcome,
+        run_outcome,
+    )
     found = workspace()
     assert (found.lost_claim_id, found.lock_reason) == (claim.id, f"claim {claim.id} {words}")
     assert again(after).state == "blocked"
@@ -108,16 +129,29 @@ def test_a_plan_locks_nothing(way: str) -> None:
 def test_its_own_end_locks_nothing() -> None:
     agents(members=2)
     for outcome in ("applied", "failed"):
-        tell(applying(workspace=outcome), result(outcome, code="" if outcome == "applied" else "exit_code"))
+        tell(
+            applying(workspace=outcome),
+            result(outcome, code="" if outcome == "applied" else "exit_code"),
+        )
         assert workspace(outcome).locked_at is None
 
 
 @pytest.mark.parametrize(
     ("outcome", "code"),
-    [("cancelled", "killed"), ("cancelled", ""), ("failed", "killed"), ("failed", "timeout"), ("failed", "out_of_memory"),
-     ("failed", "disk_full"), ("failed", "provider_crash"), ("failed", "state_not_saved")],
-)  # fmt: skip
-def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(outcome: str, code: str) -> None:
+    [
+        ("cancelled", "killed"),
+        ("cancelled", ""),
+        ("failed", "killed"),
+        ("failed", "timeout"),
+        ("failed", "out_of_memory"),
+        ("failed", "disk_full"),
+        ("failed", "provider_crash"),
+        ("failed", "state_not_saved"),
+    ],
+)
+def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(
+    outcome: str, code: str
+) -> None:
     agents()
     claim, after = applying(), task()
     tell(claim, result(outcome, code=code, reason="by SIGKILL"))
@@ -144,9 +178,19 @@ def test_an_old_dialog_answers_for_no_other_apply() -> None:
     tell(begin(second), result())
     yes(second)
     lose_its_member(begin(second))
-    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=first.id)) == "other_apply"
+    assert (
+        code_of(
+            lambda: settle_lost_apply(
+                workspace_id=ws("net"), what="applied", reason="x", claim=first.id
+            )
+        )
+        == "other_apply"
+    )
     assert workspace().lost_claim_id == second.id
-    assert settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=second.id) == second.id
+    assert (
+        settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=second.id)
+        == second.id
+    )
 
 
 def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_began() -> None:
@@ -165,14 +209,26 @@ def test_a_person_says_what_became_of_it() -> None:
     with pytest.raises(Conflict) as refused:
         unlock_workspace(workspace_id=ws("net"), reason="x")
     assert (refused.value.code, refused.value.data["claim"]) == ("lost_apply", claim.id)
-    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="perhaps", reason="x")) == "invalid"
-    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="")) == "invalid"
-    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net") + 1, what="applied", reason="x")) == "not_found"
+    assert (
+        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="perhaps", reason="x"))
+        == "invalid"
+    )
+    assert (
+        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason=""))
+        == "invalid"
+    )
+    assert (
+        code_of(lambda: settle_lost_apply(workspace_id=ws("net") + 1, what="applied", reason="x"))
+        == "not_found"
+    )
     assert settle_lost_apply(workspace_id=ws("net"), what="applied", reason="I looked") == claim.id
     assert (workspace().locked_at, workspace().lost_claim_id) == (None, None)
     assert run_of(claim).facts["settled"]["what"] == "applied"
     assert (events("settle")[0].claim_id, events("settle")[0].reason) == (claim.id, "I looked")
-    assert code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x")) == "nothing_lost"
+    assert (
+        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x"))
+        == "nothing_lost"
+    )
     serve()
     assert again(after).state == "bound", "the next of the workspace goes on"
 

@@ -1,5 +1,6 @@
-"""Two at once, each in a thread with a connection of its own, played both ways round: one has acted and not committed when the other
-starts. One wins, the other gets a clear answer; and each race goes wrong once its guard is taken away (the last test)."""
+"""Two at once, each in a thread with a connection of its own, played both ways round: one has acted
+and not committed when the other starts. One wins, the other gets a clear answer; and each race goes
+wrong once its guard is taken away (the last test)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class Race:
         assert is_sound(), told
 
 
-# -- the sides --------------------------------------------------------------------------------------------------------------------------
+# -- the sides -------------------------------------------------------------------------------------
 
 
 def waits(**approval: Any) -> Callable[[], ClaimView]:
@@ -227,7 +228,7 @@ def keep_place(claim: ClaimView) -> bool:
     return bool(reserve_parked())
 
 
-# -- who may win ------------------------------------------------------------------------------------------------------------------------
+# -- who may win -----------------------------------------------------------------------------------
 
 
 def any_of(*fine: str) -> Judge:
@@ -240,7 +241,12 @@ def any_of(*fine: str) -> Judge:
 
 
 def one_plan(claim: ClaimView, first: str, second: str) -> bool:
-    return (first, second, Plan.objects.count(), len(events("plan"))) == ("reserved", "reserved", 1, 1)
+    return (first, second, Plan.objects.count(), len(events("plan"))) == (
+        "reserved",
+        "reserved",
+        1,
+        1,
+    )
 
 
 def approved_whatever_dies(claim: ClaimView, first: str, second: str) -> bool:
@@ -248,12 +254,18 @@ def approved_whatever_dies(claim: ClaimView, first: str, second: str) -> bool:
     lose_claims()
     now = row(claim)  # type: ignore[arg-type]
     assert approvals(claim) == [("ben", True)]
-    return first in ("bound", "waiting") and (now.state, now.step, now.rank) == ("waiting", "apply", 0)
+    return first in ("bound", "waiting") and (now.state, now.step, now.rank) == (
+        "waiting",
+        "apply",
+        0,
+    )
 
 
 def nothing_starts_in_a_locked_workspace(claim: ClaimView, first: str, second: str) -> bool:
     if first == "bound":
-        return (claim.step, second) == ("apply", "locked") and events("approve")[0].pk < events("lock")[0].pk
+        return (claim.step, second) == ("apply", "locked") and events("approve")[0].pk < events(
+            "lock"
+        )[0].pk
     return (claim.state, first, second) == ("reserved", "workspace_locked", "locked")
 
 
@@ -261,7 +273,11 @@ def told_of_its_result(claim: ClaimView, first: str, second: str) -> bool:
     """Cancelled it is in any case; an agent that is told that its plan waits was there first."""
     reserved = [event.pk for event in events("reserve")]
     assert (claim.outcome, first) == ("cancelled", "cancelled")
-    return bool(reserved) and reserved[0] < events("cancel")[0].pk if second == "reserved" else second == "stale_generation"
+    return (
+        bool(reserved) and reserved[0] < events("cancel")[0].pk
+        if second == "reserved"
+        else second == "stale_generation"
+    )
 
 
 def once(claim: ClaimView, first: str, second: str) -> bool:
@@ -272,69 +288,200 @@ def nothing_runs_in_a_free_slot(claim: ClaimView, first: str, second: str) -> bo
     slot = Slot.objects.get(member=member("tf-0"))
     if first == "started":
         return slot.state == "draining" and second == "cancelled"
-    return (first, second, slot.state, Run.objects.count()) == ("stale_generation", "cancelled", "idle", 0)
+    return (first, second, slot.state, Run.objects.count()) == (
+        "stale_generation",
+        "cancelled",
+        "idle",
+        0,
+    )
 
 
 def result_or_loss(claim: ClaimView, first: str, second: str) -> bool:
     if first == "reserved":
         return second == "False" and claim.state == "reserved"
-    return (first, second, claim.state) == ("stale_generation", "True", "blocked") and len(events("stale_report")) == 1
+    return (first, second, claim.state) == ("stale_generation", "True", "blocked") and len(
+        events("stale_report")
+    ) == 1
 
 
 def counts_only_if_first(verb: str, said: str) -> Judge:
-    """An approval that was given before the right was lost stands; one that comes after is refused."""
+    """An approval that was given before the right was lost stands; one that comes after
+    is refused.
+    """
 
     def judge(claim: ClaimView, first: str, second: str) -> bool:
         if first == "bound":
-            return (claim.step, second) == ("apply", said) and events("approve")[0].pk < events(verb)[0].pk
+            return (claim.step, second) == ("apply", said) and events("approve")[0].pk < events(
+                verb
+            )[0].pk
         return (claim.state, claim.step, first, second) == ("reserved", "plan", "forbidden", said)
 
     return judge
 
 
 def starts_only_if_first(verb: str, said: str) -> Judge:
-    """An apply that started before the right was lost goes on; later it does not start, and waits for a decision."""
+    """An apply that started before the right was lost goes on; later it does not start, and
+    waits for a decision.
+    """
 
     def judge(claim: ClaimView, first: str, second: str) -> bool:
         if first == "started":
-            return (claim.step, second) == ("apply", said) and events("start")[-1].pk < events(verb)[0].pk
-        waits_again = (claim.state, claim.step, first, second) == ("parked", "plan", "stale_generation", said)
+            return (claim.step, second) == ("apply", said) and events("start")[-1].pk < events(
+                verb
+            )[0].pk
+        waits_again = (claim.state, claim.step, first, second) == (
+            "parked",
+            "plan",
+            "stale_generation",
+            said,
+        )
         return waits_again and Run.objects.filter(step="apply").count() == 0
 
     return judge
 
 
 RACES = [
-    Race("approve, role withdrawn", waits(), yes, withdraw, counts_only_if_first("ungrant", "withdrawn")),
-    Race("approve, deactivated", waits(), yes, deactivate, counts_only_if_first("change_user", "deactivated")),
-    Race("apply starts, role withdrawn", approved, start_as(BOOT), withdraw, starts_only_if_first("ungrant", "withdrawn")),
-    Race("apply starts, deactivated", approved, start_as(BOOT), deactivate, starts_only_if_first("change_user", "deactivated")),
-    Race("approve, expiry: too late", overdue, yes, finalize, any_of("expired, expired, looked", "reserved plan, expired, looked")),
-    Race("approve, expiry: in time", nearly_overdue, yes, finalize, any_of("bound apply, bound, looked")),
-    Race("approve, reject", waits(), yes, no, any_of("bound apply, bound, approved", "rejected, rejected, ended")),
-    Race("approve, approve", waits(), yes, by_eve, any_of("bound apply, bound, approved", "bound apply, approved, bound")),
-    Race("two of two", waits(needed=2), yes, by_eve, any_of("bound apply, bound, reserved", "bound apply, reserved, bound")),
+    Race(
+        "approve, role withdrawn",
+        waits(),
+        yes,
+        withdraw,
+        counts_only_if_first("ungrant", "withdrawn"),
+    ),
+    Race(
+        "approve, deactivated",
+        waits(),
+        yes,
+        deactivate,
+        counts_only_if_first("change_user", "deactivated"),
+    ),
+    Race(
+        "apply starts, role withdrawn",
+        approved,
+        start_as(BOOT),
+        withdraw,
+        starts_only_if_first("ungrant", "withdrawn"),
+    ),
+    Race(
+        "apply starts, deactivated",
+        approved,
+        start_as(BOOT),
+        deactivate,
+        starts_only_if_first("change_user", "deactivated"),
+    ),
+    Race(
+        "approve, expiry: too late",
+        overdue,
+        yes,
+        finalize,
+        any_of("expired, expired, looked", "reserved plan, expired, looked"),
+    ),
+    Race(
+        "approve, expiry: in time",
+        nearly_overdue,
+        yes,
+        finalize,
+        any_of("bound apply, bound, looked"),
+    ),
+    Race(
+        "approve, reject",
+        waits(),
+        yes,
+        no,
+        any_of("bound apply, bound, approved", "rejected, rejected, ended"),
+    ),
+    Race(
+        "approve, approve",
+        waits(),
+        yes,
+        by_eve,
+        any_of("bound apply, bound, approved", "bound apply, approved, bound"),
+    ),
+    Race(
+        "two of two",
+        waits(needed=2),
+        yes,
+        by_eve,
+        any_of("bound apply, bound, reserved", "bound apply, reserved, bound"),
+    ),
     Race("the same yes twice", waits(), yes, yes, any_of("bound apply, bound, bound")),
     Race("approve, its member dies", member_dies, yes, die, approved_whatever_dies),
-    Race("approve, held long enough", held_enough, yes, finalize,
-         any_of("bound apply, bound, looked", "waiting apply, waiting, looked")),
-    Race("approve, plan again", waits(), yes, anew, any_of("bound apply, bound, not_pending", "bound plan, not_pending, bound")),
-    Race("approve, cancel", waits(), yes, cancel, any_of("cancelled, bound, cancelled", "cancelled, ended, cancelled")),
-    Race("approve, lock of its workspace", waits(), yes, lock, nothing_starts_in_a_locked_workspace),
-    Race("approve, a place again", parked, yes, keep_place,
-         any_of("waiting apply, waiting, False", "bound apply, bound, True")),
-    Race("reject, expiry", overdue, no, finalize, any_of("expired, expired, looked", "reserved plan, expired, looked")),
-    Race("extend, expiry: too late", overdue, extend, finalize,
-         any_of("expired, not_pending, looked", "expired, expired, looked", "reserved plan, expired, looked")),
-    Race("extend, expiry: in time", nearly_overdue, extend, finalize, any_of("reserved plan, reserved, looked")),
-    Race("extend, approve", waits(), extend, yes, any_of("bound apply, reserved, bound", "bound apply, not_pending, bound")),
+    Race(
+        "approve, held long enough",
+        held_enough,
+        yes,
+        finalize,
+        any_of("bound apply, bound, looked", "waiting apply, waiting, looked"),
+    ),
+    Race(
+        "approve, plan again",
+        waits(),
+        yes,
+        anew,
+        any_of("bound apply, bound, not_pending", "bound plan, not_pending, bound"),
+    ),
+    Race(
+        "approve, cancel",
+        waits(),
+        yes,
+        cancel,
+        any_of("cancelled, bound, cancelled", "cancelled, ended, cancelled"),
+    ),
+    Race(
+        "approve, lock of its workspace", waits(), yes, lock, nothing_starts_in_a_locked_workspace
+    ),
+    Race(
+        "approve, a place again",
+        parked,
+        yes,
+        keep_place,
+        any_of("waiting apply, waiting, False", "bound apply, bound, True"),
+    ),
+    Race(
+        "reject, expiry",
+        overdue,
+        no,
+        finalize,
+        any_of("expired, expired, looked", "reserved plan, expired, looked"),
+    ),
+    Race(
+        "extend, expiry: too late",
+        overdue,
+        extend,
+        finalize,
+        any_of(
+            "expired, not_pending, looked",
+            "expired, expired, looked",
+            "reserved plan, expired, looked",
+        ),
+    ),
+    Race(
+        "extend, expiry: in time",
+        nearly_overdue,
+        extend,
+        finalize,
+        any_of("reserved plan, reserved, looked"),
+    ),
+    Race(
+        "extend, approve",
+        waits(),
+        extend,
+        yes,
+        any_of("bound apply, reserved, bound", "bound apply, not_pending, bound"),
+    ),
     Race("cancel, result", runs, cancel, report, told_of_its_result),
     Race("result twice", runs, report, report, one_plan),
     Race("result, its agent lost it", runs, report, lose_it, result_or_loss),
     Race("started twice", ordered, start_as(BOOT), start_as("another"), once),
     Race("start, cancel", ordered, start_as(BOOT), cancel, nothing_runs_in_a_free_slot),
-    Race("a place again twice", parked, keep_place, keep_place, any_of("reserved plan, True, False", "reserved plan, False, True")),
-]  # fmt: skip
+    Race(
+        "a place again twice",
+        parked,
+        keep_place,
+        keep_place,
+        any_of("reserved plan, True, False", "reserved plan, False, True"),
+    ),
+]
 BY_NAME = {race.name: race for race in RACES}
 
 
@@ -344,7 +491,7 @@ def test_race(race: Race, order: str) -> None:
     race.play(order)
 
 
-# -- seen red ---------------------------------------------------------------------------------------------------------------------------
+# -- seen red --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -354,33 +501,66 @@ class Mutant:
 
 
 NO_LOCK = (("lock_claim", "FOR NO KEY UPDATE", ""), ("lock_run", "FOR NO KEY UPDATE", ""))
-NO_LOCKS = (*NO_LOCK, ("share_workspace_of", "FOR SHARE", ""), ("lock_workspace_of", "FOR UPDATE", ""))
+NO_LOCKS = (
+    *NO_LOCK,
+    ("share_workspace_of", "FOR SHARE", ""),
+    ("lock_workspace_of", "FOR UPDATE", ""),
+)
 NO_DEADLINE = (("lock_claim", "expires_at <= now() AS is_over", "false AS is_over"),)
 NO_RIGHTS_HELD = (("hold_rights", "FOR SHARE", ""), ("hold_rights", "FOR KEY SHARE", ""))
 MUTANTS = [
     Mutant("approve, expiry: too late", (*NO_DEADLINE, ("resume", "AND expires_at > now()", ""))),
     Mutant(
         "approve, expiry: in time",
-        (("expire", "AND expires_at <= now()", ""), ("lock_due_claim", "c.expires_at - now()", "- interval '1 s'")),
+        (
+            ("expire", "AND expires_at <= now()", ""),
+            ("lock_due_claim", "c.expires_at - now()", "- interval '1 s'"),
+        ),
     ),
-    *(Mutant(name, NO_LOCK) for name in (
-        "approve, reject", "approve, approve", "two of two", "the same yes twice", "approve, held long enough", "approve, plan again",
-        "approve, a place again", "extend, approve", "result twice",
-    )),
-    *(Mutant(name, NO_LOCKS) for name in (
-        "approve, its member dies", "approve, cancel", "cancel, result", "result, its agent lost it",
-    )),
-    *(Mutant(name, NO_RIGHTS_HELD) for name in (
-        "approve, role withdrawn", "approve, deactivated", "apply starts, role withdrawn", "apply starts, deactivated",
-    )),
+    *(
+        Mutant(name, NO_LOCK)
+        for name in (
+            "approve, reject",
+            "approve, approve",
+            "two of two",
+            "the same yes twice",
+            "approve, held long enough",
+            "approve, plan again",
+            "approve, a place again",
+            "extend, approve",
+            "result twice",
+        )
+    ),
+    *(
+        Mutant(name, NO_LOCKS)
+        for name in (
+            "approve, its member dies",
+            "approve, cancel",
+            "cancel, result",
+            "result, its agent lost it",
+        )
+    ),
+    *(
+        Mutant(name, NO_RIGHTS_HELD)
+        for name in (
+            "approve, role withdrawn",
+            "approve, deactivated",
+            "apply starts, role withdrawn",
+            "apply starts, deactivated",
+        )
+    ),
     Mutant("approve, lock of its workspace", (("share_workspace_of", "FOR SHARE", ""),)),
     Mutant("extend, expiry: too late", NO_DEADLINE),
     Mutant("started twice", (("start_run", "ON CONFLICT (claim_id, generation) DO NOTHING", ""),)),
     Mutant("start, cancel", (("start_run", "FOR NO KEY UPDATE OF c", ""),)),
-]  # fmt: skip
+]
 
 
-def take_away(guards: tuple[tuple[str, str, str], ...], homes: tuple[Statements, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def take_away(
+    guards: tuple[tuple[str, str, str], ...],
+    homes: tuple[Statements, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, guard, instead in guards:
         home = next(s for s in homes if name in s.texts)
         assert guard in home.texts[name], "the statement has changed: name its guard anew"
@@ -391,7 +571,8 @@ def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
     """In one order at least."""
     try:
         race.play(order)
-    except Exception as error:  # judged wrong, or a rule of the database stopped it: the guard was needed
+    except Exception as error:
+        # Judged wrong, or a rule of the database stopped it: the guard was needed.
         red.setdefault(race.name, []).append(f"{order}: {error}")
     if order == ORDERS[1]:
         assert red.get(race.name), "it does not go wrong without its guard: the race proves nothing"
@@ -400,7 +581,9 @@ def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.race)
 @pytest.mark.parametrize("order", ORDERS)
-def test_red_without_its_guard(mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]) -> None:
+def test_red_without_its_guard(
+    mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
+) -> None:
     take_away(mutant.guards, (CLAIMS, DECISIONS, RIGHTS), monkeypatch)
     see_red(BY_NAME[mutant.race], order, red)
 

@@ -1,4 +1,6 @@
-"""A Terraform state that the backend did not take: until the server has it, the member that has the only copy is not removed."""
+"""A Terraform state that the backend did not take: until the server has it, the member that has
+the only copy is not removed.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +52,9 @@ STATE = b'{"serial": 7}'
 def files(tmp_path: Path, settings: Any) -> None:
     settings.BERTH_HOME = tmp_path
     options = {"location": tmp_path / "files"}
-    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": options}}
+    settings.STORAGES = settings.STORAGES | {
+        "sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": options}
+    }
     encryption.forget()
 
 
@@ -74,8 +78,14 @@ def is_there(member: Member) -> bool:
 
 def scale_in(member: Member) -> None:
     Pool.objects.filter(name="tf").update(pin_count=0, pin_until=None)
-    sql("UPDATE pools_pool SET spec = spec || %s::jsonb WHERE name = 'tf'", '{"scaling": {"policy": "utilisation"}}')
-    sql("UPDATE pools_member SET is_owned = true, created_at = now() - interval '1 d', state_at = now() - interval '1 d'")
+    sql(
+        "UPDATE pools_pool SET spec = spec || %s::jsonb WHERE name = 'tf'",
+        '{"scaling": {"policy": "utilisation"}}',
+    )
+    sql(
+        "UPDATE pools_member SET is_owned = true, created_at = now() - interval '1 d', state_at = "
+        "now() - interval '1 d'"
+    )
     sql("UPDATE slots_slot SET changed_at = now() - interval '1 d'")
     sql("UPDATE pools_pool SET observed_at = now(), min_members = 0 WHERE name = 'tf'")
     for _ in range(2):
@@ -98,7 +108,12 @@ def roll(member: Member) -> None:
     assert not rebuild_if_empty(Pool.objects.get(name="tf"), member, "outdated", labels={})
 
 
-WAYS: dict[str, Callable[[Member], None]] = {"scale-in": scale_in, "drain by force": drain, "remove": remove, "roll": roll}
+WAYS: dict[str, Callable[[Member], None]] = {
+    "scale-in": scale_in,
+    "drain by force": drain,
+    "remove": remove,
+    "roll": roll,
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -128,18 +143,35 @@ def test_scale_in_takes_the_other_member() -> None:
 def test_a_silent_member_with_the_only_copy_is_not_started_again() -> None:
     silent = RestartCondition("offline", 3000.0, is_lost=True)
     assert decide_restart(silent, 600.0).action == "restart"
-    assert decide_restart(RestartCondition("offline", 3000.0, is_lost=True, has_unsaved_state=True), 600.0) == STAY
-    assert decide_restart(RestartCondition("offline", 3000.0, is_down=True, has_unsaved_state=True), 600.0).action == "restart"
+    assert (
+        decide_restart(
+            RestartCondition("offline", 3000.0, is_lost=True, has_unsaved_state=True), 600.0
+        )
+        == STAY
+    )
+    assert (
+        decide_restart(
+            RestartCondition("offline", 3000.0, is_down=True, has_unsaved_state=True), 600.0
+        ).action
+        == "restart"
+    )
 
 
 def test_an_agent_that_was_killed_tells_its_state_before_its_slot_is_free() -> None:
     agents(members=1)
     claim = applying()
     member = member_of(claim)
-    hear_rescued(member=member, boot="boot-2", told=[{"claim": claim.id, "generation": claim.generation, "size": 5}])
+    hear_rescued(
+        member=member,
+        boot="boot-2",
+        told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+    )
     assert states() == {"held": 1}
     assert lose_runs(member, "boot-2", []) == 1
-    sql("UPDATE slots_slot SET state = 'idle', drain_until = NULL, due_at = NULL WHERE state = 'draining'")
+    sql(
+        "UPDATE slots_slot SET state = 'idle', drain_until = NULL, due_at = NULL "
+        "WHERE state = 'draining'"
+    )
     remove(member)
     assert is_there(member)
     assert upload(again(claim), member)
@@ -152,14 +184,26 @@ def test_a_state_that_another_member_names_is_not_noted() -> None:
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
     other = Member.objects.exclude(pk=member.pk).get(pool__name="tf")
-    hear_rescued(member=other, boot="b", told=[{"claim": claim.id, "generation": claim.generation, "size": 5}])
+    hear_rescued(
+        member=other,
+        boot="b",
+        told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+    )
     assert not RescuedState.objects.exists()
-    assert code_of(lambda: keep_state(claim_id=claim.id, generation=claim.generation, member=other, data=STATE)) == "not_yours"
+    assert (
+        code_of(
+            lambda: keep_state(
+                claim_id=claim.id, generation=claim.generation, member=other, data=STATE
+            )
+        )
+        == "not_yours"
+    )
 
 
 def test_a_state_that_the_next_start_of_the_agent_does_not_find_is_lost() -> None:
     claim, member = only_on_its_agent()
-    hear_rescued(member=member, boot="boot-1", told=[])  # the start that ran it: an older hello may come late
+    # The start that ran it: an older hello may come late.
+    hear_rescued(member=member, boot="boot-1", told=[])
     assert [view.status for view in list_rescued(claim.id)] == ["on_agent"]
     hear_rescued(member=member, boot="boot-2", told=[])
     assert [view.status for view in list_rescued(claim.id)] == ["lost"]
@@ -180,7 +224,9 @@ def test_a_download_is_recorded_and_a_settled_workspace_has_no_state() -> None:
     claim, member = only_on_its_agent()
     upload(claim, member)
     assert read_state(claim_id=claim.id, generation=claim.generation) == STATE
-    assert [(e.claim_id, e.pool_id) for e in events("state_download")] == [(claim.id, claim.pool_id)]
+    assert [(e.claim_id, e.pool_id) for e in events("state_download")] == [
+        (claim.id, claim.pool_id)
+    ]
     assert workspace().lost_claim_id == claim.id
     settle_lost_apply(workspace_id=ws("net"), what="applied", reason="pushed it")
     assert [view.status for view in list_rescued(claim.id)] == ["settled"]
@@ -191,8 +237,13 @@ def test_a_download_is_recorded_and_a_settled_workspace_has_no_state() -> None:
 
 def test_a_discarded_state_keeps_no_member_and_is_not_kept_when_it_comes() -> None:
     claim, member = only_on_its_agent()
-    assert code_of(lambda: discard_state(claim_id=claim.id, generation=claim.generation, reason="")) == "invalid"
-    discard_state(claim_id=claim.id, generation=claim.generation, reason="the backend has a newer one")
+    assert (
+        code_of(lambda: discard_state(claim_id=claim.id, generation=claim.generation, reason=""))
+        == "invalid"
+    )
+    discard_state(
+        claim_id=claim.id, generation=claim.generation, reason="the backend has a newer one"
+    )
     assert not upload(claim, member)
     assert [e.reason for e in events("state_discard")] == ["the backend has a newer one"]
     remove(member)
@@ -208,8 +259,8 @@ def test_an_upload_that_is_repeated_leaves_one_file() -> None:
 
 
 def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
-    """An agent that came back tells its state, and a person removes its member before that is committed. Whether the removal waited,
-    and whether the member is there."""
+    """An agent that came back tells its state, and a person removes its member before that is
+    committed. Whether the removal waited, and whether the member is there."""
     claim, member = only_on_its_agent()
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
@@ -225,7 +276,9 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     return waited, is_there(member)
 
 
-def test_a_removal_beside_the_hello_of_its_agent_waits_for_the_state_that_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_beside_the_hello_of_its_agent_waits_for_the_state_that_it_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert remove_beside_a_hello(monkeypatch) == ("blocked", True)
 
 

@@ -1,4 +1,6 @@
-"""Where a plan waits and where its apply runs: kept, given up, taken again, near the plan, elsewhere."""
+"""Where a plan waits and where its apply runs: kept, given up, taken again, near the
+plan, elsewhere.
+"""
 
 import pytest
 
@@ -11,7 +13,13 @@ from claims.tasks.plans.selectors import list_pending
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from pools.models import Member
 from slots.members.liveness import bring_back
-from slots.members.services import cordon_member, lose_member, remove_member, settle_leaving, take_offline
+from slots.members.services import (
+    cordon_member,
+    lose_member,
+    remove_member,
+    settle_leaving,
+    take_offline,
+)
 from slots.models import Slot
 from tests.claims.tasks.approvals.helpers import (
     again,
@@ -63,10 +71,12 @@ def lose(name: str) -> None:
     lose_claims()
 
 
-# -- S11: a place again -----------------------------------------------------------------------------------------------------------------
+# -- S11: a place again ----------------------------------------------------------------------------
 
 
-def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_its_approvals() -> None:
+def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_its_approvals() -> (
+    None
+):
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -76,7 +86,12 @@ def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_
     assert (now.state, now.is_seeking, now.expires_at) == ("parked", True, before.expires_at)
     step()
     now = row(claim)
-    assert (now.state, where(claim), now.is_seeking, now.expires_at) == ("reserved", "tf-1", False, before.expires_at)
+    assert (now.state, where(claim), now.is_seeking, now.expires_at) == (
+        "reserved",
+        "tf-1",
+        False,
+        before.expires_at,
+    )
     assert now.generation > before.generation
     assert approvals(claim) == [("ben", True)]
     assert yes(claim, "eve").state == "bound"
@@ -168,7 +183,7 @@ def test_who_waits_beside_it_is_told_what_would_help_and_what_it_costs() -> None
     )
 
 
-# -- A13: near the plan -----------------------------------------------------------------------------------------------------------------
+# -- A13: near the plan ----------------------------------------------------------------------------
 
 
 def test_approved_without_a_slot_it_goes_back_to_its_plan() -> None:
@@ -195,7 +210,7 @@ def test_its_member_is_full_it_goes_anywhere_with_the_saved_plan() -> None:
     assert bytes(plan_of(claim).digest) == digest()
 
 
-# -- R9: a member that leaves -----------------------------------------------------------------------------------------------------------
+# -- R9: a member that leaves ----------------------------------------------------------------------
 
 
 def test_a_member_that_leaves_lets_what_waits_there_be_approved_and_applied() -> None:
@@ -230,7 +245,7 @@ def test_approved_while_its_member_is_silent_it_waits_for_it() -> None:
     assert tell(claim, result("applied")).outcome == "applied"
 
 
-# -- move -------------------------------------------------------------------------------------------------------------------------------
+# -- move ------------------------------------------------------------------------------------------
 
 
 def test_moved_to_another_member_with_plan_and_approvals() -> None:
@@ -238,7 +253,11 @@ def test_moved_to_another_member_with_plan_and_approvals() -> None:
     claim = planned()
     yes(claim)
     moved = move_reserved(claim_id=claim.id, reason="tf-0 is slow")
-    assert (moved.state, moved.slots[0].member, approvals(claim)) == ("reserved", "tf-1", [("ben", True)])
+    assert (moved.state, moved.slots[0].member, approvals(claim)) == (
+        "reserved",
+        "tf-1",
+        [("ben", True)],
+    )
     assert (moved.expires_at, plan_of(claim).is_stale) == (claim.expires_at, False)
     assert verbs(claim)[-2:] == ["leave", "reserve_again"]
     assert events("leave")[0].reason == "tf-0 is slow"
@@ -260,11 +279,15 @@ def test_nowhere_to_go_it_stays_unless_its_member_is_to_be_left() -> None:
 def test_only_what_waits_with_a_slot_is_moved() -> None:
     agents(approval={"hold": "0s"})
     assert code_of(lambda: move_reserved(claim_id=planned().id, reason="x")) == "not_reserved"
-    assert code_of(lambda: move_reserved(claim_id=task(workspace="b").id, reason="x")) == "not_pending"
-    assert code_of(lambda: move_reserved(claim_id=planned(workspace="c").id, reason=" ")) == "invalid"
+    assert (
+        code_of(lambda: move_reserved(claim_id=task(workspace="b").id, reason="x")) == "not_pending"
+    )
+    assert (
+        code_of(lambda: move_reserved(claim_id=planned(workspace="c").id, reason=" ")) == "invalid"
+    )
 
 
-# -- plan again -------------------------------------------------------------------------------------------------------------------------
+# -- plan again ------------------------------------------------------------------------------------
 
 
 def test_planned_again_in_the_slot_that_waits() -> None:

@@ -14,18 +14,24 @@ DIGEST = "0a" * 32
 def test_all_that_may_be_said() -> None:
     found = parse_result(
         {
-            "outcome": "planned", "exit_code": 2, "digest": DIGEST, "summary": {"add": 1, "destroy": 2, "drift": True, "odd": 5},
-            "facts": {"binary": "tofu", "version": "1.12.6", "odd": "x"}, "log": {"next": 3, "bytes": 100, "lines": 7, "left_out": 1},
-            "odd": 1,
+            "outcome": "planned", "exit_code": 2, "digest": DIGEST,
+            "summary": {"add": 1, "destroy": 2, "drift": True, "odd": 5},
+            "facts": {"binary": "tofu", "version": "1.12.6", "odd": "x"},
+            "log": {"next": 3, "bytes": 100, "lines": 7, "left_out": 1}, "odd": 1,
         }
     )  # fmt: skip
     assert (found.outcome, found.exit_code, found.digest) == ("planned", 2, bytes.fromhex(DIGEST))
     assert found.summary == {"add": 1, "change": 0, "destroy": 2, "replace": 0, "drift": True}
-    assert (found.facts, found.log) == ({"binary": "tofu", "version": "1.12.6"}, LogTotals(3, 100, 7, 1))
+    assert (found.facts, found.log) == (
+        {"binary": "tofu", "version": "1.12.6"},
+        LogTotals(3, 100, 7, 1),
+    )
 
 
 def test_what_is_too_long_is_cut_and_what_cannot_be_stored_is_left_out() -> None:
-    found = parse_result({"outcome": "failed", "code": "exit_code", "reason": "x\x00" * 3000 + "\ud800"})
+    found = parse_result(
+        {"outcome": "failed", "code": "exit_code", "reason": "x\x00" * 3000 + "\ud800"}
+    )
     assert len(found.reason) == LONGEST_REASON
     assert "\x00" not in found.reason
     assert found.words.startswith("exit_code: xxx")
@@ -41,8 +47,14 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_stored_is_left_out() -> None
         ({"outcome": "planned"}, ["digest"]),
         ({"outcome": "planned", "digest": "0A" * 32}, ["digest"]),
         ({"outcome": "failed", "code": "Not A Code", "exit_code": "1"}, ["exit_code", "code"]),
-        ({"outcome": "failed", "summary": [], "facts": {"binary": 5}, "log": {"next": -1}}, ["summary", "facts.binary", "log.next"]),
-        ({"outcome": "failed", "summary": {"add": -1, "drift": "yes"}}, ["summary.add", "summary.drift"]),
+        (
+            {"outcome": "failed", "summary": [], "facts": {"binary": 5}, "log": {"next": -1}},
+            ["summary", "facts.binary", "log.next"],
+        ),
+        (
+            {"outcome": "failed", "summary": {"add": -1, "drift": "yes"}},
+            ["summary.add", "summary.drift"],
+        ),
     ],
 )
 def test_every_fault_at_once(body: Any, fields: list[str]) -> None:
@@ -55,11 +67,20 @@ FATES: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({"step": "", "is_retried": False}, ("ended", "lost", 0.0, None)),
     ({"step": "", "is_retried": True}, ("waiting", "", 0.0, None)),
     ({"step": "plan", "is_retried": True, "has_task": True}, ("blocked", "", 5.0, None)),
-    ({"step": "plan", "is_retried": True, "has_task": True, "attempts": 3}, ("blocked", "", 40.0, None)),
-    ({"step": "plan", "is_retried": True, "has_task": True, "attempts": 4}, ("ended", "lost", 0.0, None)),
+    (
+        {"step": "plan", "is_retried": True, "has_task": True, "attempts": 3},
+        ("blocked", "", 40.0, None),
+    ),
+    (
+        {"step": "plan", "is_retried": True, "has_task": True, "attempts": 4},
+        ("ended", "lost", 0.0, None),
+    ),
     ({"step": "plan", "is_retried": True, "is_reserved": True}, ("parked", "", 0.0, None)),
     ({"step": "apply", "is_retried": True}, ("ended", "lost", 0.0, None)),
-    ({"step": "apply", "is_retried": True, "is_started": False, "has_task": True, "attempts": 9}, ("waiting", "", 0.0, 0)),
+    (
+        {"step": "apply", "is_retried": True, "is_started": False, "has_task": True, "attempts": 9},
+        ("waiting", "", 0.0, 0),
+    ),
 ]
 
 

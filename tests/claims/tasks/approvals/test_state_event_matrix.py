@@ -1,4 +1,6 @@
-"""Every state of a task meets every word of an agent and of a person: what is allowed does what it says, all else changes nothing."""
+"""Every state of a task meets every word of an agent and of a person: what is allowed does what
+it says, all else changes nothing.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -82,8 +84,9 @@ def applied() -> ClaimView:
 
 
 STATES: dict[str, Callable[[], ClaimView]] = {
-    "waiting": waiting, "blocked": blocked, "ordered": ordered, "planning": planning, "pending": planned, "to apply": to_apply,
-    "applying": applying, "failed": over("failed"), "planned": over("no_changes"), "rejected": rejected, "applied": applied,
+    "waiting": waiting, "blocked": blocked, "ordered": ordered, "planning": planning,
+    "pending": planned, "to apply": to_apply, "applying": applying, "failed": over("failed"),
+    "planned": over("no_changes"), "rejected": rejected, "applied": applied,
 }  # fmt: skip
 
 
@@ -93,8 +96,12 @@ def said(outcome: str) -> Callable[[ClaimView], Any]:
 
 WORDS: dict[str, Callable[[ClaimView], Any]] = {
     **{outcome: said(outcome) for outcome in OUTCOMES},
-    "started": lambda c: start_run(claim_id=c.id, generation=row(c).generation or 1, member=member(), boot=BOOT),
-    "started by another": lambda c: start_run(claim_id=c.id, generation=row(c).generation or 1, member=member(), boot="another"),
+    "started": lambda c: start_run(
+        claim_id=c.id, generation=row(c).generation or 1, member=member(), boot=BOOT
+    ),
+    "started by another": lambda c: start_run(
+        claim_id=c.id, generation=row(c).generation or 1, member=member(), boot="another"
+    ),
     "yes": yes,
     "no": no,
     "extend": lambda c: extend_reservation(claim_id=c.id, seconds=60, reason="x"),
@@ -137,8 +144,8 @@ DOES: dict[tuple[str, str], str] = {
     ("applied", "applied"): SAME,
     ("applied", "yes"): SAME,
     **{(state, "cancel"): f"ended {step} cancelled" for state, step in (
-        ("waiting", "plan"), ("blocked", "plan"), ("ordered", "plan"), ("planning", "plan"), ("pending", "plan"), ("to apply", "apply"),
-        ("applying", "apply"),
+        ("waiting", "plan"), ("blocked", "plan"), ("ordered", "plan"), ("planning", "plan"),
+        ("pending", "plan"), ("to apply", "apply"), ("applying", "apply"),
     )},
 }  # fmt: skip
 

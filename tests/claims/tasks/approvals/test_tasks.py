@@ -55,7 +55,9 @@ def test_from_plan_to_apply() -> None:
     begin(claim)
     assert tell(claim, result("applied")).outcome == "applied"
     assert again(claim).outcome == "applied"
-    assert states() == {"idle": 2}, "its agent has said that nothing runs there: nothing is to be cleaned"
+    assert states() == {"idle": 2}, (
+        "its agent has said that nothing runs there: nothing is to be cleaned"
+    )
     assert verbs(claim) == ["create", "start", "plan", "reserve", "approve", "start", "applied"]
     assert is_sound()
 
@@ -71,11 +73,20 @@ def test_from_plan_to_apply() -> None:
         ("plan_and_apply", "cancelled", "cancelled"),
     ],
 )
-def test_what_needs_nobody_ends_and_its_slot_is_free_at_once(what: str, outcome: str, ends: str) -> None:
+def test_what_needs_nobody_ends_and_its_slot_is_free_at_once(
+    what: str, outcome: str, ends: str
+) -> None:
     agents(slots=["any", "plan"], members=1)
     claim = task(what=what)
     begin(claim)
-    tell(claim, result(outcome, code="exit_code" if outcome == "failed" else "", reason="init failed" if outcome == "failed" else ""))
+    tell(
+        claim,
+        result(
+            outcome,
+            code="exit_code" if outcome == "failed" else "",
+            reason="init failed" if outcome == "failed" else "",
+        ),
+    )
     assert (again(claim).state, again(claim).outcome, states()) == ("ended", ends, {"idle": 2})
     assert run_of(claim).outcome == outcome
     if outcome == "failed":
@@ -98,9 +109,17 @@ def test_begun_once() -> None:
     assert refused.value.code == "already_started"
     assert verbs(claim) == ["create", "start"]
     with pytest.raises(StaleGeneration):
-        start_run(claim_id=claim.id, generation=claim.generation - 1, member=member(), boot=BOOT, place="")
+        start_run(
+            claim_id=claim.id, generation=claim.generation - 1, member=member(), boot=BOOT, place=""
+        )
     with pytest.raises(Conflict) as refused:
-        start_run(claim_id=claim.id, generation=claim.generation, member=member("tf-1"), boot=BOOT, place="")
+        start_run(
+            claim_id=claim.id,
+            generation=claim.generation,
+            member=member("tf-1"),
+            boot=BOOT,
+            place="",
+        )
     assert refused.value.code == "not_yours"
     assert len(events("refused_agent")) == 1
 
@@ -121,7 +140,10 @@ def test_what_was_not_begun_is_not_done() -> None:
     claim = task()
     assert code_of(lambda: tell(claim, result())) == "not_started"
     assert again(claim).state == "bound"
-    assert tell(claim, result("failed", code="source_failed", reason="no such host")).outcome == "failed"
+    assert (
+        tell(claim, result("failed", code="source_failed", reason="no such host")).outcome
+        == "failed"
+    )
     assert (run_of(claim).code, run_of(claim).reason) == ("source_failed", "no such host")
 
 
@@ -151,7 +173,7 @@ def test_a_digest_that_differs_from_the_file() -> None:
     assert states() == {"idle": 2}, "no slot is kept for nothing"
 
 
-# -- lost -------------------------------------------------------------------------------------------------------------------------------
+# -- lost ------------------------------------------------------------------------------------------
 
 
 def test_a_lost_plan_is_tried_again_later_and_not_for_ever() -> None:
@@ -166,7 +188,9 @@ def test_a_lost_plan_is_tried_again_later_and_not_for_ever() -> None:
         if now.state == "ended":
             break
         assert (now.state, now.attempts, now.step) == ("blocked", attempt + 1, "plan")
-        waits.append(round(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0]))
+        waits.append(
+            round(sql("SELECT extract(epoch FROM due_at - now()) FROM claims_claim")[0][0])
+        )
         stop_all()
         sql("UPDATE claims_claim SET due_at = now()")
         look_at_due_claims()
@@ -204,14 +228,18 @@ def test_a_run_that_an_agent_does_not_know_any_more_is_lost() -> None:
     agents()
     claim = begin(task())
     assert lose_runs(member(), BOOT, []) == 0, "the same start of the agent: it is at work"
-    told = [{"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "running"}]
+    told = [
+        {"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "running"}
+    ]
     assert lose_runs(member(), "another", told) == 0
     told[0]["status"] = "finished"
     assert lose_runs(member(), "another", told) == 0
     assert lose_runs(member(), "another", []) == 1
     assert (again(claim).state, run_of(claim).outcome) == ("blocked", "lost")
     assert lose_runs(member(), "another", []) == 0
-    assert states() == {"draining": 1, "idle": 1}, "whether a child of it still runs there its agent has to say"
+    assert states() == {"draining": 1, "idle": 1}, (
+        "whether a child of it still runs there its agent has to say"
+    )
 
 
 def test_an_agent_cannot_lose_what_others_run() -> None:
@@ -223,13 +251,27 @@ def test_an_agent_cannot_lose_what_others_run() -> None:
 
 
 def test_an_apply_that_never_ran_is_not_lost() -> None:
-    """Its agent says so, or it was never begun: it goes first elsewhere, and nobody has to approve it again."""
+    """Its agent says so, or it was never begun: it goes first elsewhere, and nobody has to
+    approve it again.
+    """
     agents()
     claim = applying()
-    told = [{"claim": claim.id, "generation": claim.generation, "step": "apply", "status": "not_started"}]
+    told = [
+        {
+            "claim": claim.id,
+            "generation": claim.generation,
+            "step": "apply",
+            "status": "not_started",
+        }
+    ]
     assert lose_runs(member_of(claim), "another", told) == 1
     now = row(claim)
-    assert (now.state, now.step, now.rank, now.approved_plan_id) == ("waiting", "apply", 0, plan_of(claim).pk)
+    assert (now.state, now.step, now.rank, now.approved_plan_id) == (
+        "waiting",
+        "apply",
+        0,
+        plan_of(claim).pk,
+    )
     assert workspace().locked_at is None
     assert states() == {"idle": 2}
     serve()
@@ -261,7 +303,9 @@ def test_an_apply_that_differs_elsewhere_plans_again_with_its_own_priority() -> 
     serve()
     begin(claim)
     assert row(claim).rank == 0
-    settled = tell(claim, result("plan_again", code="binary_differs", reason="tofu 1.11 here, 1.12 there"))
+    settled = tell(
+        claim, result("plan_again", code="binary_differs", reason="tofu 1.11 here, 1.12 there")
+    )
     assert (settled.state, settled.keep) == ("waiting", False)
     now = row(claim)
     assert (now.step, now.rank, now.approved_plan_id) == ("plan", 70, None)
@@ -273,7 +317,7 @@ def test_an_apply_that_differs_elsewhere_plans_again_with_its_own_priority() -> 
     assert yes(claim, text="another").state == "bound"
 
 
-# -- cancelled --------------------------------------------------------------------------------------------------------------------------
+# -- cancelled -------------------------------------------------------------------------------------
 
 
 def stop_all() -> None:
@@ -314,7 +358,11 @@ def test_cancelled_while_it_waits_for_a_person() -> None:
     agents(members=1)
     claim = planned()
     cancel_claim(claim_id=claim.id)
-    assert (again(claim).outcome, states(), plan_of(claim).is_stale) == ("cancelled", {"idle": 1}, True)
+    assert (again(claim).outcome, states(), plan_of(claim).is_stale) == (
+        "cancelled",
+        {"idle": 1},
+        True,
+    )
 
 
 def test_the_result_of_what_was_cancelled_is_kept_and_changes_nothing() -> None:
@@ -332,7 +380,10 @@ def test_the_result_of_what_was_cancelled_is_kept_and_changes_nothing() -> None:
 def test_what_an_agent_runs_is_cancelled_not_released() -> None:
     agents()
     claim = begin(task())
-    assert code_of(lambda: release_claim(claim_id=claim.id, generation=claim.generation)) == "run_by_agent"
+    assert (
+        code_of(lambda: release_claim(claim_id=claim.id, generation=claim.generation))
+        == "run_by_agent"
+    )
     answer: Any = release_claims([(claim.id, claim.generation)])[0]
     assert answer.code == "run_by_agent"
     assert again(claim).state == "bound"

@@ -1,4 +1,6 @@
-"""Plans that wait while something around them changes: what their pool says of held slots, rivals in a full pool, a file sent once more."""
+"""Plans that wait while something around them changes: what their pool says of held slots,
+rivals in a full pool, a file sent once more.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -50,13 +52,19 @@ pytestmark = pytest.mark.usefixtures("tables")
 def files(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BERTH_HOME = tmp_path
     options = {"location": tmp_path / "files"}
-    settings.STORAGES = settings.STORAGES | {"sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": options}}
+    settings.STORAGES = settings.STORAGES | {
+        "sealed": {"BACKEND": "claims.tasks.files.sealed_files.DurableStorage", "OPTIONS": options}
+    }
     encryption.forget()
     monkeypatch.setattr(chores._Known, "revisions", {})
 
 
 def hold(pool: Pool, value: str) -> None:
-    update_pool(pool.name, spec_of(Pool.objects.get(pk=pool.pk)).as_config() | {"approval": {"hold": value}}, reason="a test")
+    update_pool(
+        pool.name,
+        spec_of(Pool.objects.get(pk=pool.pk)).as_config() | {"approval": {"hold": value}},
+        reason="a test",
+    )
 
 
 def turn() -> None:
@@ -105,7 +113,9 @@ def test_many_in_a_full_pool_hide_nobody_in_another(monkeypatch: pytest.MonkeyPa
     turn()
     assert again(lucky).state == "reserved", "though three before it wait in vain"
     assert {again(claim).state for claim in stuck} == {"parked"}
-    assert sql("SELECT scale_requested_at IS NOT NULL FROM pools_pool WHERE id = %s", full.pk) == [(True,)], "it asks for more"
+    assert sql("SELECT scale_requested_at IS NOT NULL FROM pools_pool WHERE id = %s", full.pk) == [
+        (True,)
+    ], "it asks for more"
     for claim in others:
         begin(claim)
         tell(claim, result("failed"))
@@ -116,10 +126,14 @@ def test_many_in_a_full_pool_hide_nobody_in_another(monkeypatch: pytest.MonkeyPa
 
 
 def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
-    """The result is being taken as the same plan comes once more. What the second upload is answered, and what the plan's file holds."""
+    """The result is being taken as the same plan comes once more. What the second upload is
+    answered, and what the plan's file holds.
+    """
     agents()
     claim = begin(task())
-    held = Hold(AGENTS.one("hold", claim=claim.id, generation=claim.generation, member=member().pk), {})
+    held = Hold(
+        AGENTS.one("hold", claim=claim.id, generation=claim.generation, member=member().pk), {}
+    )
     about = {"plan_digest": digest().hex(), "plan_size": 6}
     keep(held, {"plan": b"a plan"}, about)
     gate, read = Gate(), DECISIONS.one
@@ -168,7 +182,17 @@ def test_it_does_without_the_lock() -> None:
 def test_what_cannot_be_ended_keeps_its_slot_and_is_told() -> None:
     agents(members=1)
     claim = begin(task())
-    tell(claim, parse_result({"outcome": "failed", "code": "timeout", "reason": "It ran too long.", "left_running": 2}))
+    tell(
+        claim,
+        parse_result(
+            {
+                "outcome": "failed",
+                "code": "timeout",
+                "reason": "It ran too long.",
+                "left_running": 2,
+            }
+        ),
+    )
     assert states() == {"draining": 1}
     assert "2 of its processes cannot be ended" in events("failed")[0].reason
     assert run_of(claim).facts["left_running"] == 2

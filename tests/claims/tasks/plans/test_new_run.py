@@ -1,4 +1,6 @@
-"""The form that runs a plan: every fault at its field and all at once, what was typed stays, and the result is a claim with its work."""
+"""The form that runs a plan: every fault at its field and all at once, what was typed stays, and
+the result is a claim with its work.
+"""
 
 import io
 import re
@@ -46,7 +48,10 @@ def made(answer: Any) -> Task:
 
 
 def faults(answer: Any) -> list[str]:
-    return [re.sub(r"<[^>]+>", "", text).strip() for text in re.findall(r'class="fault"[^>]*>(.*?)</small>', answer.content.decode(), re.S)]
+    return [
+        re.sub(r"<[^>]+>", "", text).strip()
+        for text in re.findall(r'class="fault"[^>]*>(.*?)</small>', answer.content.decode(), re.S)
+    ]
 
 
 def test_a_command_becomes_a_claim_with_its_work() -> None:
@@ -56,13 +61,22 @@ def test_a_command_becomes_a_claim_with_its_work() -> None:
     page = get(client, "/claims/run/?pool=tf&workspace=net")
     assert 'value="net"' in page
     assert "ELSEWHERE" not in page
-    variables = 'region=eu-1\r\n\r\nsize = 3\r\nzones = [\r\n  "a",\r\n  "b",\r\n]\r\ntags = {owner = "net"}\r\ntext = "3"'
+    variables = (
+        'region=eu-1\r\n\r\nsize = 3\r\nzones = [\r\n  "a",\r\n  "b",\r\n'
+        ']\r\ntags = {owner = "net"}\r\ntext = "3"'
+    )
     more = {"variables": variables, "env": "TF_LOG=info", "timeout": "45m", "owner": "pipeline:42"}
     task = made(client.post("/claims/run/", PLAIN | {"source": "none"} | more))
     assert task.executor == "command"
     assert task.body["commands"] == {"plan": "./plan.sh", "apply": "./apply.sh"}
     body = open_body(task.body, bytes(task.sealed))
-    assert body["variables"] == {"region": "eu-1", "size": 3, "zones": ["a", "b"], "tags": {"owner": "net"}, "text": "3"}
+    assert body["variables"] == {
+        "region": "eu-1",
+        "size": 3,
+        "zones": ["a", "b"],
+        "tags": {"owner": "net"},
+        "text": "3",
+    }
     assert body["env"] == {"TF_LOG": "info"}
     assert task.claim.owner == "pipeline:42"
     assert task.claim.requested_by == "cleo"
@@ -71,8 +85,14 @@ def test_a_command_becomes_a_claim_with_its_work() -> None:
 def test_files_are_kept_as_a_source() -> None:
     make_task_pool()
     client = browser_of(chief())
-    files = {"source": "files", "file_path": ["main.tf", "mod/x.tf", ""], "file_text": ["a\r\nb", "c", ""]}
-    task = made(client.post("/claims/run/", {"pool": "tf", "kind": "plan", "executor": "terraform"} | files))
+    files = {
+        "source": "files",
+        "file_path": ["main.tf", "mod/x.tf", ""],
+        "file_text": ["a\r\nb", "c", ""],
+    }
+    task = made(
+        client.post("/claims/run/", {"pool": "tf", "kind": "plan", "executor": "terraform"} | files)
+    )
     assert task.source is not None
     assert task.source.files == 2
 
@@ -81,7 +101,9 @@ def test_an_archive_is_uploaded_and_kept_while_the_rest_is_mended() -> None:
     make_task_pool()
     client = browser_of(chief())
     upload = SimpleUploadedFile("work.tar.gz", packed(plan__sh="echo hi"))
-    wrong = client.post("/claims/run/", PLAIN | {"source": "archive", "archive": upload, "workspace": "no good!"})
+    wrong = client.post(
+        "/claims/run/", PLAIN | {"source": "archive", "archive": upload, "workspace": "no good!"}
+    )
     assert wrong.status_code == 422
     kept = re.search(r'name="kept_archive" value="([0-9a-f]{64})"', wrong.content.decode())
     assert kept is not None
@@ -92,7 +114,9 @@ def test_an_archive_is_uploaded_and_kept_while_the_rest_is_mended() -> None:
 def test_an_archive_that_leaves_its_folder_is_refused_at_its_field() -> None:
     make_task_pool()
     upload = SimpleUploadedFile("evil.tar.gz", packed(**{"..__evil": "x"}))
-    answer = browser_of(chief()).post("/claims/run/", PLAIN | {"source": "archive", "archive": upload})
+    answer = browser_of(chief()).post(
+        "/claims/run/", PLAIN | {"source": "archive", "archive": upload}
+    )
     assert answer.status_code == 422
     assert any("evil" in text or ".." in text for text in faults(answer)), faults(answer)
     assert not Claim.objects.exists()
@@ -104,14 +128,24 @@ def test_every_fault_stands_at_its_field_and_what_was_typed_stays() -> None:
     answer = client.post(
         "/claims/run/",
         {
-            "pool": "tf", "kind": "plan_and_apply", "workspace": "no good!", "executor": "command", "plan_command": "./plan.sh",
-            "source": "git", "git_url": "file:///etc", "git_ref": "--upload-pack=x", "variables": "region", "env": "A=1\nA=2",
+            "pool": "tf", "kind": "plan_and_apply", "workspace": "no good!", "executor": "command",
+            "plan_command": "./plan.sh", "source": "git", "git_url": "file:///etc",
+            "git_ref": "--upload-pack=x", "variables": "region", "env": "A=1\nA=2",
             "timeout": "soon", "priority": "high",
         },
     )  # fmt: skip
     text = answer.content.decode()
     assert answer.status_code == 422
-    for name in ("workspace", "apply_command", "git_url", "git_ref", "variables", "env", "timeout", "priority"):
+    for name in (
+        "workspace",
+        "apply_command",
+        "git_url",
+        "git_ref",
+        "variables",
+        "env",
+        "timeout",
+        "priority",
+    ):
         assert f'id="f-{name}-e"' in text, name
     assert "8 things to mend" in text or re.search(r"<b>(\d+) things to mend", text)
     for typed in ("no good!", "./plan.sh", "file:///etc", "region", "soon"):
@@ -121,7 +155,10 @@ def test_every_fault_stands_at_its_field_and_what_was_typed_stays() -> None:
 
 def test_a_file_more_without_scripts_keeps_the_others() -> None:
     make_task_pool()
-    answer = browser_of(chief()).post("/claims/run/", PLAIN | {"source": "files", "file_path": "a", "file_text": "<b>", "more": "file"})
+    answer = browser_of(chief()).post(
+        "/claims/run/",
+        PLAIN | {"source": "files", "file_path": "a", "file_text": "<b>", "more": "file"},
+    )
     text = answer.content.decode()
     assert answer.status_code == 200
     assert text.count('name="file_path"') == 2
@@ -141,7 +178,9 @@ def test_only_pools_with_agents_in_which_one_may_claim_are_offered() -> None:
     assert refused.status_code == 422
     assert "role claimant" in refused.content.decode()
     get(browser_of(person("vera", "viewer")), "/claims/run/", 403)
-    assert "no pool with agents" in get(browser_of(person("clem", "claimant", pool=make_pool("bare"))), "/claims/run/")
+    assert "no pool with agents" in get(
+        browser_of(person("clem", "claimant", pool=make_pool("bare"))), "/claims/run/"
+    )
 
 
 def test_secrets_are_chosen_by_name_and_never_shown() -> None:
@@ -159,11 +198,23 @@ def test_secrets_are_chosen_by_name_and_never_shown() -> None:
 def test_a_state_is_discarded_only_where_the_form_says_so_and_approvers_see_it() -> None:
     make_task_pool()
     client = browser_of(chief())
-    module = {"pool": "tf", "executor": "terraform", "source": "files", "file_path": "main.tf", "file_text": "a"}
+    module = {
+        "pool": "tf",
+        "executor": "terraform",
+        "source": "files",
+        "file_path": "main.tf",
+        "file_text": "a",
+    }
     apply = module | {"kind": "plan_and_apply", "workspace": "ships"}
     assert "state" not in made(client.post("/claims/run/", apply | {"state": ""})).body
-    assert "state" not in made(client.post("/claims/run/", module | {"kind": "plan", "state": "discard"})).body, "a plan changes none"
-    assert any("is not known" in text for text in faults(client.post("/claims/run/", apply | {"state": "keep"})))
+    assert (
+        "state"
+        not in made(client.post("/claims/run/", module | {"kind": "plan", "state": "discard"})).body
+    ), "a plan changes none"
+    assert any(
+        "is not known" in text
+        for text in faults(client.post("/claims/run/", apply | {"state": "keep"}))
+    )
     task = made(client.post("/claims/run/", apply | {"state": "discard", "workspace": "boats"}))
     assert task.body["state"] == "discard"
     claim = view_claim(task.claim_id)

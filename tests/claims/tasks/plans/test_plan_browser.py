@@ -1,4 +1,6 @@
-"""Plans in a real browser: a decision seen in two windows, two people at once, long logs and large plans that stay fluent."""
+"""Plans in a real browser: a decision seen in two windows, two people at once, long logs and
+large plans that stay fluent.
+"""
 
 import re
 from collections.abc import Callable
@@ -35,7 +37,9 @@ def decider(name: str = "lind") -> User:
     return person(name, "approver", "operator", "claimant")
 
 
-def test_a_yes_in_one_window_is_seen_in_the_other(page: Any, other: Any, sign_in: SignIn, site: str) -> None:
+def test_a_yes_in_one_window_is_seen_in_the_other(
+    page: Any, other: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     waiting = planned(plan=network_plan(), summary=NETWORK, text="planning\n")
     sign_in(page, decider())
@@ -75,14 +79,18 @@ def test_a_yes_in_one_window_is_seen_in_the_other(page: Any, other: Any, sign_in
         expect_not_reloaded(window)
 
 
-def test_of_two_at_once_the_second_is_told_who_was_first(other: Any, sign_in: SignIn, site: str) -> None:
+def test_of_two_at_once_the_second_is_told_who_was_first(
+    other: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     waiting = planned()
     sign_in(other, decider())  # not `page`: a browser writes each 409 into its console
     other.route_web_socket("**/ws/live/", lambda line: None)  # this window hears nothing
     other.goto(f"/claims/{waiting.id}/")
     with acting_as("nair"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=identity_of(decider("nair")))
+        approve_plan(
+            claim_id=waiting.id, digest=digest_of(waiting), by=identity_of(decider("nair"))
+        )
     with other.expect_response(re.compile("/approve/")) as answer:
         other.get_by_role("button", name="Approve and apply").click()
     assert answer.value.status == 409
@@ -111,15 +119,24 @@ def test_what_is_typed_stays_while_the_page_changes(page: Any, sign_in: SignIn, 
     page.locator("#decide [name=read]").check()
     page.locator(".plan summary", has_text='private["b"]').click()
     with acting_as("nair"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=identity_of(decider("nair")), comment="fine")
+        approve_plan(
+            claim_id=waiting.id,
+            digest=digest_of(waiting),
+            by=identity_of(decider("nair")),
+            comment="fine",
+        )
     page.get_by_text("1 of 2").wait_for()
     assert page.locator("#decide [name=comment]").input_value() == "I looked at it"
     assert page.locator("#decide [name=read]").is_checked()
     assert page.locator("details[open]", has_text='private["b"]').count() == 1
-    assert page.get_by_role("button", name="Approve and apply").get_attribute("aria-disabled") is None
+    assert (
+        page.get_by_role("button", name="Approve and apply").get_attribute("aria-disabled") is None
+    )
 
 
-def test_many_are_decided_at_once_and_those_that_destroy_one_by_one(page: Any, sign_in: SignIn, site: str) -> None:
+def test_many_are_decided_at_once_and_those_that_destroy_one_by_one(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool(members=4)
     for name in ("alpha", "beta"):
         planned(name)
@@ -139,7 +156,9 @@ def test_many_are_decided_at_once_and_those_that_destroy_one_by_one(page: Any, s
     assert page.locator(".inbox li").count() == 1
 
 
-def test_keys_walk_the_inbox_and_show_what_is_under_them(page: Any, sign_in: SignIn, site: str) -> None:
+def test_keys_walk_the_inbox_and_show_what_is_under_them(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool(members=4)
     for name in ("alpha", "beta"):
         planned(name)
@@ -159,7 +178,7 @@ def test_keys_walk_the_inbox_and_show_what_is_under_them(page: Any, sign_in: Sig
     page.locator("#peek", has_text="approved").wait_for()
 
 
-# -- logs ---------------------------------------------------------------------------------------------------------------------------------
+# -- logs ------------------------------------------------------------------------------------------
 
 
 def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, site: str) -> None:
@@ -167,7 +186,9 @@ def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, sit
     claim = task()
     begin(claim)
     say(
-        claim, "\x1b[1m\x1b[31mred\x1b[0m plain \x1b[38;5;46mgreen\x1b[39m <img src=x onerror=alert(1)>\n50%\r100%\n\x1b]0;title\x07after\n"
+        claim,
+        "\x1b[1m\x1b[31mred\x1b[0m plain \x1b[38;5;46mgreen\x1b[39m <img src=x onerror=alert(1)>\n"
+        "50%\r100%\n\x1b]0;title\x07after\n",
     )
     sign_in(page, decider())
     open_live(page, f"/claims/{claim.id}/")
@@ -183,7 +204,9 @@ def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, sit
     assert parsed == [["swap", "bx fx"], ["x", "t-dim t-under"], ["y", "fhr t-dim t-under"]]
 
 
-def test_a_log_is_followed_and_left_alone_when_somebody_reads(page: Any, sign_in: SignIn, site: str) -> None:
+def test_a_log_is_followed_and_left_alone_when_somebody_reads(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     claim = task()
     begin(claim)
@@ -247,10 +270,12 @@ def test_a_hundred_thousand_lines_stay_fluent(page: Any, sign_in: SignIn, site: 
     assert "12345678 bytes were left out" in text
 
 
-# -- plans --------------------------------------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 
 
-def test_five_thousand_resources_are_opened_piece_by_piece(page: Any, sign_in: SignIn, site: str) -> None:
+def test_five_thousand_resources_are_opened_piece_by_piece(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     content = big_plan()
     content["resource_changes"][7]["change"]["actions"] = ["delete"]
@@ -273,10 +298,13 @@ def test_five_thousand_resources_are_opened_piece_by_piece(page: Any, sign_in: S
     assert page.locator("[data-plan-list]").is_hidden()
 
 
-def test_a_plan_shows_what_changes_and_never_a_secret(page: Any, sign_in: SignIn, site: str) -> None:
+def test_a_plan_shows_what_changes_and_never_a_secret(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     secret = resource(
-        "db.main", "update", before={"password": "hunter2", "size": 1}, after={"password": "hunter3", "size": 2},
+        "db.main", "update", before={"password": "hunter2", "size": 1},
+        after={"password": "hunter3", "size": 2},
         change={"before_sensitive": {"password": True}, "after_sensitive": {"password": True}},
     )  # fmt: skip
     waiting = planned(plan={"resource_changes": [secret]}, summary={"change": 1})
@@ -288,10 +316,12 @@ def test_a_plan_shows_what_changes_and_never_a_secret(page: Any, sign_in: SignIn
     assert "(sensitive)" in page.locator("[data-plan-list]").inner_text()
 
 
-# -- workspaces ---------------------------------------------------------------------------------------------------------------------------
+# -- workspaces ------------------------------------------------------------------------------------
 
 
-def test_a_workspace_is_locked_unlocked_and_shows_its_line(page: Any, sign_in: SignIn, site: str) -> None:
+def test_a_workspace_is_locked_unlocked_and_shows_its_line(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     planned("net/core")
     behind = task("net/core")
@@ -309,17 +339,21 @@ def test_a_workspace_is_locked_unlocked_and_shows_its_line(page: Any, sign_in: S
     page.locator("h1 .st").wait_for(state="detached")
 
 
-# -- for everybody ------------------------------------------------------------------------------------------------------------------------
+# -- for everybody ---------------------------------------------------------------------------------
 
 
 def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: str) -> None:
     make_task_pool(members=6)
-    waiting = planned(plan=network_plan(), summary=NETWORK, text="\x1b[31mred\x1b[0m \x1b[7mswap\x1b[0m\n" * 30)
+    waiting = planned(
+        plan=network_plan(), summary=NETWORK, text="\x1b[31mred\x1b[0m \x1b[7mswap\x1b[0m\n" * 30
+    )
     huge = planned("huge", plan=big_plan(200, 5), summary={"change": 200})
     failed = task("broken", kind="plan")
     begin(failed)
     say(failed, "sh: terrafrm: not found\n")
-    finish(failed, "failed", code="command_not_found", reason="sh: terrafrm: not found", exit_code=127)
+    finish(
+        failed, "failed", code="command_not_found", reason="sh: terrafrm: not found", exit_code=127
+    )
     sign_in(page, decider())
     found: list[str] = []
     paths = [
@@ -330,7 +364,14 @@ def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: s
         "/workspaces/",
         "/workspaces/network/",
     ]
-    for path in [*paths, f"/claims/{waiting.id}/approve/", "/claims/run/", "/pools/tf/", "/pools/tf/?tab=policy", "/"]:
+    for path in [
+        *paths,
+        f"/claims/{waiting.id}/approve/",
+        "/claims/run/",
+        "/pools/tf/",
+        "/pools/tf/?tab=policy",
+        "/",
+    ]:
         page.goto(path)
         page.locator(LIVE).wait_for()
         found += faults(page)
@@ -357,7 +398,10 @@ def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: s
     for path in [*paths, "/claims/run/"]:
         page.goto(path)
         page.locator(LIVE).wait_for()
-        page.evaluate("() => document.querySelector('.jump') && scrollTo(0, document.body.scrollHeight)")  # the jump button covers text
+        # The jump button covers text.
+        page.evaluate(
+            "() => document.querySelector('.jump') && scrollTo(0, document.body.scrollHeight)"
+        )
         found += faults(page)
         expect(page.locator("html"), path).to_have_js_property("scrollWidth", 390)
     assert not found, "\n".join(found)

@@ -1,4 +1,6 @@
-"""The whole path in a real browser, with real agents: run from the form, read the plan, a yes in another window, the apply in its log."""
+"""The whole path in a real browser, with real agents: run from the form, read the plan, a yes in
+another window, the apply in its log.
+"""
 
 import gzip
 import io
@@ -64,8 +66,12 @@ def approve_in(window: Any, workspace: str, *, has_read: bool = False) -> None:
 
 
 def wait_applied(window: Any) -> None:
-    window.locator("h1 .st.done, h1 .st.failed, h1 .st.lost, h1 .st.rejected").wait_for(timeout=SLOW)
-    assert window.locator("h1 .st.done", has_text="applied").count(), window.locator("main").inner_text()
+    window.locator("h1 .st.done, h1 .st.failed, h1 .st.lost, h1 .st.rejected").wait_for(
+        timeout=SLOW
+    )
+    assert window.locator("h1 .st.done", has_text="applied").count(), window.locator(
+        "main"
+    ).inner_text()
 
 
 def test_hello_from_the_form_to_its_page(
@@ -97,7 +103,10 @@ def test_hello_from_the_form_to_its_page(
     page.locator(".plan pre", has_text="coffee").first.wait_for()
     page.locator("[data-log-rows]", has_text=re.compile(r"\w")).wait_for()
     assert not target.exists()
-    assert page.get_by_role("button", name="Approve and apply").get_attribute("data-why") == "This needs the role approver."
+    assert (
+        page.get_by_role("button", name="Approve and apply").get_attribute("data-why")
+        == "This needs the role approver."
+    )
 
     approve_in(other, "north-quay")
     for window in (page, other):
@@ -111,7 +120,14 @@ def test_hello_from_the_form_to_its_page(
 
 
 def test_tofu_from_an_archive_to_what_it_made(
-    page: Any, other: Any, sign_in: SignIn, site: str, tmp_path: Path, start_agent: StartAgent, tofu: Path, kept: StateServer
+    page: Any,
+    other: Any,
+    sign_in: SignIn,
+    site: str,
+    tmp_path: Path,
+    start_agent: StartAgent,
+    tofu: Path,
+    kept: StateServer,
 ) -> None:
     pool = make_agents("tf", slots=["any", "plan", "plan"], task={"binary": str(tofu)})
     begin_agent(pool, site, tmp_path, start_agent)
@@ -124,7 +140,11 @@ def test_tofu_from_an_archive_to_what_it_made(
         page.get_by_label("Terraform or OpenTofu").check()
         page.get_by_label("An archive").check()
         main = MAIN % {"backend": kept.block("network"), "proof": proof}
-        archive = {"name": "infra.tar.gz", "mimeType": "application/gzip", "buffer": pack("infra/main.tf", main)}
+        archive = {
+            "name": "infra.tar.gz",
+            "mimeType": "application/gzip",
+            "buffer": pack("infra/main.tf", main),
+        }
         page.locator("[name=archive]").set_input_files([archive])
         page.fill("[name=archive_path]", "infra")
         page.fill("[name=variables]", f"text={text}")
@@ -150,7 +170,10 @@ def test_tofu_from_an_archive_to_what_it_made(
 
 def pack(name: str, text: str) -> bytes:
     out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         entry = tarfile.TarInfo(name)
         entry.size = len(text.encode())
         tar.addfile(entry, io.BytesIO(text.encode()))

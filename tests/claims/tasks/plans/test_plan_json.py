@@ -1,4 +1,6 @@
-"""Terraform's JSON of a plan, read: what happens, in which order, and each attribute as it was and will be."""
+"""Terraform's JSON of a plan, read: what happens, in which order, and each attribute as it was
+and will be.
+"""
 
 import json
 import time
@@ -11,19 +13,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.tasks.plans import value_diff
-from claims.tasks.plans.plan_changes import NotAPlan, count_changes, groups_of, in_group, lines_of, matching, read_plan
-from claims.tasks.plans.value_diff import DEEPEST, LONGEST_LINE, MOST_CHARACTERS, MOST_LINES, MOST_STEPS, diff_values
+from claims.tasks.plans.plan_changes import (
+    NotAPlan,
+    count_changes,
+    groups_of,
+    in_group,
+    lines_of,
+    matching,
+    read_plan,
+)
+from claims.tasks.plans.value_diff import (
+    DEEPEST,
+    LONGEST_LINE,
+    MOST_CHARACTERS,
+    MOST_LINES,
+    MOST_STEPS,
+    diff_values,
+)
 from slots.agent.executors.plan_summary import summarize_plan
 
 
-def resource(address: str, *actions: str, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
+def resource(
+    address: str, *actions: str, before: Any = None, after: Any = None, **more: Any
+) -> dict[str, Any]:
     module = ".".join(address.split(".")[:-2])
     change = {"actions": list(actions), "before": before, "after": after, **more.pop("change", {})}
-    return {"address": address, "module_address": module, "type": address.split(".")[-2], "change": change, **more}
+    return {
+        "address": address,
+        "module_address": module,
+        "type": address.split(".")[-2],
+        "change": change,
+        **more,
+    }
 
 
 def plan(*resources: dict[str, Any], **more: Any) -> bytes:
-    return json.dumps({"format_version": "1.2", "terraform_version": "1.12.6", "resource_changes": list(resources), **more}).encode()
+    return json.dumps(
+        {
+            "format_version": "1.2",
+            "terraform_version": "1.12.6",
+            "resource_changes": list(resources),
+            **more,
+        }
+    ).encode()
 
 
 def shown(before: Any, after: Any, **more: Any) -> list[str]:
@@ -33,21 +65,33 @@ def shown(before: Any, after: Any, **more: Any) -> list[str]:
 def test_the_riskiest_come_first_then_addresses_as_people_count() -> None:
     tree = read_plan(
         plan(
-            resource("aws_a.x10", "create"), resource("aws_a.x2", "create"), resource("aws_b.u", "update"), resource("aws_c.n", "no-op"),
+            resource("aws_a.x10", "create"),
+            resource("aws_a.x2", "create"),
+            resource("aws_b.u", "update"),
+            resource("aws_c.n", "no-op"),
             resource("aws_d.r", "create", "delete"),
-            resource("aws_e.d", "delete"), resource("aws_f.q", "read"), resource("aws_g.f", "forget"),
+            resource("aws_e.d", "delete"),
+            resource("aws_f.q", "read"),
+            resource("aws_g.f", "forget"),
         )
-    )  # fmt: skip
+    )
     assert [c.address for c in tree.changes] == [
         "aws_e.d", "aws_d.r", "aws_g.f", "aws_b.u", "aws_a.x2", "aws_a.x10", "aws_f.q",
     ]  # fmt: skip
-    assert (tree.counts.add, tree.counts.change, tree.counts.destroy, tree.counts.replace) == (2, 1, 2, 1)
+    assert (tree.counts.add, tree.counts.change, tree.counts.destroy, tree.counts.replace) == (
+        2,
+        1,
+        2,
+        1,
+    )
     assert tree.counts.destroys
     assert [c.address for c in tree.risky] == ["aws_e.d", "aws_d.r", "aws_g.f"]
     assert tree.version == "1.12.6"
 
 
-ACTIONS = st.lists(st.sampled_from(["create", "delete", "update", "forget", "read", "no-op", "later"]), max_size=3)
+ACTIONS = st.lists(
+    st.sampled_from(["create", "delete", "update", "forget", "read", "no-op", "later"]), max_size=3
+)
 
 
 @given(st.lists(ACTIONS, max_size=5))
@@ -59,9 +103,22 @@ def test_the_counts_of_a_list_are_those_of_the_agent(actions: list[list[str]]) -
 
 def test_a_replacement_says_what_forces_it() -> None:
     change = {"replace_paths": [["subnet_id"], ["disk", 0, "size"]]}
-    tree = read_plan(plan(resource("aws_nat.main", "delete", "create", before={"subnet_id": "a"}, after={"subnet_id": "b"}, change=change)))
+    tree = read_plan(
+        plan(
+            resource(
+                "aws_nat.main",
+                "delete",
+                "create",
+                before={"subnet_id": "a"},
+                after={"subnet_id": "b"},
+                change=change,
+            )
+        )
+    )
     assert tree.changes[0].said == "replace, forced by subnet_id, disk[0].size"
-    assert [line.shown for line in lines_of(tree.changes[0])] == ['~   subnet_id = "a" -> "b"   # forces replacement']
+    assert [line.shown for line in lines_of(tree.changes[0])] == [
+        '~   subnet_id = "a" -> "b"   # forces replacement'
+    ]
 
 
 def test_moved_and_imported_resources_say_so_and_others_that_stay_are_left_out() -> None:
@@ -96,8 +153,18 @@ def test_values_as_they_were_and_will_be() -> None:
 
 
 def test_what_is_sensitive_is_never_shown_and_never_hidden_away() -> None:
-    before = {"password": "old-one", "users": [{"name": "a", "key": "k1"}], "same": "s3cret", "block": {"token": "t"}}
-    after = {"password": "new-one", "users": [{"name": "b", "key": "k2"}], "same": "s3cret", "block": {"token": "t2"}}
+    before = {
+        "password": "old-one",
+        "users": [{"name": "a", "key": "k1"}],
+        "same": "s3cret",
+        "block": {"token": "t"},
+    }
+    after = {
+        "password": "new-one",
+        "users": [{"name": "b", "key": "k2"}],
+        "same": "s3cret",
+        "block": {"token": "t2"},
+    }
     hidden = {"password": True, "users": [{"key": True}], "same": True, "block": True}
     text = "\n".join(shown(before, after, hidden_before=hidden, hidden_after=hidden))
     for secret in ("old-one", "new-one", "k1", "k2", "s3cret", '"t', "token"):
@@ -115,8 +182,13 @@ def test_a_value_that_becomes_sensitive_shows_neither() -> None:
 
 
 def test_texts_of_many_lines_and_json_inside_texts_are_compared_inside() -> None:
-    one, two = "\n".join(f"l{n}" for n in range(20)), "\n".join("L9" if n == 9 else f"l{n}" for n in range(20))
-    lines = shown({"script": one, "policy": '{"a":1,"b":2}'}, {"script": two, "policy": '{"a":1,"b":3}'})
+    one, two = (
+        "\n".join(f"l{n}" for n in range(20)),
+        "\n".join("L9" if n == 9 else f"l{n}" for n in range(20)),
+    )
+    lines = shown(
+        {"script": one, "policy": '{"a":1,"b":2}'}, {"script": two, "policy": '{"a":1,"b":3}'}
+    )
     assert "~   policy = jsonencode {" in lines
     assert "~       b = 2 -> 3" in lines
     assert "-       l9" in lines
@@ -137,7 +209,9 @@ def test_a_plan_of_millions_of_nothings_is_refused() -> None:
         read_plan(b'{"resource_changes":[' + b"{}," * 200_001 + b"{}]}")
 
 
-@pytest.mark.parametrize("text", [b"", b"no json", b"[]", b'"x"', b'{"resource_changes": 5}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "text", [b"", b"no json", b"[]", b'"x"', b'{"resource_changes": 5}', b"[" * 100_000]
+)
 def test_what_is_no_plan_is_refused(text: bytes) -> None:
     with pytest.raises(NotAPlan):
         read_plan(text)
@@ -146,25 +220,61 @@ def test_what_is_no_plan_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        5, None, {}, {"change": 5}, {"change": {"actions": 5}}, {"change": {"actions": [5, {}]}},
+        5,
+        None,
+        {},
+        {"change": 5},
+        {"change": {"actions": 5}},
+        {"change": {"actions": [5, {}]}},
         {"address": 7, "change": {"actions": ["create"]}},
-        {"change": {"actions": ["update"], "before": 5, "after": {"a": 1}, "replace_paths": 7,
-         "after_unknown": [1], "before_sensitive": "x"}},
-        {"change": {"actions": ["create", "delete"], "replace_paths": [[{}], 5, [None]], "after": [1, {"a": [None]}]}},
+        {
+            "change": {
+                "actions": ["update"],
+                "before": 5,
+                "after": {"a": 1},
+                "replace_paths": 7,
+                "after_unknown": [1],
+                "before_sensitive": "x",
+            }
+        },
+        {
+            "change": {
+                "actions": ["create", "delete"],
+                "replace_paths": [[{}], 5, [None]],
+                "after": [1, {"a": [None]}],
+            }
+        },
     ],
-)  # fmt: skip
+)
 def test_what_an_agent_sends_is_not_believed(entry: Any) -> None:
     for change in read_plan(plan(entry)).changes:
         lines_of(change)
 
 
 def test_modules_and_types_make_groups() -> None:
-    tree = read_plan(plan(*(resource(f"module.m{m}.aws_{t}.r{n}", "create") for m in range(3) for t in "ab" for n in range(4))))
+    tree = read_plan(
+        plan(
+            *(
+                resource(f"module.m{m}.aws_{t}.r{n}", "create")
+                for m in range(3)
+                for t in "ab"
+                for n in range(4)
+            )
+        )
+    )
     groups = groups_of(tree.others)
     assert [g.name for g in groups][:3] == ["module.m0.aws_a", "module.m0.aws_b", "module.m1.aws_a"]
     assert groups[0].counts.add == 4
-    assert [c.local for c in in_group(tree.others, groups[0].key)] == ["aws_a.r0", "aws_a.r1", "aws_a.r2", "aws_a.r3"]
-    assert [c.address for c in matching(tree.changes, "m1 r2")] == ["module.m1.aws_a.r2", "module.m1.aws_b.r2"]
+    assert [c.local for c in in_group(tree.others, groups[0].key)] == [
+        "aws_a.r0",
+        "aws_a.r1",
+        "aws_a.r2",
+        "aws_a.r3",
+    ]
+    assert [c.address for c in matching(tree.changes, "m1 r2")] == [
+        "module.m1.aws_a.r2",
+        "module.m1.aws_b.r2",
+    ]
 
 
 def test_outputs_and_drift_stand_beside() -> None:
@@ -172,16 +282,32 @@ def test_outputs_and_drift_stand_beside() -> None:
         "url": {"actions": ["update"], "before": "a", "after": "b"},
         "key": {"actions": ["create"], "after": "k", "after_sensitive": True},
     }
-    tree = read_plan(plan(resource_drift=[resource("aws_a.d", "update", before={"n": 1}, after={"n": 2})], output_changes=outputs))
+    tree = read_plan(
+        plan(
+            resource_drift=[resource("aws_a.d", "update", before={"n": 1}, after={"n": 2})],
+            output_changes=outputs,
+        )
+    )
     assert tree.counts.is_empty
-    assert [[line.shown for line in lines_of(c)] for c in tree.outputs] == [['~   value = "a" -> "b"'], ["+   value = (sensitive)"]]
+    assert [[line.shown for line in lines_of(c)] for c in tree.outputs] == [
+        ['~   value = "a" -> "b"'],
+        ["+   value = (sensitive)"],
+    ]
     assert [line.shown for line in lines_of(tree.drift[0])] == ["~   n = 1 -> 2"]
 
 
 def test_five_thousand_resources_are_read_within_a_second() -> None:
     body = {f"attribute_{n}": f"value {n}" for n in range(20)}
     data = plan(
-        *(resource(f"module.m{n % 40}.aws_thing.r{n}", "update", before=body, after=body | {"attribute_3": "new"}) for n in range(5000))
+        *(
+            resource(
+                f"module.m{n % 40}.aws_thing.r{n}",
+                "update",
+                before=body,
+                after=body | {"attribute_3": "new"},
+            )
+            for n in range(5000)
+        )
     )
     began = time.monotonic()
     tree = read_plan(data)
@@ -198,7 +324,9 @@ def test_what_one_resource_takes_in_all_is_limited() -> None:
     assert "more lines, in the raw plan" in lines[-1].text
 
 
-def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     compared = []
 
     class Matcher(SequenceMatcher[Any]):
@@ -208,15 +336,20 @@ def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(mo
 
     monkeypatch.setattr(value_diff, "SequenceMatcher", Matcher)
     alike = ["\n".join("x" if n % 2 else f"{side}{n}" for n in range(100)) for side in "ab"]
-    lines = diff_values({f"k{n:03}": alike[0] for n in range(300)}, {f"k{n:03}": alike[1] for n in range(300)})
+    lines = diff_values(
+        {f"k{n:03}": alike[0] for n in range(300)}, {f"k{n:03}": alike[1] for n in range(300)}
+    )
     assert compared and sum(compared) <= MOST_STEPS
     assert len(lines) == MOST_LINES + 1
 
 
-def test_texts_that_are_too_much_to_compare_keep_what_is_equal_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_are_too_much_to_compare_keep_what_is_equal_at_both_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(value_diff, "MOST_STEPS", 0)
     assert shown({"t": "a\nb\nc\nd"}, {"t": "a\nB\nC\nd"}) == [
-        "~   t = <<EOT", "        a", "-       b", "-       c", "+       B", "+       C", "        d", "    EOT",
+        "~   t = <<EOT", "        a", "-       b", "-       c", "+       B", "+       C",
+        "        d", "    EOT",
     ]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""What pages say of a plan before the click and of a task after its end: what a freeze means, what many cannot have, what helps."""
+"""What pages say of a plan before the click and of a task after its end: what a freeze means,
+what many cannot have, what helps.
+"""
 
 import json
 import re
@@ -25,14 +27,20 @@ def answer_many(client: Any, path: str, claims: list[Any], **fields: Any) -> Any
     page = get(client, f"{path}?{'&'.join(f'claim={c.id}' for c in claims)}", 200, **DIALOG)
     seen = re.search(r'name="seen" value="(\w+)"', page)
     plans = re.findall(r'name="plan" value="([^"]+)"', page)
-    return client.post(path, {"plan": plans, "seen": seen[1] if seen else "", **fields}, headers=DIALOG)
+    return client.post(
+        path, {"plan": plans, "seen": seen[1] if seen else "", **fields}, headers=DIALOG
+    )
 
 
 def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
     pool = make_task_pool()
     waiting = planned()
     client = browser_of(person("lind", "approver"))
-    paths = [f"/claims/{waiting.id}/", f"/approvals/{waiting.id}/", f"/claims/{waiting.id}/approve/"]
+    paths = [
+        f"/claims/{waiting.id}/",
+        f"/approvals/{waiting.id}/",
+        f"/claims/{waiting.id}/approve/",
+    ]
     for path in paths:
         text = get(client, path)
         assert "The apply starts at once on tf-" in text and "frozen" not in text, path
@@ -41,7 +49,10 @@ def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
     Pool.objects.filter(pk=pool.pk).update(frozen_until=ends)
     for path in paths:
         text = get(client, path)
-        assert f"The pool is frozen; it goes first in line, and the apply starts when the freeze ends, {ends:%d %b %H:%M} UTC" in text, path
+        assert (
+            "The pool is frozen; it goes first in line, and the apply starts when the freeze "
+            f"ends, {ends:%d %b %H:%M} UTC"
+        ) in text, path
         assert "starts at once" not in text, path
 
 
@@ -51,7 +62,9 @@ def test_a_part_of_the_inbox_that_is_opened_by_itself_leads_to_its_claim() -> No
     client = browser_of(person("lind", "approver"))
     answer = client.get(f"/approvals/{waiting.id}/", headers={"Sec-Fetch-Dest": "document"})
     assert (answer.status_code, answer["Location"]) == (302, f"/claims/{waiting.id}/#decide")
-    assert "Approve and apply" in get(client, f"/approvals/{waiting.id}/", 200, **{"Sec-Fetch-Dest": "empty"})
+    assert "Approve and apply" in get(
+        client, f"/approvals/{waiting.id}/", 200, **{"Sec-Fetch-Dest": "empty"}
+    )
 
 
 def test_of_many_each_pool_that_is_frozen_is_named() -> None:
@@ -73,10 +86,15 @@ def test_one_that_cannot_wait_longer_keeps_no_other_from_it() -> None:
     extend_reservation(claim_id=far.id, seconds=28 * 86400, reason="long leave")
     client = browser_of(person("lind", "approver"))
     before = [view_claim(c.id).expires_at for c in (plain, far)]
-    answer = answer_many(client, "/approvals/extend/", [far, plain], reason="holiday", **{"for": "2d"})
+    answer = answer_many(
+        client, "/approvals/extend/", [far, plain], reason="holiday", **{"for": "2d"}
+    )
     assert answer.status_code == 204
     said = json.loads(answer["HX-Trigger"])["berth:done"]["say"]
-    assert said == f"1 plan waits 2d longer. 1 did not: Claim {far.id} would wait for more than 30 days from now."
+    assert said == (
+        f"1 plan waits 2d longer. 1 did not: Claim {far.id} would wait for more than 30 "
+        "days from now."
+    )
     after = [view_claim(c.id).expires_at for c in (plain, far)]
     assert before[0] is not None and after[0] is not None
     assert (after[0] - before[0], after[1]) == (timedelta(days=2), before[1])
@@ -86,7 +104,13 @@ def test_where_none_can_wait_longer_the_dialog_says_why() -> None:
     make_task_pool()
     far = planned()
     extend_reservation(claim_id=far.id, seconds=28 * 86400, reason="long leave")
-    answer = answer_many(browser_of(person("lind", "approver")), "/approvals/extend/", [far], reason="holiday", **{"for": "2d"})
+    answer = answer_many(
+        browser_of(person("lind", "approver")),
+        "/approvals/extend/",
+        [far],
+        reason="holiday",
+        **{"for": "2d"},
+    )
     assert answer.status_code == 422
     assert "would wait for more than 30 days from now" in answer.content.decode()
 
@@ -106,4 +130,11 @@ def test_every_kind_that_an_agent_names_has_a_way_out() -> None:
     sources = [path.read_text() for path in Path(str(agent.__file__)).parent.rglob("*.py")]
     named = {code for text in sources for code in re.findall(r'TaskFailed\(\s*"([a-z_]+)"', text)}
     assert len(named) > 10
-    assert named - {"plan_again", "plan_differs", "plan_refused", "binary_differs", "stopped", "cancelled"} <= set(WAYS_OUT)
+    assert named - {
+        "plan_again",
+        "plan_differs",
+        "plan_refused",
+        "binary_differs",
+        "stopped",
+        "cancelled",
+    } <= set(WAYS_OUT)

@@ -24,7 +24,18 @@ from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
 from slots.models import Slot
 from tests.claims.tasks.approvals.helpers import decider, ws
-from tests.claims.tasks.plans.helpers import NETWORK, begin, digest_of, finish, make_task_pool, network_plan, planned, resource, say, task
+from tests.claims.tasks.plans.helpers import (
+    NETWORK,
+    begin,
+    digest_of,
+    finish,
+    make_task_pool,
+    network_plan,
+    planned,
+    resource,
+    say,
+    task,
+)
 from tests.dashboard.helpers import chief, person
 from tests.dashboard.plain_browser import DIALOG, browser_of, get, off, post
 
@@ -35,7 +46,9 @@ PANEL = {"HX-Request": "true", "HX-Target": "decide-said"}
 
 def decide(client: Any, claim: Any, word: str = "approve", **fields: Any) -> Any:
     """As the panel does."""
-    return client.post(f"/claims/{claim.id}/{word}/", {"digest": digest_of(claim), **fields}, headers=PANEL)
+    return client.post(
+        f"/claims/{claim.id}/{word}/", {"digest": digest_of(claim), **fields}, headers=PANEL
+    )
 
 
 def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
@@ -44,7 +57,12 @@ def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
     for name in ("lind", "nair"):
         person(name, "approver")
     with acting_as("lind"):
-        approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("lind"), comment="window agreed")
+        approve_plan(
+            claim_id=waiting.id,
+            digest=digest_of(waiting),
+            by=decider("lind"),
+            comment="window agreed",
+        )
     text = get(browser_of(person("okafor", "approver")), f"/claims/{waiting.id}/")
     for said in (
         "lind approved",
@@ -60,7 +78,12 @@ def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "why"), [("viewer", "This needs the role approver."), ("operator", "This needs the role approver."), ("approver", None)]
+    ("role", "why"),
+    [
+        ("viewer", "This needs the role approver."),
+        ("operator", "This needs the role approver."),
+        ("approver", None),
+    ],
 )
 def test_buttons_of_the_panel_name_the_role(role: str, why: str | None) -> None:
     make_task_pool()
@@ -100,15 +123,27 @@ def test_in_a_dialog_what_destroys_wants_its_name_typed() -> None:
     client = browser_of(person("lind", "approver"))
     page = get(client, f"/claims/{waiting.id}/approve/", **DIALOG)
     assert "1 to replace, 2 to change and 2 to add" in page
-    assert post(client, f"/claims/{waiting.id}/approve/", digest=digest_of(waiting), typed="net").status_code == 422
-    assert post(client, f"/claims/{waiting.id}/approve/", digest=digest_of(waiting), typed="network").status_code == 204
+    assert (
+        post(
+            client, f"/claims/{waiting.id}/approve/", digest=digest_of(waiting), typed="net"
+        ).status_code
+        == 422
+    )
+    assert (
+        post(
+            client, f"/claims/{waiting.id}/approve/", digest=digest_of(waiting), typed="network"
+        ).status_code
+        == 204
+    )
     event = Event.objects.get(verb="approve", claim_id=waiting.id)
     assert event.actor == "lind"
 
 
 def test_a_plan_whose_counts_contradict_its_list_says_so_and_cannot_be_approved() -> None:
     make_task_pool()
-    waiting = planned(plan={"resource_changes": []}, summary={"add": 0, "change": 0, "destroy": 3, "replace": 0})
+    waiting = planned(
+        plan={"resource_changes": []}, summary={"add": 0, "change": 0, "destroy": 3, "replace": 0}
+    )
     told = "The agent counts 3 to destroy, but the plan that it sent lists no changes."
     Plan.objects.filter(claim_id=waiting.id).update(mismatch=told)
     client = browser_of(person("lind", "approver"))
@@ -131,10 +166,16 @@ def test_bulk_on_the_page_leaves_out_a_plan_whose_counts_contradict_its_list() -
     assert "left out: Its counts contradict its list of changes: plan it again." in page
 
 
-def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     make_task_pool()
     body = {f"attribute_{n}": "x" * 250 for n in range(50)}
-    waiting = planned(plan={"resource_changes": [resource(f"aws_a.r{n}", "create", after=body) for n in range(15)]})
+    waiting = planned(
+        plan={
+            "resource_changes": [resource(f"aws_a.r{n}", "create", after=body) for n in range(15)]
+        }
+    )
     client = browser_of(person("lind", "approver"))
     before = get(client, f"/claims/{waiting.id}/")
     monkeypatch.setattr(plan_page, "MOST_EMBEDDED", 60_000)
@@ -153,7 +194,9 @@ def test_the_page_of_a_plan_reads_its_outline_and_not_its_json() -> None:
     assert "aws_nat_gateway" in text and "forces replacement" in text
 
 
-def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     make_task_pool()
     waiting = planned(plan=network_plan())
     client = browser_of(person("lind", "approver"))
@@ -161,7 +204,9 @@ def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(monkeypatch:
     small = client.get(url)
     monkeypatch.setattr(plan_page, "PRETTY", 0)
     large = client.get(url)
-    assert large.streaming and json.loads(b"".join(large.streaming_content)) == network_plan() == json.loads(small.content)
+    assert large.streaming and json.loads(
+        b"".join(large.streaming_content)
+    ) == network_plan() == json.loads(small.content)
 
 
 def test_a_get_never_decides_and_a_plan_that_was_not_seen_is_refused() -> None:
@@ -201,10 +246,14 @@ def test_bulk_leaves_out_what_destroys_and_what_is_not_ones_own_to_decide() -> N
     seen = re.search(r'name="seen" value="(\w+)"', page)
     assert seen is not None
     told = [f"{c.id}:{digest_of(c)}" for c in (mine, risky, hidden)]
-    answer = client.post("/approvals/approve/", {"plan": told[:1], "seen": seen[1], "reason": ""}, headers=DIALOG)
+    answer = client.post(
+        "/approvals/approve/", {"plan": told[:1], "seen": seen[1], "reason": ""}, headers=DIALOG
+    )
     assert answer.status_code == 204
     assert [view_claim(c.id).step for c in (mine, risky, hidden)] == ["apply", "plan", "plan"]
-    forced = client.post("/approvals/approve/", {"plan": told, "seen": "0" * 16, "reason": ""}, headers=DIALOG)
+    forced = client.post(
+        "/approvals/approve/", {"plan": told, "seen": "0" * 16, "reason": ""}, headers=DIALOG
+    )
     assert forced.status_code == 409  # nothing is left to decide there
     assert [view_claim(c.id).step for c in (risky, hidden)] == ["plan", "plan"]
 
@@ -219,7 +268,9 @@ def test_many_are_rejected_with_one_reason_and_extended() -> None:
         page = get(client, f"{path}?{query}", **DIALOG)
         seen = re.search(r'name="seen" value="(\w+)"', page)
         plans = re.findall(r'name="plan" value="([^"]+)"', page)
-        return client.post(path, {"plan": plans, "seen": seen[1] if seen else "", **fields}, headers=DIALOG)
+        return client.post(
+            path, {"plan": plans, "seen": seen[1] if seen else "", **fields}, headers=DIALOG
+        )
 
     before = view_claim(both[0].id).expires_at
     assert send("/approvals/extend/", reason="holiday", **{"for": "soon"}).status_code == 422
@@ -245,8 +296,16 @@ def test_the_inbox_counts_filters_and_says_what_is_held_up() -> None:
     assert "<b>2</b> waiting, <b>1</b> you can decide" in text
     assert "1 claim waits in their pools" in text
     assert "It is yours: somebody else has to decide." in text
-    assert '<a href="/approvals/" data-go="approvals"' in get(client, "/").replace(' aria-current="page"', "") or "<b>2</b>" in text
-    for query, there, gone in (("?show=mine", ">a<", ">b<"), ("?show=destroys", ">a<", ">b<"), ("?pool=dev", ">b<", ">a<")):
+    assert (
+        '<a href="/approvals/" data-go="approvals"'
+        in get(client, "/").replace(' aria-current="page"', "")
+        or "<b>2</b>" in text
+    )
+    for query, there, gone in (
+        ("?show=mine", ">a<", ">b<"),
+        ("?show=destroys", ">a<", ">b<"),
+        ("?pool=dev", ">b<", ">a<"),
+    ):
         listed = get(client, f"/approvals/{query}").partition("data-rows")[2].partition("</ul>")[0]
         assert there in listed, query
         assert gone not in listed, query
@@ -268,8 +327,13 @@ def test_actions_of_a_task_are_off_with_their_reason() -> None:
     assert "Its agent ends the plan that runs" in get(client, f"/claims/{running.id}/cancel/")
     waiting = planned("b")
     text = get(client, f"/claims/{waiting.id}/")
-    assert off(text, "Release…") == "The slot is kept for the apply: reject the plan, or let its time pass."
-    assert [off(text, word) for word in ("Move…", "Extend…", "Plan again…", "Cancel…")] == [None] * 4
+    assert (
+        off(text, "Release…")
+        == "The slot is kept for the apply: reject the plan, or let its time pass."
+    )
+    assert [off(text, word) for word in ("Move…", "Extend…", "Plan again…", "Cancel…")] == [
+        None
+    ] * 4
     viewer = get(browser_of(person("vera", "viewer")), f"/claims/{waiting.id}/")
     assert off(viewer, "Plan again…") == "This needs the role operator."
     assert off(viewer, "Extend…") == "This needs the role approver."
@@ -279,7 +343,10 @@ def test_extend_plan_again_and_move_from_the_page() -> None:
     make_task_pool()
     waiting = planned()
     client = browser_of(person("omar", "operator"))
-    assert post(client, f"/claims/{waiting.id}/extend/", reason="x", **{"for": "2h"}).status_code == 204
+    assert (
+        post(client, f"/claims/{waiting.id}/extend/", reason="x", **{"for": "2h"}).status_code
+        == 204
+    )
     first = Claim.objects.get(pk=waiting.id).generation
     assert post(client, f"/claims/{waiting.id}/move/", reason="disk").status_code == 204
     moved = view_claim(waiting.id)
@@ -290,14 +357,21 @@ def test_extend_plan_again_and_move_from_the_page() -> None:
     assert Claim.objects.get(pk=waiting.id).generation != first
 
 
-def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_until_somebody_says() -> None:
+def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_until_somebody_says() -> (  # noqa: E501
+    None
+):
     make_task_pool()
     waiting = planned()
     approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
     begin(waiting)
     client = browser_of(chief())
-    assert post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="").status_code == 422
-    assert post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="network").status_code == 204
+    assert (
+        post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="").status_code == 422
+    )
+    assert (
+        post(client, f"/claims/{waiting.id}/cancel/", reason="stuck", typed="network").status_code
+        == 204
+    )
     behind = task("network")
     assert behind.state == "blocked"
     page = get(client, "/workspaces/tf/network/")
@@ -306,8 +380,15 @@ def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_
     question = get(client, "/workspace/settle/tf/network/", **DIALOG)
     for answer in ("It was applied", "Nothing of it was applied", "Part of it was applied"):
         assert answer in question
-    assert post(client, "/workspace/settle/tf/network/", reason="looked", what="").status_code == 422
-    assert post(client, "/workspace/settle/tf/network/", reason="looked", what="not_applied").status_code == 204
+    assert (
+        post(client, "/workspace/settle/tf/network/", reason="looked", what="").status_code == 422
+    )
+    assert (
+        post(
+            client, "/workspace/settle/tf/network/", reason="looked", what="not_applied"
+        ).status_code
+        == 204
+    )
     assert get_workspace(ws("network")).locked_at is None
     text = get(client, "/workspaces/tf/network/")
     assert "An apply was lost." not in text
@@ -332,7 +413,9 @@ def test_what_an_approver_may_settle_a_viewer_may_not() -> None:
     force_release(claim_id=waiting.id, reason="gone")
     for name, role, status in (("vera", "viewer", 403), ("lind", "approver", 204)):
         client = browser_of(person(name, role))
-        answer = client.post("/workspace/settle/tf/network/", {"reason": "x", "what": "applied"}, headers={})
+        answer = client.post(
+            "/workspace/settle/tf/network/", {"reason": "x", "what": "applied"}, headers={}
+        )
         assert answer.status_code == (302 if status == 204 else status)
 
 
@@ -359,11 +442,18 @@ def test_pieces_of_a_plan_are_for_who_may_see_the_claim() -> None:
     for path in ("changes/", "changes/0/", "raw/"):
         get(outsider, f"/claims/{waiting.id}/plan/{plan.pk}/{path}", 404)
     client = browser_of(person("ben", "viewer"))
-    assert "aws_nat_gateway" in get(client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nat_gateway")
-    assert "No resource fits" in get(client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nothing-like-it")
+    assert "aws_nat_gateway" in get(
+        client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nat_gateway"
+    )
+    assert "No resource fits" in get(
+        client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nothing-like-it"
+    )
     assert "forces replacement" in get(client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/0/")
     get(client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/999/", 404)
-    assert client.get(f"/claims/{waiting.id}/plan/{plan.pk}/raw/").json()["terraform_version"] == "1.12.6"
+    assert (
+        client.get(f"/claims/{waiting.id}/plan/{plan.pk}/raw/").json()["terraform_version"]
+        == "1.12.6"
+    )
     get(client, f"/claims/{planned('b').id}/plan/{plan.pk}/raw/", 404)
 
 
@@ -371,15 +461,26 @@ def test_a_plan_without_json_and_one_that_is_none_lead_to_the_log() -> None:
     make_task_pool()
     client = browser_of(chief())
     assert "stands in the log of its plan" in get(client, f"/claims/{planned('a').id}/")
-    assert "This is JSON, but not of a plan." in get(client, f"/claims/{planned('b', plan=['nonsense']).id}/")
+    assert "This is JSON, but not of a plan." in get(
+        client, f"/claims/{planned('b', plan=['nonsense']).id}/"
+    )
 
 
 def test_what_an_agent_names_is_text_wherever_it_stands() -> None:
     make_task_pool()
     evil = "<script>alert(1)</script>"
-    waiting = planned("a", plan={"resource_changes": [resource(f"x.{evil}", "create", after={evil: evil})]}, facts={"commit": evil})
+    waiting = planned(
+        "a",
+        plan={"resource_changes": [resource(f"x.{evil}", "create", after={evil: evil})]},
+        facts={"commit": evil},
+    )
     client = browser_of(chief())
-    for path in (f"/claims/{waiting.id}/", "/approvals/", f"/approvals/{waiting.id}/", "/workspaces/tf/a/"):
+    for path in (
+        f"/claims/{waiting.id}/",
+        "/approvals/",
+        f"/approvals/{waiting.id}/",
+        "/workspaces/tf/a/",
+    ):
         assert evil not in get(client, path), path
     assert "&lt;script&gt;alert(1)" in get(client, f"/claims/{waiting.id}/")
 
@@ -389,20 +490,30 @@ def test_a_failed_task_says_why() -> None:
     claim = task("a", kind="plan")
     begin(claim)
     say(claim, "boom\n")
-    finish(claim, "failed", code="command_not_found", reason="sh: terrafrm: not found", exit_code=127)
+    finish(
+        claim, "failed", code="command_not_found", reason="sh: terrafrm: not found", exit_code=127
+    )
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     for said in ("Failed.", "command_not_found", "exit 127", "terrafrm: not found", "plan failed"):
         assert said in text, said
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code"), [("timeout", None), ("killed", -9), ("exit_code", 137)], ids=["time limit", "SIGKILL", "SIGKILL below a shell"]
+    ("code", "exit_code"),
+    [("timeout", None), ("killed", -9), ("exit_code", 137)],
+    ids=["time limit", "SIGKILL", "SIGKILL below a shell"],
 )
-def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the_workspace_is_locked(
+def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the_workspace_is_locked(  # noqa: E501
     code: str, exit_code: int | None
 ) -> None:
     claim = applying()
-    finish(claim, "failed", code=code, exit_code=exit_code, reason="It ran out. 1 of 2 changes was done; not finished: a.b.")
+    finish(
+        claim,
+        "failed",
+        code=code,
+        exit_code=exit_code,
+        reason="It ran out. 1 of 2 changes was done; not finished: a.b.",
+    )
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     for said in (
         "Failed.",
@@ -417,7 +528,13 @@ def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the
 
 def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None:
     claim = applying()
-    finish(claim, "failed", code="exit_code", exit_code=1, reason="apply ended with exit code 1. 0 of 2 changes were done; failed: a.b.")
+    finish(
+        claim,
+        "failed",
+        code="exit_code",
+        exit_code=1,
+        reason="apply ended with exit code 1. 0 of 2 changes were done; failed: a.b.",
+    )
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     assert "failed: a.b." in text
     assert "Part of it may have been applied" not in text and "is locked" not in text
@@ -428,26 +545,47 @@ def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:
     claim = applying()
     force_release(claim_id=claim.id, reason="gone")
     with pytest.raises(StaleGeneration):
-        finish(claim, "cancelled", code="killed", reason="It was ended before it was done. 2 of 3 changes were done.")
+        finish(
+            claim,
+            "cancelled",
+            code="killed",
+            reason="It was ended before it was done. 2 of 3 changes were done.",
+        )
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
     assert "2 of 3 changes were done." in text and "is locked until a person" in text
 
 
-def test_page_of_an_interrupted_apply_says_until_when_and_what_it_waits_for_until_its_slot_is_free() -> None:
+def test_page_of_an_interrupted_apply_says_until_when_and_what_it_waits_for_until_its_slot_is_free() -> (  # noqa: E501
+    None
+):
     claim = applying()
     run = Run.objects.filter(claim_id=claim.id).latest("generation")
     member = Member.objects.get(pk=run.member_id)
     force_release(claim_id=claim.id, reason="gone")
     note_interrupt(
-        claim_id=claim.id, generation=run.generation, member=member, why="the server ended it", wait_s=600,
-        waits_for=["a.<b> (create)"], more=2,
+        claim_id=claim.id, generation=run.generation, member=member, why="the server ended it",
+        wait_s=600, waits_for=["a.<b> (create)"], more=2,
     )  # fmt: skip
     client = browser_of(chief())
     text = get(client, f"/claims/{claim.id}/")
-    until = Run.objects.get(claim_id=claim.id, generation=run.generation).facts["interrupt"]["until"]
-    for said in ("Its program is being ended", "the server ended it", f"until {until[11:19]} UTC", "a.&lt;b&gt; (create)", "and 2 more"):
+    until = Run.objects.get(claim_id=claim.id, generation=run.generation).facts["interrupt"][
+        "until"
+    ]
+    for said in (
+        "Its program is being ended",
+        "the server ended it",
+        f"until {until[11:19]} UTC",
+        "a.&lt;b&gt; (create)",
+        "and 2 more",
+    ):
         assert said in text, said
-    confirm_stopped(member, [(slot.pk, run.generation) for slot in Slot.objects.filter(member=member, state="draining")])
+    confirm_stopped(
+        member,
+        [
+            (slot.pk, run.generation)
+            for slot in Slot.objects.filter(member=member, state="draining")
+        ],
+    )
     assert "Its program is being ended" not in get(client, f"/claims/{claim.id}/")
 
 
@@ -468,14 +606,27 @@ def test_steps_stand_in_the_order_of_time() -> None:
     claim.created_at = start
     runs = [
         Ran("plan", "tf-01", start + timedelta(seconds=10), start + timedelta(seconds=20), "lost"),
-        Ran("plan", "tf-02", start + timedelta(seconds=30), start + timedelta(seconds=90), "planned"),
+        Ran(
+            "plan", "tf-02", start + timedelta(seconds=30), start + timedelta(seconds=90), "planned"
+        ),
     ]
-    plan = ApprovalSummary(start + timedelta(seconds=90), given=(("lind", start + timedelta(seconds=100)),), needed=2)
+    plan = ApprovalSummary(
+        start + timedelta(seconds=90), given=(("lind", start + timedelta(seconds=100)),), needed=2
+    )
     steps = steps_of_task(claim, runs, [plan], now, [88])
     assert [(s.word, s.is_current, s.is_next) for s in steps] == [
-        ("waiting", False, False), ("plan lost", False, False), ("plan", False, False), ("apply_pending", True, False),
-        ("applying", False, True), ("applied", False, True),
+        ("waiting", False, False), ("plan lost", False, False), ("plan", False, False),
+        ("apply_pending", True, False), ("applying", False, True), ("applied", False, True),
     ]  # fmt: skip
     assert steps[-1].text == "then 88 of its workspace goes on"
-    many = [Ran("plan", f"tf-{n}", start + timedelta(seconds=n), start + timedelta(seconds=n + 1), "lost") for n in range(20)]
+    many = [
+        Ran(
+            "plan",
+            f"tf-{n}",
+            start + timedelta(seconds=n),
+            start + timedelta(seconds=n + 1),
+            "lost",
+        )
+        for n in range(20)
+    ]
     assert len(steps_of_task(claim, many, [plan], now)) <= 8

@@ -44,16 +44,32 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """A server, and a kubeconfig that leads there."""
     begun = list[Slow]()
 
-    def begin(answer: Answer, *, is_secure: bool = False, user: Any = None, name: str = "127.0.0.1", more: Any = None) -> Slow:
+    def begin(
+        answer: Answer,
+        *,
+        is_secure: bool = False,
+        user: Any = None,
+        name: str = "127.0.0.1",
+        more: Any = None,
+    ) -> Slow:
         slow = Slow(tmp_path, answer, is_secure=is_secure)
         begun.append(slow)
         trusts = {"certificate-authority": slow.authority} if is_secure else {}
         text = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "slow",
-            "clusters": [{"name": "c", "cluster": {"server": slow.url.replace("127.0.0.1", name)} | trusts | (more or {})}],
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "slow",
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {"server": slow.url.replace("127.0.0.1", name)}
+                    | trusts
+                    | (more or {}),
+                }
+            ],
             "users": [{"name": "u", "user": (user(slow) if user else {"token": "t"})}],
             "contexts": [{"name": "slow", "context": {"cluster": "c", "user": "u"}}],
-        }  # fmt: skip
+        }
         (tmp_path / "config").write_text(yaml.safe_dump(text))
         monkeypatch.setenv("BERTH_KUBECONFIG", str(tmp_path / "config"))
         client.forget()

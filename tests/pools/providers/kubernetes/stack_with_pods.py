@@ -1,4 +1,6 @@
-"""A whole Berth under `up`, pools of pods in a namespace of their own, and a kubelet that runs them as processes."""
+"""A whole Berth under `up`, pools of pods in a namespace of their own, and a kubelet that runs
+them as processes.
+"""
 
 import json
 import time
@@ -31,7 +33,15 @@ task: {{stop_timeout: 30s, env: {{HELLO_TARGET: {target}}}}}
 
 
 class Standing:
-    def __init__(self, world: KubeWorld, folder: Path, target: Path, *, pools: tuple[str, ...] = ("lab",), grace: str = "90s") -> None:
+    def __init__(
+        self,
+        world: KubeWorld,
+        folder: Path,
+        target: Path,
+        *,
+        pools: tuple[str, ...] = ("lab",),
+        grace: str = "90s",
+    ) -> None:
         self.world, self.target = world, target / world.name
         self.target.mkdir(mode=0o777)
         self.target.chmod(0o777)
@@ -39,9 +49,16 @@ class Standing:
         self.kubelet = Kubelet(self.space)
         self.kubelet.__enter__()
         port = free_port()
-        environment = {"BERTH_KUBECONFIG": str(world.kubeconfig), "BERTH_APART": "1", "BERTH_AGENT_URL": f"http://127.0.0.1:{port}"}
+        environment = {
+            "BERTH_KUBECONFIG": str(world.kubeconfig),
+            "BERTH_APART": "1",
+            "BERTH_AGENT_URL": f"http://127.0.0.1:{port}",
+        }
         self.stack = Stack(folder / "state", port, **environment).start(180)
-        text = [POOL.format(name=name, namespace=self.space.name, grace=grace, target=self.target) for name in pools]
+        text = [
+            POOL.format(name=name, namespace=self.space.name, grace=grace, target=self.target)
+            for name in pools
+        ]
         (folder / "pools.yaml").write_text("---".join(text))
         done = self.stack.manage("apply", "-f", str(folder / "pools.yaml"))
         assert done.returncode == 0, done.stderr + done.stdout
@@ -57,11 +74,13 @@ class Standing:
         self.kubelet.__exit__()
         self.space.remove()
 
-    # -- asking -----------------------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
     def call(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.stack.port}/api/v1/{path}", data, headers, method=method)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.stack.port}/api/v1/{path}", data, headers, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=90) as answer:
                 return json.load(answer)
@@ -70,7 +89,13 @@ class Standing:
 
     def plan(self, pool: str, workspace: str, command: str) -> int:
         run = {"executor": "command", "commands": {"plan": command}}
-        return int(self.call("POST", "claims/", {"pool": pool, "task": "plan", "workspace": workspace, "run": run})["id"])
+        return int(
+            self.call(
+                "POST",
+                "claims/",
+                {"pool": pool, "task": "plan", "workspace": workspace, "run": run},
+            )["id"]
+        )
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.stack.execute(query)
@@ -83,7 +108,9 @@ class Standing:
             time.sleep(0.05)
 
     def wait_ended(self, claims: list[int], within: float = WITHIN) -> None:
-        query = f"select count(*) from claims_claim where id = any(array{claims}) and state = 'ended'"
+        query = (
+            f"select count(*) from claims_claim where id = any(array{claims}) and state = 'ended'"
+        )
         self.wait_rows(query, [(len(claims),)], within)
 
     def wait_empty(self, within: float = WITHIN) -> None:
@@ -98,8 +125,17 @@ class Standing:
 
     def tell(self) -> str:
         """Everything that might say why."""
-        tables = ("pools_member", "kernel_operation", "pools_decision", "claims_claim", "claims_run")
-        lines = [str(self.rows(f"select row_to_json(t) from {table} t order by id desc limit 4")) for table in tables]
+        tables = (
+            "pools_member",
+            "kernel_operation",
+            "pools_decision",
+            "claims_claim",
+            "claims_run",
+        )
+        lines = [
+            str(self.rows(f"select row_to_json(t) from {table} t order by id desc limit 4"))
+            for table in tables
+        ]
         pods = [(pod["metadata"], pod["status"].get("phase")) for pod in self.space.pods()]
         short = [(meta["name"], meta.get("deletionTimestamp"), phase) for meta, phase in pods]
         return "\n".join([*lines, str(short), str(self.kubelet.logs()), self.stack.heard[-4000:]])

@@ -1,4 +1,6 @@
-"""Nobody is called gone because we looked in the wrong place, or because somebody wrote to his labels."""
+"""Nobody is called gone because we looked in the wrong place, or because somebody wrote to
+his labels.
+"""
 
 import uuid
 from collections.abc import Iterator
@@ -54,7 +56,7 @@ def placed(bench: KubeHarness, *members: MemberSnapshot) -> PoolSnapshot:
     return replace(pool, place=asked(bench, pool).place)
 
 
-# -- another place ---------------------------------------------------------------------------------------------------------------------
+# -- another place ---------------------------------------------------------------------------------
 
 
 def test_a_context_that_leads_to_another_cluster_loses_nobody(
@@ -88,7 +90,9 @@ def test_without_the_place_that_was_remembered_all_would_be_lost(
     assert [each.is_lost for each in asked(bench, replace(pool, place="")).seen] == [True]
 
 
-def test_a_pool_that_has_nothing_outside_may_move(bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_has_nothing_outside_may_move(
+    bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = placed(bench)
     lead_to(elsewhere, monkeypatch)
     assert asked(bench, pool).place not in ("", pool.place)
@@ -98,7 +102,12 @@ class Somewhere:
     """An API server as far as a place is concerned."""
 
     def __init__(self, namespace: str, uid: str, server: str) -> None:
-        self.namespace, self.server, self.place, self._uid = namespace, server, f"namespace {namespace} of context prod", uid
+        self.namespace, self.server, self.place, self._uid = (
+            namespace,
+            server,
+            f"namespace {namespace} of context prod",
+            uid,
+        )
 
     def check_namespace(self) -> str:
         return self._uid
@@ -114,10 +123,19 @@ class Somewhere:
         (("ci", "", "s2"), False),
         (("default", "u3", "s1"), False),
     ],
-    ids=["the-same", "namespace-made-anew", "server-has-another-address", "another-cluster", "may-not-ask", "another-namespace"],
+    ids=[
+        "the-same",
+        "namespace-made-anew",
+        "server-has-another-address",
+        "another-cluster",
+        "may-not-ask",
+        "another-namespace",
+    ],
 )
 @pytest.mark.parametrize("is_seen", [False, True], ids=["none-is-there", "one-is-there"])
-def test_what_counts_as_another_place(there: tuple[str, str, str], is_taken: bool, is_seen: bool) -> None:
+def test_what_counts_as_another_place(
+    there: tuple[str, str, str], is_taken: bool, is_seen: bool
+) -> None:
     made = MemberSnapshot(1, "a", "ready", external_id="lab-a/7")
     pool = PoolSnapshot(7, "lab", "kubernetes", members=(made,), place="ci/u1/s1")
     pods = [{"metadata": {"name": "lab-a", "uid": "7"}}] if is_seen else []
@@ -157,7 +175,9 @@ def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pool_that_is_configured_to_move_is_asked_nothing(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_pool_that_is_configured_to_move_is_asked_nothing(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     """It has no members then; the first one need not wait for a look."""
     config: dict[str, Any] = {
         "name": "lab",
@@ -172,13 +192,18 @@ def test_a_pool_that_is_configured_to_move_is_asked_nothing(bench: KubeHarness, 
     try:
         add_members(pool_id=pool.pk, declared=["a"])
         with pytest.raises(BerthError):
-            update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+            update_pool(
+                "lab",
+                {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}},
+            )
         assert Pool.objects.get(pk=pool.pk).place
         member = Member.objects.get(pool=pool)
         remove_member(member_id=member.pk, reason="it moves")
         perform_due("kubernetes")
         assert Member.objects.get(pk=member.pk).state == "gone"
-        update_pool("lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}})
+        update_pool(
+            "lab", {**config_of(pool), "provider": {**config["provider"], "namespace": other.name}}
+        )
         assert Pool.objects.get(pk=pool.pk).place == ""
         add_members(pool_id=pool.pk, declared=["b"])
         perform_due("kubernetes")
@@ -197,7 +222,7 @@ def test_what_nobody_knows_yet_is_not_confirmed(bench: KubeHarness, watcher: Wat
             call_command("confirm_place", name, "--reason", "why not")
 
 
-# -- other labels ----------------------------------------------------------------------------------------------------------------------
+# -- other labels ----------------------------------------------------------------------------------
 
 CHANGES = {
     "none": {"berth.dev/installation": None, "berth.dev/member": None},
@@ -207,12 +232,22 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_one_whose_labels_somebody_changed_is_there_all_the_same(bench: KubeHarness, change: dict[str, str | None]) -> None:
+def test_one_whose_labels_somebody_changed_is_there_all_the_same(
+    bench: KubeHarness, change: dict[str, str | None]
+) -> None:
     member = bench.there()
     name = member.external_id.partition("/")[0]
     bench.space.patch("pods", name, {"metadata": {"labels": change}})
-    seen, report = asked(bench, bench.pool(member)).seen[0], bench.provider().sync(bench.pool(member), member)
-    assert (seen.is_ready, seen.is_lost, report.down, report.clean) == (True, False, "", frozenset())
+    seen, report = (
+        asked(bench, bench.pool(member)).seen[0],
+        bench.provider().sync(bench.pool(member), member),
+    )
+    assert (seen.is_ready, seen.is_lost, report.down, report.clean) == (
+        True,
+        False,
+        "",
+        frozenset(),
+    )
     assert seen.why == report.why
     assert ("labels" in seen.why) is ("berth.dev/member" in change)
 
@@ -230,16 +265,24 @@ def test_it_is_neither_deleted_nor_called_gone(bench: KubeHarness) -> None:
     assert bench.provider().sync(bench.pool(leaving), leaving).is_gone
 
 
-def test_by_its_labels_alone_it_would_be_lost(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_its_labels_alone_it_would_be_lost(
+    bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listing, "complete", lambda _api, mine, *_: mine)
     member = bench.there()
-    bench.space.patch("pods", member.external_id.partition("/")[0], {"metadata": {"labels": CHANGES["none"]}})
+    bench.space.patch(
+        "pods", member.external_id.partition("/")[0], {"metadata": {"labels": CHANGES["none"]}}
+    )
     assert asked(bench, bench.pool(member)).seen[0].is_lost
 
 
-def test_a_list_of_something_else_is_no_empty_list(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_something_else_is_no_empty_list(
+    bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever stands at the address, a portal to sign in at say, may answer 200 to everything."""
     member = bench.there()
-    monkeypatch.setattr(client, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}})
+    monkeypatch.setattr(
+        client, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}}
+    )
     with pytest.raises(Misconfigured, match="no list of pods"):
         asked(bench, bench.pool(member))

@@ -1,5 +1,5 @@
-"""A pool's configuration asked of its cluster before it is taken: each fault at its field, nothing is made, and who does not answer is no
-fault."""
+"""A pool's configuration asked of its cluster before it is taken: each fault at its field, nothing
+is made, and who does not answer is no fault."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,12 +45,20 @@ def test_a_good_one_has_no_fault_and_makes_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("template", "field"),
     [
-        ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, "provider.template.resources.requests"),
-        ({"tolerations": [{"key": "a", "operator": "Sometimes"}]}, "provider.template.tolerations[0].operator"),
+        (
+            {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+            "provider.template.resources.requests",
+        ),
+        (
+            {"tolerations": [{"key": "a", "operator": "Sometimes"}]},
+            "provider.template.tolerations[0].operator",
+        ),
     ],
     ids=["resources", "tolerations"],
 )
-def test_what_the_server_refuses_is_said_at_its_field(bench: Bench, template: dict[str, Any], field: str) -> None:
+def test_what_the_server_refuses_is_said_at_its_field(
+    bench: Bench, template: dict[str, Any], field: str
+) -> None:
     """Where our own reader is passed by: it would have said so before."""
     (fault,) = check(bench, template)
     assert fault.field.startswith(field)
@@ -75,17 +83,25 @@ def test_credentials_that_are_not_taken_are_said_at_the_context(bench: Bench) ->
 
 
 def test_every_right_that_is_missing_is_named_at_once(bench: Bench) -> None:
-    bench.space.grant("limited", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]})
+    bench.space.grant(
+        "limited",
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]},
+    )
     (fault,) = check(bench, context="limited")
     assert fault.field == "provider.context"
     assert "deploy/kubernetes/role.yaml" in fault.message + fault.way_out
     if bench.fixture == "real_kube":
-        assert "delete pods, get secrets, create secrets, patch secrets, delete secrets" in fault.message
+        assert (
+            "delete pods, get secrets, create secrets, patch secrets, delete secrets"
+            in fault.message
+        )
 
 
 def test_the_role_that_is_shipped_is_enough(bench: Bench) -> None:
     bench.space.grant("limited", *shipped_rules())
-    bench.space.until(lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200)
+    bench.space.until(
+        lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200
+    )
     assert check(bench, context="limited") == []
 
 

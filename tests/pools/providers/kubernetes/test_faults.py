@@ -1,9 +1,9 @@
-"""Everything that happens to a cluster, in the middle of a scale-up of one pool and a scale-in of another: no pod too many, none left over,
-nobody busy deleted.
+"""Everything that happens to a cluster, in the middle of a scale-up of one pool and a scale-in of
+another: no pod too many, none left over, nobody busy deleted.
 
 pytest tests/pools/providers/kubernetes/test_faults.py --fault-rounds 200      a longer run
 pytest tests/pools/providers/kubernetes/test_faults.py --fault-seed 4711       the same faults once more
-"""
+"""  # noqa: E501
 
 import os
 import random
@@ -23,7 +23,12 @@ POOLS = ("ebb", "flow")
 MOST = 2  # members of a pool
 PLANS = 3  # in each wave: more than one pod can do at once
 WITHIN = 90.0
-VICTIMS = {"scaler": "manage.py scale", "worker": "celery", "watcher": "manage.py watch", "finalizer": "manage.py finalize"}
+VICTIMS = {
+    "scaler": "manage.py scale",
+    "worker": "celery",
+    "watcher": "manage.py watch",
+    "finalizer": "manage.py finalize",
+}
 
 
 class Faults:
@@ -39,9 +44,15 @@ class Faults:
             "watches say nothing": self.mute,
             "429 storm": lambda: self.world.refuse("*", 429, times=12, retry_after=1),
             "500 storm": lambda: self.world.refuse("*", 500, times=6),
-            "answers to creates are lost": lambda: self.world.refuse("create", 0, times=2, plural="pods", is_after=True),
-            "answers to deletes are lost": lambda: self.world.refuse("delete", 0, times=2, plural="pods", is_after=True),
-            "secrets are made and nobody hears of it": lambda: self.world.refuse("create", 504, times=2, plural="secrets", is_after=True),
+            "answers to creates are lost": lambda: self.world.refuse(
+                "create", 0, times=2, plural="pods", is_after=True
+            ),
+            "answers to deletes are lost": lambda: self.world.refuse(
+                "delete", 0, times=2, plural="pods", is_after=True
+            ),
+            "secrets are made and nobody hears of it": lambda: self.world.refuse(
+                "create", 504, times=2, plural="secrets", is_after=True
+            ),
             "a create is never answered": lambda: self.world.hang("create", plural="pods"),
             **{f"kill -9 of the {name}": lambda name=name: self.kill(name) for name in VICTIMS},  # type: ignore[misc]
         }
@@ -84,7 +95,8 @@ class Counting:
             there = Counter(
                 pod["metadata"]["labels"]["berth.dev/pool"]
                 for pod in pods
-                if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] in ("Pending", "Running")
+                if "deletionTimestamp" not in pod["metadata"]
+                and pod["status"]["phase"] in ("Pending", "Running")
             )
             if too_many := {pool: count for pool, count in there.items() if count > MOST}:
                 self.broken.append(f"{too_many}: {[pod['metadata']['name'] for pod in pods]}")
@@ -120,7 +132,8 @@ def test_whatever_happens_to_kube_no_pod_is_too_many_left_over_or_deleted_at_wor
             pool = POOLS[number % 2]  # the other one scales in meanwhile
             wave = [standing.plan(pool, f"w-{number}-{n}", "sleep 1") for n in range(PLANS)]
             claims += wave
-            time.sleep(faults.chance.uniform(0, 2))  # some moment of the scale-up: no event says when it is the worst one
+            # Some moment of the scale-up: no event says when it is the worst one.
+            time.sleep(faults.chance.uniform(0, 2))
             kind = faults.draw()
             faults.kinds[kind]()
             print(f"round {number} of seed {seed}: {kind}", flush=True)
@@ -130,9 +143,9 @@ def test_whatever_happens_to_kube_no_pod_is_too_many_left_over_or_deleted_at_wor
             assert counting.broken == [], f"round {number} of seed {seed}, {kind}"
         standing.wait_empty(WITHIN)
     print(f"the slowest round took {slowest:.1f} s")
-    assert standing.rows(f"select outcome, count(*) from claims_claim where id = any(array{claims}) group by 1") == [
-        ("planned", len(claims))
-    ]
+    assert standing.rows(
+        f"select outcome, count(*) from claims_claim where id = any(array{claims}) group by 1"
+    ) == [("planned", len(claims))]
     again = "select claim_id from claims_run group by 1 having count(*) > 1"
     assert standing.rows(again) == [], "nobody who worked was deleted, so nothing was begun twice"
     check_pods(standing)
@@ -143,7 +156,11 @@ def check_pods(standing: Standing) -> None:
     """Each incarnation of each member was one pod, at most, and every member was decided upon."""
     started = standing.kubelet.started
     assert [name for name, count in Counter(started).items() if count > 1] == []
-    ((incarnations, members),) = standing.rows("select sum(incarnation), count(*) from pools_member")
+    ((incarnations, members),) = standing.rows(
+        "select sum(incarnation), count(*) from pools_member"
+    )
     assert len(started) <= incarnations
-    assert standing.rows("select coalesce(sum(delta), 0) from pools_decision where delta > 0") == [(members,)]
+    assert standing.rows("select coalesce(sum(delta), 0) from pools_decision where delta > 0") == [
+        (members,)
+    ]
     assert standing.kubelet.killed == [], "who was asked to go, went"

@@ -1,4 +1,6 @@
-"""Changes in a cluster are told in a moment, and nothing is missed: not over a cut, not over a version that is too old."""
+"""Changes in a cluster are told in a moment, and nothing is missed: not over a cut, not over a
+version that is too old.
+"""
 
 import queue
 import time
@@ -60,7 +62,9 @@ def test_a_pod_that_is_made_changed_and_deleted_is_told(bench: Bench, ear: Ear) 
 
 
 def test_pods_of_others_are_not_told(bench: Bench, ear: Ear) -> None:
-    bench.space.create_pod("stranger", labels={"berth.dev/pool": "7", "berth.dev/installation": "another"})
+    bench.space.create_pod(
+        "stranger", labels={"berth.dev/pool": "7", "berth.dev/installation": "another"}
+    )
     bench.space.create_pod("plain")
     with pytest.raises(queue.Empty):
         ear.told.get(timeout=0.3)
@@ -75,11 +79,14 @@ def test_what_happens_while_the_watch_is_cut_is_told_after(bench: Bench, ear: Ea
     ear.hear(7)
 
 
-def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(bench: Bench, ear: Ear) -> None:
+def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(
+    bench: Bench, ear: Ear
+) -> None:
     bench.space.world.expire()
     ear.hear(None)
     name = bench.create()
-    ear.hear(7, None)  # the server was away, too, and that was told first: then this one is found by a look
+    # The server was away, too, and that was told first: then this one is found by a look.
+    ear.hear(7, None)
     bench.space.run(name)
     ear.hear(7)
 
@@ -94,8 +101,11 @@ def test_a_server_that_was_away_is_followed_again(bench: Bench, ear: Ear) -> Non
     ear.hear(7)
 
 
-def test_a_watch_that_hangs_is_given_up_and_nothing_is_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_watch, "LASTS", 11)  # a second at least, a second more until it is given up
+def test_a_watch_that_hangs_is_given_up_and_nothing_is_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second at least, a second more until it is given up.
+    monkeypatch.setattr(pod_watch, "LASTS", 11)
     monkeypatch.setattr(pod_watch, "SLACK", 1.0)
     ear = Ear(bench)
     bench.space.world.mute(f"{bench.space.path}/pods")

@@ -1,4 +1,6 @@
-"""The pod and the Secret of a member: names that are told apart, labels that decide, rights that are least."""
+"""The pod and the Secret of a member: names that are told apart, labels that decide, rights that
+are least.
+"""
 
 import re
 from dataclasses import replace
@@ -8,7 +10,12 @@ import pytest
 
 from pools.config.parsing import Faults
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-from pools.providers.kubernetes.manifests import FETCH, pod_manifest, secret_manifest, template_digest
+from pools.providers.kubernetes.manifests import (
+    FETCH,
+    pod_manifest,
+    secret_manifest,
+    template_digest,
+)
 from pools.providers.kubernetes.names import is_ours, labels_of, pod_name
 from pools.providers.kubernetes.options import read_options
 
@@ -16,21 +23,34 @@ DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 MEMBER = MemberSnapshot(5, "m1", "creating", token="berthm_5_secret")
 
 
-def pool(name: str = "infra", number: int = 7, installation: str = "b1", **template: Any) -> PoolSnapshot:
+def pool(
+    name: str = "infra", number: int = 7, installation: str = "b1", **template: Any
+) -> PoolSnapshot:
     faults = Faults()
-    options = read_options({"namespace": "agents", "template": {"image": "a:1", **template}}, "provider", faults)
+    options = read_options(
+        {"namespace": "agents", "template": {"image": "a:1", **template}}, "provider", faults
+    )
     assert faults.found == []
     return PoolSnapshot(number, name, "kubernetes", options, installation=installation)
 
 
 def spec(**template: Any) -> dict[str, Any]:
-    found: dict[str, Any] = pod_manifest(pool(**template), MEMBER, "agents", "https://berth.example/")["spec"]
+    found: dict[str, Any] = pod_manifest(
+        pool(**template), MEMBER, "agents", "https://berth.example/"
+    )["spec"]
     return found
 
 
 @pytest.mark.parametrize(
     ("of_pool", "of_member"),
-    [("infra", "m1"), ("a.b_c", "X.y_Z"), ("p" * 63, "m" * 63), ("a" * 40, "-"), ("9", "0"), ("ü", "ß")],
+    [
+        ("infra", "m1"),
+        ("a.b_c", "X.y_Z"),
+        ("p" * 63, "m" * 63),
+        ("a" * 40, "-"),
+        ("9", "0"),
+        ("ü", "ß"),
+    ],
     ids=["plain", "mixed", "long", "dashes", "digits", "letters"],
 )
 @pytest.mark.parametrize("incarnation", [1, 2, 12345])
@@ -61,7 +81,12 @@ def test_ours_is_what_has_all_our_labels() -> None:
 
 
 def test_a_template_never_stands_in_for_ours() -> None:
-    made = pod_manifest(pool(labels={"team": "infra"}, annotations={"a": "b"}), MEMBER, "agents", "https://berth.example/")
+    made = pod_manifest(
+        pool(labels={"team": "infra"}, annotations={"a": "b"}),
+        MEMBER,
+        "agents",
+        "https://berth.example/",
+    )
     assert made["metadata"]["labels"] == {"team": "infra", **labels_of(pool(), MEMBER)}
     assert made["metadata"]["annotations"]["berth.dev/member-name"] == "m1"
     assert made["metadata"]["annotations"]["a"] == "b"
@@ -94,7 +119,9 @@ def test_root_has_what_it_needs_to_give_tasks_users_and_no_more() -> None:
     assert security["capabilities"]["drop"] == ["ALL"]
     assert "SYS_ADMIN" not in security["capabilities"]["add"]
     assert security["readOnlyRootFilesystem"] is False
-    assert "/var/tmp" in [mount["mountPath"] for mount in made["containers"][0]["volumeMounts"]], "where tasks of other users work"
+    assert "/var/tmp" in [mount["mountPath"] for mount in made["containers"][0]["volumeMounts"]], (
+        "where tasks of other users work"
+    )
 
 
 def test_the_token_is_a_file_that_changes_with_its_secret() -> None:
@@ -111,10 +138,15 @@ def test_the_token_is_a_file_that_changes_with_its_secret() -> None:
 
 def test_the_secret_is_its_pods() -> None:
     pod = {"metadata": {"name": "x", "uid": "u1"}}
-    alone, owned = secret_manifest(pool(), MEMBER, "agents"), secret_manifest(pool(), MEMBER, "agents", pod)
+    alone, owned = (
+        secret_manifest(pool(), MEMBER, "agents"),
+        secret_manifest(pool(), MEMBER, "agents", pod),
+    )
     assert alone["metadata"]["name"] == pod_name(pool(), MEMBER)
     assert "ownerReferences" not in alone["metadata"]
-    assert owned["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u1"}]
+    assert owned["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u1"}
+    ]
 
 
 def test_a_command_of_ones_own_is_taken_and_else_the_agent_is_fetched() -> None:

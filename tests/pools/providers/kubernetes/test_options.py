@@ -1,4 +1,6 @@
-"""What stands under `provider:` of a pool of pods: every fault at once with its field, and one form for all ways to say the same."""
+"""What stands under `provider:` of a pool of pods: every fault at once with its field, and one
+form for all ways to say the same.
+"""
 
 import json
 from typing import Any
@@ -17,12 +19,16 @@ TEMPLATE: dict[str, Any] = {"image": "registry.example:5000/team/agent:1.4"}
 
 def read(**options: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     faults = Faults()
-    found = read_options({"kind": "kubernetes", "template": TEMPLATE, **options}, "provider", faults)
+    found = read_options(
+        {"kind": "kubernetes", "template": TEMPLATE, **options}, "provider", faults
+    )
     return dict(found), [(f.field.removeprefix("provider."), f.message) for f in faults.found]
 
 
 def fields(**template: Any) -> list[str]:
-    return [field.removeprefix("template.") for field, _ in read(template={**TEMPLATE, **template})[1]]
+    return [
+        field.removeprefix("template.") for field, _ in read(template={**TEMPLATE, **template})[1]
+    ]
 
 
 def test_a_short_one_is_written_out_and_reads_to_itself() -> None:
@@ -33,20 +39,40 @@ def test_a_short_one_is_written_out_and_reads_to_itself() -> None:
 
 def test_a_whole_one_reads_to_itself() -> None:
     template = {
-        **TEMPLATE, "command": ["python3"], "args": ["/agent.pyz"], "env": {"TF_LOG": "INFO"},
-        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}},
-        "node_selector": {"kubernetes.io/arch": "amd64"}, "tolerations": [{"key": "dedicated", "value": "ci", "effect": "NoSchedule"}],
-        "service_account": "agent", "image_pull_secrets": ["registry"], "labels": {"team": "infra"},
-        "annotations": {"example.com/owner": "a person, with words"}, "grace": 60, "user": 1000, "writable_root": True,
-    }  # fmt: skip
-    once, faults = read(context="prod", namespace="agents", url="https://berth.example.com/", template=template)
+        **TEMPLATE,
+        "command": ["python3"],
+        "args": ["/agent.pyz"],
+        "env": {"TF_LOG": "INFO"},
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "1Gi"},
+            "limits": {"cpu": "2", "nvidia.com/gpu": "1"},
+        },
+        "node_selector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "dedicated", "value": "ci", "effect": "NoSchedule"}],
+        "service_account": "agent",
+        "image_pull_secrets": ["registry"],
+        "labels": {"team": "infra"},
+        "annotations": {"example.com/owner": "a person, with words"},
+        "grace": 60,
+        "user": 1000,
+        "writable_root": True,
+    }
+    once, faults = read(
+        context="prod", namespace="agents", url="https://berth.example.com/", template=template
+    )
     assert faults == []
     assert once["template"] == template
     assert read(**once) == (once, [])
 
 
 def test_numbers_and_lengths_of_time_mean_what_people_mean() -> None:
-    once, faults = read(template={**TEMPLATE, "grace": "30m", "resources": {"requests": {"cpu": 2}, "limits": {"memory": "4Gi"}}})
+    once, faults = read(
+        template={
+            **TEMPLATE,
+            "grace": "30m",
+            "resources": {"requests": {"cpu": 2}, "limits": {"memory": "4Gi"}},
+        }
+    )
     assert faults == []
     assert once["template"]["grace"] == 1800
     assert once["template"]["resources"] == {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}}
@@ -54,13 +80,15 @@ def test_numbers_and_lengths_of_time_mean_what_people_mean() -> None:
 
 def test_every_fault_is_told_at_once_with_its_field() -> None:
     bad = {
-        "image": "Agent:1", "env": {"BERTH_URL": "x", "A": 1}, "resources": {"requests": {"cpu": "two"}, "limits": {"cores": "1"}},
+        "image": "Agent:1", "env": {"BERTH_URL": "x", "A": 1},
+        "resources": {"requests": {"cpu": "two"}, "limits": {"cores": "1"}},
         "labels": {"berth.dev/pool": "1"}, "tolerations": [{"operator": "Equal"}], "imge": "x",
     }  # fmt: skip
     _, faults = read(namespace="Agents", url="berth.example.com", colour="red", template=bad)
     assert [field for field, _ in faults] == [
-        "colour", "namespace", "url", "template.imge", "template.image", "template.env.BERTH_URL", "template.env.A",
-        "template.resources.requests.cpu", "template.resources.limits.cores", "template.tolerations[0]", "template.labels.berth.dev/pool",
+        "colour", "namespace", "url", "template.imge", "template.image", "template.env.BERTH_URL",
+        "template.env.A", "template.resources.requests.cpu", "template.resources.limits.cores",
+        "template.tolerations[0]", "template.labels.berth.dev/pool",
     ]  # fmt: skip
 
 
@@ -87,7 +115,9 @@ def test_images_are_named_as_registries_do(image: str) -> None:
     assert fields(image=image) == []
 
 
-@pytest.mark.parametrize("image", ["A", "a b", "a:", "a:b:c", "http://a/b", "a/B", "a@sha256:12", "a//b", " "], ids=repr)
+@pytest.mark.parametrize(
+    "image", ["A", "a b", "a:", "a:b:c", "http://a/b", "a/B", "a@sha256:12", "a//b", " "], ids=repr
+)
 def test_what_is_no_image_is_refused(image: str) -> None:
     assert fields(image=image) == ["image"]
 
@@ -101,18 +131,30 @@ def test_what_is_no_image_is_refused(image: str) -> None:
         ({"labels": {"a/b/c": "x"}}, "labels.a/b/c"),
         ({"labels": {"a": "x y"}}, "labels.a"),
         ({"labels": {"a": "x" * 64}}, "labels.a"),
-        ({"labels": {"app.kubernetes.io/managed-by": "helm"}}, "labels.app.kubernetes.io/managed-by"),
+        (
+            {"labels": {"app.kubernetes.io/managed-by": "helm"}},
+            "labels.app.kubernetes.io/managed-by",
+        ),
         ({"labels": {"a": True}}, "labels.a"),
         ({"annotations": {"berth.dev/x": "y"}}, "annotations.berth.dev/x"),
         ({"annotations": {f"a{n}": "x" * 32_000 for n in range(9)}}, "annotations"),
         ({"node_selector": {"zone": "a b"}}, "node_selector.zone"),
-        ({"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}, "resources.requests.memory"),
+        (
+            {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+            "resources.requests.memory",
+        ),
         ({"resources": {"limits": {"memory": "-1"}}}, "resources.limits.memory"),
         ({"resources": {"max": {}}}, "resources.max"),
         ({"tolerations": {"key": "a"}}, "tolerations"),
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, "tolerations[0].effect"),
-        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "tolerations[0].value"),
-        ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "tolerations[0].tolerationSeconds"),
+        (
+            {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+            "tolerations[0].value",
+        ),
+        (
+            {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
+            "tolerations[0].tolerationSeconds",
+        ),
         ({"service_account": "A"}, "service_account"),
         ({"image_pull_secrets": ["a", "B"]}, "image_pull_secrets[1]"),
         ({"command": "python3 agent.pyz"}, "command"),
@@ -140,7 +182,11 @@ def test_amounts_compare_as_amounts() -> None:
 
 
 def test_a_pool_of_pods_is_a_pool_with_agents() -> None:
-    config = {"name": "infra", "provider": {"kind": "kubernetes", "template": TEMPLATE}, "scaling": {"policy": "on_demand"}}
+    config = {
+        "name": "infra",
+        "provider": {"kind": "kubernetes", "template": TEMPLATE},
+        "scaling": {"policy": "on_demand"},
+    }
     spec = parse_pool(config, option_readers())
     assert spec.liveness is not None
     assert parse_pool(spec.as_config(), option_readers()) == spec
@@ -150,15 +196,25 @@ def test_a_pool_of_pods_is_a_pool_with_agents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace", "stop_timeout", "is_enough"), [("11m", "10m", True), ("10m", "10m", False), ("1h", "59m", True), (5, "10m", False)]
+    ("grace", "stop_timeout", "is_enough"),
+    [("11m", "10m", True), ("10m", "10m", False), ("1h", "59m", True), (5, "10m", False)],
 )
-def test_pod_lives_longer_than_an_apply_that_is_ended_needs(grace: Any, stop_timeout: str, is_enough: bool) -> None:
+def test_pod_lives_longer_than_an_apply_that_is_ended_needs(
+    grace: Any, stop_timeout: str, is_enough: bool
+) -> None:
     options = {"kind": "kubernetes", "template": {**TEMPLATE, "grace": grace}}
-    _, found = read_pool({"name": "lab", "provider": options, "task": {"stop_timeout": stop_timeout}}, option_readers())
+    _, found = read_pool(
+        {"name": "lab", "provider": options, "task": {"stop_timeout": stop_timeout}},
+        option_readers(),
+    )
     assert [fault.field for fault in found] == ([] if is_enough else ["provider.template.grace"])
 
 
 def test_stored_pool_with_a_short_grace_is_still_read() -> None:
     """It was taken before this was looked at."""
-    stored = {"name": "lab", "provider": {"kind": "kubernetes", "template": {**TEMPLATE, "grace": 5}}, "slots": ["any"]}
+    stored = {
+        "name": "lab",
+        "provider": {"kind": "kubernetes", "template": {**TEMPLATE, "grace": 5}},
+        "slots": ["any"],
+    }
     assert read_stored("lab", json.dumps(stored)).options["template"]["grace"] == 5

@@ -1,4 +1,6 @@
-"""What is left over is removed, and nothing else: whoever knows less than the cluster ends nothing that may be at work."""
+"""What is left over is removed, and nothing else: whoever knows less than the cluster ends
+nothing that may be at work.
+"""
 
 from dataclasses import replace
 
@@ -30,7 +32,9 @@ def end_pool(pool: Pool, member: Member) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_left_of_a_pool_that_is_gone_is_removed(bench: KubeHarness, watcher: Watcher) -> None:
+def test_what_is_left_of_a_pool_that_is_gone_is_removed(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     end_pool(pool, member)
     name = member.external_id.partition("/")[0]
@@ -55,7 +59,9 @@ def test_a_pool_of_declared_pods_may_change(bench: KubeHarness, watcher: Watcher
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     end_pool(pool, member)
     with connection.cursor() as cursor:
@@ -68,11 +74,16 @@ def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(bench: KubeHarness,
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pod_of_a_member_that_our_rows_never_knew_is_left_alone(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_pod_of_a_member_that_our_rows_never_knew_is_left_alone(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     """The database is an old copy: the member was made after it was taken."""
     pool, member = ready(bench, watcher)
     mine = bench.space.pod(member.external_id.partition("/")[0])["metadata"]["labels"]
-    unknown, forgotten = {**mine, "berth.dev/member": "987654"}, {**mine, "berth.dev/member": str(gone_member(pool))}
+    unknown, forgotten = (
+        {**mine, "berth.dev/member": "987654"},
+        {**mine, "berth.dev/member": str(gone_member(pool))},
+    )
     for name, labels in (("unknown", unknown), ("forgotten", forgotten)):
         bench.space.create_pod(name, labels=labels, node="n1")
         bench.space.run(name)
@@ -98,10 +109,14 @@ def test_one_whose_label_names_a_member_that_is_gone_is_no_stray(bench: KubeHarn
     assert bench.provider().look(pool).strays == frozenset()
     bench.provider().remove_strays(pool, [99])
     assert not is_going(bench, name)
-    assert bench.provider().look(bench.pool()).strays == {99}, "nobody knows it by its uid: then its label counts"
+    assert bench.provider().look(bench.pool()).strays == {99}, (
+        "nobody knows it by its uid: then its label counts"
+    )
 
 
-def test_who_was_frozen_does_not_end_the_pod_of_a_later_incarnation(bench: KubeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_was_frozen_does_not_end_the_pod_of_a_later_incarnation(
+    bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker that took its snapshot, lost its lock while it stood still, and goes on."""
     later = replace(bench.member("creating"), slots=(), incarnation=2)
     made = bench.provider().sync(bench.pool(later), later).external_id.partition("/")[0]

@@ -15,39 +15,95 @@ POOL = PoolSnapshot(7, "infra", "kubernetes")
 MEMBER = MemberSnapshot(5, "m1", "ready")
 
 
-def pod(status: dict[str, Any] | None = None, *, uid: str = "u1", member: MemberSnapshot = MEMBER, **meta: Any) -> dict[str, Any]:
-    metadata = {"name": pod_name(POOL, member), "uid": uid, "labels": labels_of(POOL, member), **meta}
-    return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status or {"phase": "Running"}}
+def pod(
+    status: dict[str, Any] | None = None,
+    *,
+    uid: str = "u1",
+    member: MemberSnapshot = MEMBER,
+    **meta: Any,
+) -> dict[str, Any]:
+    metadata = {
+        "name": pod_name(POOL, member),
+        "uid": uid,
+        "labels": labels_of(POOL, member),
+        **meta,
+    }
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": "n1"},
+        "status": status or {"phase": "Running"},
+    }
 
 
 def agent(**state: Any) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "agent", "state": state}]}
 
 
-UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available."}
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available.",
+}
 
 
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        ({"phase": "Pending", "conditions": [UNSCHEDULABLE]}, "pending", "Unschedulable: 0/3 nodes are available."),
         (
-            {"phase": "Pending", **agent(waiting={"reason": "ImagePullBackOff", "message": "no such image"})},
+            {"phase": "Pending", "conditions": [UNSCHEDULABLE]},
+            "pending",
+            "Unschedulable: 0/3 nodes are available.",
+        ),
+        (
+            {
+                "phase": "Pending",
+                **agent(waiting={"reason": "ImagePullBackOff", "message": "no such image"}),
+            },
             "pending",
             "ImagePullBackOff: no",
         ),
-        ({"phase": "Pending", **agent(waiting={"reason": "ContainerCreating"})}, "pending", "it is being started"),
+        (
+            {"phase": "Pending", **agent(waiting={"reason": "ContainerCreating"})},
+            "pending",
+            "it is being started",
+        ),
         ({"phase": "Running"}, "running", ""),
         ({"phase": "Running", **agent(terminated={"exitCode": 1})}, "ended", "ended with 1"),
-        ({"phase": "Failed", **agent(terminated={"exitCode": 137, "reason": "OOMKilled"})}, "ended", "out of memory"),
-        ({"phase": "Failed", **agent(terminated={"exitCode": 3})}, "ended", "its token was refused"),
-        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "ended", "Evicted: low on memory"),
+        (
+            {"phase": "Failed", **agent(terminated={"exitCode": 137, "reason": "OOMKilled"})},
+            "ended",
+            "out of memory",
+        ),
+        (
+            {"phase": "Failed", **agent(terminated={"exitCode": 3})},
+            "ended",
+            "its token was refused",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "ended",
+            "Evicted: low on memory",
+        ),
         ({"phase": "Succeeded"}, "ended", "has ended"),
         ({"phase": "Unknown"}, "silent", "n1 does not answer"),
         ({"phase": "Odd"}, "silent", "does not answer"),
         ({}, "running", ""),
     ],
-    ids=["no node", "no image", "creating", "running", "beside", "memory", "token", "evicted", "succeeded", "unknown", "odd", "default"],
+    ids=[
+        "no node",
+        "no image",
+        "creating",
+        "running",
+        "beside",
+        "memory",
+        "token",
+        "evicted",
+        "succeeded",
+        "unknown",
+        "odd",
+        "default",
+    ],
 )
 def test_each_phase_in_words(status: dict[str, Any], kind: str, words: str) -> None:
     found = judge_pod(pod(status), NOW, was_ready=True)
@@ -73,21 +129,48 @@ def test_one_that_is_being_ended_is_there_until_it_is_not() -> None:
         ({"phase": "Succeeded"}, True, True),
         ({"phase": "Succeeded"}, False, False),
         (
-            {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+            {
+                "phase": "Failed",
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "PreemptionByScheduler",
+                    }
+                ],
+            },
             True,
             True,
         ),
     ],
-    ids=["evicted", "evicted before its first word", "failed", "succeeded", "succeeded before its first word", "preempted"],
+    ids=[
+        "evicted",
+        "evicted before its first word",
+        "failed",
+        "succeeded",
+        "succeeded before its first word",
+        "preempted",
+    ],
 )
-def test_what_was_no_fault_of_its_own_is_told_apart(status: dict[str, Any], was_ready: bool, planned: bool) -> None:
+def test_what_was_no_fault_of_its_own_is_told_apart(
+    status: dict[str, Any], was_ready: bool, planned: bool
+) -> None:
     """One that never came is started more and more slowly, whatever ended it."""
     assert judge_pod(pod(status), NOW, was_ready=was_ready).is_planned is planned
 
 
 def test_long_words_are_cut() -> None:
     message = "x" * 5000
-    assert len(judge_pod(pod({"phase": "Failed", "reason": "Evicted", "message": message}), NOW, was_ready=True).why) <= 300
+    assert (
+        len(
+            judge_pod(
+                pod({"phase": "Failed", "reason": "Evicted", "message": message}),
+                NOW,
+                was_ready=True,
+            ).why
+        )
+        <= 300
+    )
 
 
 NAME = pod_name(POOL, MEMBER)
@@ -97,7 +180,10 @@ SECOND = replace(MEMBER, incarnation=2, state="creating")
 def test_one_that_was_made_and_is_not_there_is_gone_and_one_never_made_is_not() -> None:
     assert judge(Mine(), POOL, replace(MEMBER, external_id=f"{NAME}/u1"), NOW).kind == "gone"
     assert judge(Mine(), POOL, replace(MEMBER, state="creating"), NOW).kind == "none"
-    assert judge(Mine(), POOL, replace(MEMBER, state="creating", external_id=f"{NAME}/u1"), NOW).kind == "gone"
+    assert (
+        judge(Mine(), POOL, replace(MEMBER, state="creating", external_id=f"{NAME}/u1"), NOW).kind
+        == "gone"
+    )
     assert judge(Mine(), POOL, replace(SECOND, external_id=f"{NAME}/u1"), NOW).kind == "none"
 
 
@@ -126,5 +212,8 @@ def test_older_ones_go_before_the_next_is_made_and_later_are_none_of_ours() -> N
 
 def test_those_of_others_are_not_seen() -> None:
     strange = pod()
-    strange["metadata"]["labels"] = {**strange["metadata"]["labels"], "berth.dev/installation": "another"}
+    strange["metadata"]["labels"] = {
+        **strange["metadata"]["labels"],
+        "berth.dev/installation": "another",
+    }
     assert sort_pods([strange], POOL, MEMBER) == Mine()

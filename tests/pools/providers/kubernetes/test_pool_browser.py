@@ -1,4 +1,6 @@
-"""A pool of pods in a real browser: its fields where pods are chosen, a refusal at its field, and what is wrong on its page."""
+"""A pool of pods in a real browser: its fields where pods are chosen, a refusal at its field,
+and what is wrong on its page.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,12 +26,16 @@ SignIn = Callable[[Any, User], None]
 @pytest.fixture
 def window(browser: Any, site: str) -> Iterator[Any]:
     """One that may complain: a refusal is no page that a browser is content with."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US")
+    context = browser.new_context(
+        base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US"
+    )
     yield context.new_page()
     context.close()
 
 
-def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_field(window: Any, sign_in: SignIn) -> None:
+def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_field(
+    window: Any, sign_in: SignIn
+) -> None:
     """The web process has no kubeconfig, so no context is known there."""
     page = window
     sign_in(page, chief())
@@ -46,21 +52,36 @@ def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_
     page.get_by_role("button", name="Make the pool").click()
     page.get_by_text("There is no kubeconfig at").first.wait_for()
     assert page.locator("[name='provider.context'][aria-invalid=true]").count() == 1
-    assert page.locator("[name='provider.template.image']").input_value() == "registry.example/agent:1"
+    assert (
+        page.locator("[name='provider.template.image']").input_value() == "registry.example/agent:1"
+    )
     assert faults(page) == []
     shoot_all(page, "refused")
     assert not Pool.objects.exists()
 
 
-def test_what_its_provider_answers_is_on_its_page_until_it_is_mended(page: Any, bench: KubeHarness, sign_in: SignIn, site: str) -> None:
-    config = {"name": "infra", "provider": {"kind": "kubernetes", **bench.good_options}, "slots": ["any", "plan"]}
+def test_what_its_provider_answers_is_on_its_page_until_it_is_mended(
+    page: Any, bench: KubeHarness, sign_in: SignIn, site: str
+) -> None:
+    config = {
+        "name": "infra",
+        "provider": {"kind": "kubernetes", **bench.good_options},
+        "slots": ["any", "plan"],
+    }
     pool = create_pool({**config, "members": {"max": 4, "list": ["a", "b"]}})
     Pool.objects.update(state="active", observed_at=timezone.now())
-    Member.objects.filter(name="a").update(outside="Unschedulable: 0/3 nodes are available: 3 Insufficient memory")
+    Member.objects.filter(name="a").update(
+        outside="Unschedulable: 0/3 nodes are available: 3 Insufficient memory"
+    )
     sign_in(page, chief())
     open_live(page, "/pools/infra/?member=a")
     assert page.get_by_text("0/3 nodes are available").first.is_visible()
-    note_provider_error(pool, Misconfigured("There is no namespace agents of context prod. Make the namespace, with its role."))
+    note_provider_error(
+        pool,
+        Misconfigured(
+            "There is no namespace agents of context prod. Make the namespace, with its role."
+        ),
+    )
     page.get_by_text("Make the namespace, with its role").wait_for()
     assert faults(page) == []
     shoot_all(page, "trouble")

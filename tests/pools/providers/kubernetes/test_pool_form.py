@@ -1,4 +1,6 @@
-"""Pools of pods in the form: what it asks for is read and shown, and what it does not ask for stays."""
+"""Pools of pods in the form: what it asks for is read and shown, and what it does not ask
+for stays.
+"""
 
 from typing import Any
 
@@ -10,9 +12,9 @@ from pools.providers.base import option_readers
 from project.kernel.errors import FieldError
 
 FILLED = {
-    "name": "infra", "provider": "kubernetes", "form": "tasks", "tasks": "any, plan", "provider.context": "prod",
-    "provider.namespace": "agents", "provider.url": "", "provider.template.image": "registry.example/agent:1",
-    "provider.template.service_account": "",
+    "name": "infra", "provider": "kubernetes", "form": "tasks", "tasks": "any, plan",
+    "provider.context": "prod", "provider.namespace": "agents", "provider.url": "",
+    "provider.template.image": "registry.example/agent:1", "provider.template.service_account": "",
 }  # fmt: skip
 
 
@@ -26,20 +28,33 @@ def test_what_is_filled_in_is_a_pool() -> None:
 def test_the_form_shows_what_the_pool_says_and_gives_it_back() -> None:
     spec = parse_pool(forms.read_form(FILLED, with_members=True), option_readers())
     shown = forms.values_of(spec.as_config(), spec.layout)
-    assert {name: shown[name] for name in forms.POD_PATHS} == {name: FILLED[name] for name in forms.POD_PATHS}
+    assert {name: shown[name] for name in forms.POD_PATHS} == {
+        name: FILLED[name] for name in forms.POD_PATHS
+    }
     assert forms.read_pods(shown, spec.as_config()["provider"]) == spec.as_config()["provider"]
 
 
 def test_what_the_form_does_not_ask_for_stays_and_what_is_emptied_goes() -> None:
-    before: dict[str, Any] = {"kind": "kubernetes", "namespace": "agents", "template": {"image": "a:1", "grace": 60, "env": {"A": "b"}}}
+    before: dict[str, Any] = {
+        "kind": "kubernetes",
+        "namespace": "agents",
+        "template": {"image": "a:1", "grace": 60, "env": {"A": "b"}},
+    }
     after = forms.read_pods({"provider.namespace": "", "provider.template.image": "a:2"}, before)
-    assert after == {"kind": "kubernetes", "template": {"image": "a:2", "grace": 60, "env": {"A": "b"}}}
+    assert after == {
+        "kind": "kubernetes",
+        "template": {"image": "a:2", "grace": 60, "env": {"A": "b"}},
+    }
     assert before["namespace"] == "agents"
 
 
 @pytest.mark.parametrize(
     ("field", "shown_at"),
-    [("provider.template.image", "provider.template.image"), ("provider.template.resources.limits", ""), ("provider.kind", "")],
+    [
+        ("provider.template.image", "provider.template.image"),
+        ("provider.template.resources.limits", ""),
+        ("provider.kind", ""),
+    ],
     ids=["asked for", "not asked for", "kind"],
 )
 def test_a_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: str) -> None:
@@ -49,5 +64,10 @@ def test_a_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: s
 def test_pods_are_asked_about_where_members_are_pods() -> None:
     titles = [section.title for section in forms.sections({}, [], is_new=True)]
     assert "Pods" in titles
-    assert "Pods" not in [section.title for section in forms.sections({"name": "a"}, [], is_new=False)]
-    assert "Pods" in [section.title for section in forms.sections({"provider.template.image": "a:1"}, [], is_new=False)]
+    assert "Pods" not in [
+        section.title for section in forms.sections({"name": "a"}, [], is_new=False)
+    ]
+    assert "Pods" in [
+        section.title
+        for section in forms.sections({"provider.template.image": "a:1"}, [], is_new=False)
+    ]

@@ -1,4 +1,6 @@
-"""Pods as members, over both API servers: what becomes of one whose pod is deleted, evicted, ended, replaced or lost, and of errors."""
+"""Pods as members, over both API servers: what becomes of one whose pod is deleted, evicted,
+ended, replaced or lost, and of errors.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -63,7 +65,7 @@ def refused(call: Callable[[], Any], kind: type[Exception] = ProviderError) -> s
     return str(caught.value)
 
 
-# -- how it is made -------------------------------------------------------------------------------------------------------------------
+# -- how it is made --------------------------------------------------------------------------------
 
 
 def test_a_pod_is_known_by_its_labels_and_gets_its_token_as_a_file(bench: Bench) -> None:
@@ -71,10 +73,16 @@ def test_a_pod_is_known_by_its_labels_and_gets_its_token_as_a_file(bench: Bench)
     pod, secret = bench.space.pod(name), bench.space.get(name, "secrets")
     labels = pod["metadata"]["labels"]
     assert labels["app.kubernetes.io/managed-by"] == "berth"
-    assert (labels["berth.dev/pool"], labels["berth.dev/member"], labels["berth.dev/incarnation"]) == ("7", "1", "1")
+    assert (
+        labels["berth.dev/pool"],
+        labels["berth.dev/member"],
+        labels["berth.dev/incarnation"],
+    ) == ("7", "1", "1")
     assert pod["spec"]["restartPolicy"] == "Never"
     assert secret is not None
-    assert [owner["uid"] for owner in secret["metadata"]["ownerReferences"]] == [pod["metadata"]["uid"]]
+    assert [owner["uid"] for owner in secret["metadata"]["ownerReferences"]] == [
+        pod["metadata"]["uid"]
+    ]
     assert "berthm_1_x" not in str(pod)
 
 
@@ -90,7 +98,9 @@ def test_one_whose_answer_was_lost_is_found_and_never_made_twice(bench: Bench) -
     assert bench.ours() == bench.ours("secrets") == [name]
 
 
-def test_with_names_by_chance_it_would_be_made_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_names_by_chance_it_would_be_made_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the test above looks for, seen: its eyes are open."""
     numbers = count(1)
     for module in (reconcile, manifests):
@@ -99,7 +109,8 @@ def test_with_names_by_chance_it_would_be_made_twice(bench: Bench, monkeypatch: 
     creating = replace(bench.member("creating"), slots=())
     refused(lambda: bench.sync(creating))
     (first,) = bench.ours()
-    bench.space.patch("pods", first, {"metadata": {"labels": {"berth.dev/member": "2"}}})  # nor is it known by its labels
+    # Nor is it known by its labels.
+    bench.space.patch("pods", first, {"metadata": {"labels": {"berth.dev/member": "2"}}})
     bench.sync(creating)
     assert len(bench.ours()) == 2
 
@@ -124,7 +135,13 @@ def test_a_token_that_comes_anew_replaces_the_one_in_the_secret(bench: Bench) ->
 
 def test_the_next_incarnation_waits_until_the_one_before_is_gone(bench: Bench) -> None:
     _, first = bench.run()
-    second = replace(bench.member("creating"), slots=(), incarnation=2, external_id=bench.ids[1], token="berthm_1_y")
+    second = replace(
+        bench.member("creating"),
+        slots=(),
+        incarnation=2,
+        external_id=bench.ids[1],
+        token="berthm_1_y",
+    )
     assert bench.sync(second).external_id in ("", bench.ids[1])
     assert bench.ours() == [first]
     assert "deletionTimestamp" in bench.space.pod(first)["metadata"]
@@ -144,7 +161,7 @@ def test_a_name_that_somebody_else_has_is_left_to_him(bench: Bench) -> None:
     assert bench.space.pod(name)["metadata"]["uid"] == theirs["metadata"]["uid"]
 
 
-# -- what becomes of it ---------------------------------------------------------------------------------------------------------------
+# -- what becomes of it ----------------------------------------------------------------------------
 
 
 def down(bench: Bench, member: MemberSnapshot) -> tuple[MemberReport, Seen]:
@@ -171,7 +188,9 @@ def test_one_that_ended_by_itself_is_down(bench: Bench, code: int, planned: bool
     assert down(bench, member)[0].is_planned is planned
 
 
-def test_one_that_its_node_pressed_out_is_down_and_that_was_no_fault_of_its_own(bench: Bench) -> None:
+def test_one_that_its_node_pressed_out_is_down_and_that_was_no_fault_of_its_own(
+    bench: Bench,
+) -> None:
     member, name = bench.run()
     bench.space.press_out(name)
     report, _ = down(bench, member)
@@ -213,11 +232,15 @@ def test_one_on_a_lost_node_is_not_gone(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("labels", ["theirs", "ours"])
-def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_stays(bench: Bench, labels: str) -> None:
+def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_stays(
+    bench: Bench, labels: str
+) -> None:
     member, name = bench.run()
     ours = bench.space.pod(name)["metadata"]["labels"]
     bench.space.delete(name, grace=0)
-    stranger = bench.space.create_pod(name, labels=ours if labels == "ours" else {"app": "theirs"}, node="n2")
+    stranger = bench.space.create_pod(
+        name, labels=ours if labels == "ours" else {"app": "theirs"}, node="n2"
+    )
     bench.space.run(name)
     down(bench, member)
     bench.sync(replace(bench.member("deleting"), slots=()))
@@ -226,7 +249,9 @@ def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_st
     assert "deletionTimestamp" not in there
 
 
-def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The uid goes along with the delete: without it the stranger would die."""
     _, name = bench.run()
     delete = client.Api.delete_pod
@@ -257,21 +282,34 @@ def test_things_of_others_and_of_another_installation_are_left_alone(bench: Benc
     pod = bench.space.pod(bench.create(2))
     labels = {**pod["metadata"]["labels"], "berth.dev/installation": "another"}
     bench.space.create_pod("another", labels=labels)
-    before = [bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")]
+    before = [
+        bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")
+    ]
     for number in (1, 2):
         bench.sync(replace(bench.member("deleting", number), slots=()))
     bench.let_go()
-    assert [bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")] == before
+    assert [
+        bench.space.pod(name)["metadata"]["resourceVersion"] for name in ("theirs", "another")
+    ] == before
 
 
-# -- errors: one clear word each, and healed by itself ----------------------------------------------------------------------------------
+# -- errors: one clear word each, and healed by itself ---------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, Throttled), (500, ProviderError), (503, ProviderError), (504, ProviderError), (401, Unauthorised), (0, ProviderError)],
+    [
+        (429, Throttled),
+        (500, ProviderError),
+        (503, ProviderError),
+        (504, ProviderError),
+        (401, Unauthorised),
+        (0, ProviderError),
+    ],
 )
-def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(bench: Bench, status: int, kind: type[Exception]) -> None:
+def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(
+    bench: Bench, status: int, kind: type[Exception]
+) -> None:
     member, _ = bench.run()
     bench.space.world.refuse("*", status, times=2, retry_after=3 if status == 429 else None)
     with pytest.raises(kind) as caught:
@@ -283,13 +321,17 @@ def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(bench: Bench,
 
 
 def test_a_quota_that_is_used_up_is_said_as_such(bench: Bench) -> None:
-    words = "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3"
+    words = (
+        "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3"
+    )
     bench.space.world.refuse("create", 403, plural="pods", message=words)
     assert "quota" in refused(bench.create, QuotaExceeded)
     assert bench.create()
 
 
-def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     member, _ = bench.run()
     monkeypatch.setattr(kubernetes_request, "READ", 0.5)
     bench.space.world.hang("list", times=2)
@@ -312,7 +354,13 @@ def test_a_server_that_is_away_is_no_reason_to_call_anybody_gone(bench: Bench) -
 
 def test_a_template_that_the_server_refuses_is_said_and_heals(bench: Bench) -> None:
     good = bench.good_options
-    bench.good_options = {**good, "template": {**good["template"], "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}}
+    bench.good_options = {
+        **good,
+        "template": {
+            **good["template"],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+        },
+    }
     said = refused(bench.create, Misconfigured)
     assert "must be less than or equal to cpu limit" in said
     assert bench.ours() == []
@@ -337,7 +385,11 @@ def test_credentials_that_are_not_taken_are_said_and_heal_with_the_file(bench: B
     assert "credentials" in refused(bench.create, Unauthorised)
     world = bench.space.world
     whole = world.kubeconfig.read_text()
-    world.kubeconfig.write_text(whole.replace('"cluster": "admin", "user": "stranger"', '"cluster": "admin", "user": "admin"'))
+    world.kubeconfig.write_text(
+        whole.replace(
+            '"cluster": "admin", "user": "stranger"', '"cluster": "admin", "user": "admin"'
+        )
+    )
     try:
         assert bench.create()
     finally:
@@ -345,7 +397,11 @@ def test_credentials_that_are_not_taken_are_said_and_heal_with_the_file(bench: B
 
 
 RULES = (
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["get", "list", "watch", "create", "delete"],
+    },
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch", "delete"]},
 )
 
@@ -353,7 +409,9 @@ RULES = (
 def test_with_the_least_rights_it_does_all_it_does(bench: Bench) -> None:
     bench.space.grant("limited", *RULES)
     bench.good_options = {**bench.good_options, "context": "limited"}
-    bench.space.until(lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200)
+    bench.space.until(
+        lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200
+    )
     member, name = bench.run()
     assert bench.see(member).is_ready
     bench.sync(replace(member, token="berthm_1_another"))
@@ -370,7 +428,12 @@ def test_a_right_that_is_missing_is_named_and_heals(bench: Bench, missing: str) 
     assert missing in said
     assert bench.space.name in said
     bench.space.grant("limited", *RULES)
-    bench.space.until(lambda: bench.space.world.ask("GET", f"{bench.space.path}/{missing}/none", user="limited")[0] == 404)
+    bench.space.until(
+        lambda: (
+            bench.space.world.ask("GET", f"{bench.space.path}/{missing}/none", user="limited")[0]
+            == 404
+        )
+    )
     assert bench.create()
 
 

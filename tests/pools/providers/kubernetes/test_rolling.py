@@ -1,4 +1,6 @@
-"""A roll over pods: a changed template renews each pod of a pool, one by one, idle ones first, and one that never comes stops it."""
+"""A roll over pods: a changed template renews each pod of a pool, one by one, idle ones first,
+and one that never comes stops it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ from tests.slots.helpers import give_back, hold, is_consistent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OLD, NEW, BAD = (f"registry.example/agent:{tag}" for tag in ("1", "2", "bad"))
-STAYS = ["python3", "-c", "import signal; signal.pause()"]  # nobody's agent: the test says its first word
+# nobody's agent: the test says its first word.
+STAYS = ["python3", "-c", "import signal; signal.pause()"]
 ENDS = ["python3", "-c", "raise SystemExit(3)"]
 LOW = 2
 
@@ -56,7 +59,11 @@ class Fleet:
             "provider": {"kind": "kubernetes", **self.bench.good_options, "template": template},
             "slots": ["any"],
             "members": {"min": low, "max": self.high},
-            "scaling": {"policy": "on_demand", "idle_for": "never", "cooldown": {"up": "0s", "down": "0s"}},
+            "scaling": {
+                "policy": "on_demand",
+                "idle_for": "never",
+                "cooldown": {"up": "0s", "down": "0s"},
+            },
         }
 
     def make(self) -> None:
@@ -77,12 +84,19 @@ class Fleet:
     def images(self) -> dict[str, str]:
         """Of the one pod of each member."""
         names = dict(Member.objects.exclude(state="gone").values_list("id", "name"))
-        found = {names[int(p["metadata"]["labels"]["berth.dev/member"])]: p["spec"]["containers"][0]["image"] for p in self.pods()}
+        found = {
+            names[int(p["metadata"]["labels"]["berth.dev/member"])]: p["spec"]["containers"][0][
+                "image"
+            ]
+            for p in self.pods()
+        }
         assert len(found) == len(self.pods()), "no member has two"
         return dict(sorted(found.items()))
 
     def turn(self, seconds: float = 60.0) -> str:
-        """One decision; what it needs outside is done, the kubelet has its time, and a minute passes."""
+        """One decision; what it needs outside is done, the kubelet has its time, and a
+        minute passes.
+        """
         scale_pools([self.pool.pk])
         for _ in range(2):  # a pod that is made anew waits for the end of the one before
             with connection.cursor() as cursor:
@@ -99,7 +113,9 @@ class Fleet:
                 welcome_member(member_id=member.pk, incarnation=member.incarnation)
         assert not Member.objects.filter(state="ready").exclude(outside="").exists()
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE pools_member SET state_at = state_at - make_interval(secs => %s)", [seconds])
+            cursor.execute(
+                "UPDATE pools_member SET state_at = state_at - make_interval(secs => %s)", [seconds]
+            )
         last = Decision.objects.order_by("-last_at", "-id").first()
         return "" if last is None else str(last.inputs["step"])
 
@@ -111,9 +127,16 @@ class Fleet:
         """What was asked to go is gone, what was made runs, has ended, or says why not."""
 
         def is_settled(pod: Thing) -> bool:
-            waits = any(each["state"].get("waiting") for each in pod["status"].get("containerStatuses") or ())
-            runs = pod["status"]["phase"] != "Pending" and (self.ends(pod) <= (pod["status"]["phase"] == "Failed"))
-            return "deletionTimestamp" not in pod["metadata"] and (runs or waits or self.kubelet.held.is_set())
+            waits = any(
+                each["state"].get("waiting")
+                for each in pod["status"].get("containerStatuses") or ()
+            )
+            runs = pod["status"]["phase"] != "Pending" and (
+                self.ends(pod) <= (pod["status"]["phase"] == "Failed")
+            )
+            return "deletionTimestamp" not in pod["metadata"] and (
+                runs or waits or self.kubelet.held.is_set()
+            )
 
         return all(is_settled(pod) for pod in self.pods())
 
@@ -133,7 +156,10 @@ def reserve(claim: int, generation: int) -> int:
     """Its plan is in and waits for a person."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE claims_claim SET step = 'plan' WHERE id = %s", [claim])
-        cursor.execute("INSERT INTO claims_plan (claim_id, generation, digest) VALUES (%s, %s, 'x')", [claim, generation])
+        cursor.execute(
+            "INSERT INTO claims_plan (claim_id, generation, digest) VALUES (%s, %s, 'x')",
+            [claim, generation],
+        )
     (row,) = CLAIMS.rows("reserve", claim=claim, generation=generation, ttl="1 day", actor="agent")
     return int(row.generation)
 
@@ -150,11 +176,18 @@ def test_each_pod_is_renewed_and_nobody_is_missing_meanwhile(fleet: Fleet) -> No
     steps, most, least = [], 0, 9
     for _ in range(12):
         steps.append(fleet.turn())
-        most, least = max(most, len(fleet.pods())), min(least, Member.objects.filter(state="ready").count())
+        most, least = (
+            max(most, len(fleet.pods())),
+            min(least, Member.objects.filter(state="ready").count()),
+        )
     assert [step for step in steps if step] == ["surge", "swap", "surge", "swap"]
     assert fleet.images() == {"lab-3": NEW, "lab-4": NEW}
-    assert (most, least) == (3, 2), "never more pods than the most, never fewer ready than the least"
-    assert fleet.space.names("secrets").count("theirs") + 2 == len(fleet.space.names("secrets")), "no Secret is left over"
+    assert (most, least) == (3, 2), (
+        "never more pods than the most, never fewer ready than the least"
+    )
+    assert fleet.space.names("secrets").count("theirs") + 2 == len(fleet.space.names("secrets")), (
+        "no Secret is left over"
+    )
     assert fleet.kubelet.killed == [], "each ended when it was asked"
 
 
@@ -169,13 +202,17 @@ def test_a_pod_in_use_is_renewed_only_once_it_is_free(fleet: Fleet, high: int) -
     fleet.change(NEW)
     for _ in range(5):
         fleet.turn()
-    assert before.items() <= fleet.uids().items(), "a run and a plan that waits for a person are both in use"
+    assert before.items() <= fleet.uids().items(), (
+        "a run and a plan that waits for a person are both in use"
+    )
     kept = members[waiting[0]].external_id
     end(*held)
     for _ in range(5):
         fleet.turn()
     assert kept.partition("/")[2] in fleet.uids().values()
-    assert members[held[0]].external_id.partition("/")[2] not in fleet.uids().values(), "it was free"
+    assert members[held[0]].external_id.partition("/")[2] not in fleet.uids().values(), (
+        "it was free"
+    )
     assert fleet.images()[members[waiting[0]].name] == OLD
     end(*waiting)
     for _ in range(5):
@@ -201,7 +238,9 @@ def test_a_pod_that_never_becomes_ready_stops_the_roll_with_words(fleet: Fleet, 
     if how == "no node takes it":
         fleet.kubelet.held.set()
     if how == "it is not admitted":
-        fleet.space.world.refuse("create", 403, 99, plural="pods", message="pods is forbidden: no such image here")
+        fleet.space.world.refuse(
+            "create", 403, 99, plural="pods", message="pods is forbidden: no such image here"
+        )
     fleet.hushed = how == "its agent does not come"
     fleet.change(*((NEW, ENDS) if how == "it ends at once" else (BAD if "image" in how else NEW,)))
     assert fleet.turn() == "surge"
@@ -213,7 +252,9 @@ def test_a_pod_that_never_becomes_ready_stops_the_roll_with_words(fleet: Fleet, 
     assert pool.roll_stopped_at is not None
     assert pool.roll_stop_reason.startswith("lab-3 is not ready after ")
     assert NEVER[how] in pool.roll_stop_reason
-    assert any(trouble.lead == "roll of lab:" and NEVER[how] in trouble.text for trouble in list_troubles())
+    assert any(
+        trouble.lead == "roll of lab:" and NEVER[how] in trouble.text for trouble in list_troubles()
+    )
     assert NEVER[how] in Member.objects.get(name="lab-3").outside
     assert before.items() <= fleet.uids().items(), "the others are as they were"
     fleet.kubelet.held.clear()

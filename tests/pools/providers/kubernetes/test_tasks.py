@@ -1,4 +1,6 @@
-"""The whole path over an API server: nobody is there, a plan is asked for, a pod comes for it, plans, is approved, applies, and goes."""
+"""The whole path over an API server: nobody is there, a plan is asked for, a pod comes for it,
+plans, is approved, applies, and goes.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +13,16 @@ from tests.kubernetes_cluster.clusters import KubeWorld
 from tests.kubernetes_cluster.plugin import WORLDS
 from tests.pools.providers.kubernetes.stack_with_pods import Standing
 
-FAKE, REAL = (pytest.mark.parametrize("kube_world", [name], indirect=True, scope="session") for name in WORLDS)
+FAKE, REAL = (
+    pytest.mark.parametrize("kube_world", [name], indirect=True, scope="session") for name in WORLDS
+)
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "hello"
 
 
 @pytest.fixture(scope="module")
-def standing(kube_world: KubeWorld, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def standing(
+    kube_world: KubeWorld, target: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Standing]:
     folder = tmp_path_factory.mktemp("standing")
     folder.chmod(0o700)
     standing = Standing(kube_world, folder, target)
@@ -41,7 +47,9 @@ def test_a_pod_comes_for_a_plan_applies_it_and_goes(standing: Standing) -> None:
     assert pod["status"]["phase"] == "Running"
     plan = standing.call("GET", f"claims/{claim}/plan/")
     standing.call("POST", f"claims/{claim}/approve/", {"digest": plan["digest"], "comment": "fine"})
-    standing.wait_rows(f"select state, outcome from claims_claim where id = {claim}", [("ended", "applied")])
+    standing.wait_rows(
+        f"select state, outcome from claims_claim where id = {claim}", [("ended", "applied")]
+    )
     assert "aurora" in (standing.target / "north" / "index.html").read_text()
     standing.wait_empty()
     assert standing.kubelet.started == [pod["metadata"]["name"]]
@@ -50,17 +58,23 @@ def test_a_pod_comes_for_a_plan_applies_it_and_goes(standing: Standing) -> None:
 
 
 @FAKE
-def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(standing: Standing) -> None:
+def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(
+    standing: Standing,
+) -> None:
     before = len(standing.kubelet.started)
     claims = [standing.plan("lab", f"many-{n}", "sleep 3") for n in range(5)]
     standing.wait_ended(claims)
     assert len(standing.kubelet.started) == before + 2
-    assert standing.rows(f"select distinct outcome from claims_claim where id = any(array{claims})") == [("planned",)]
+    assert standing.rows(
+        f"select distinct outcome from claims_claim where id = any(array{claims})"
+    ) == [("planned",)]
     standing.wait_empty()
 
 
 @REAL
-def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(standing: Standing) -> None:
+def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(
+    standing: Standing,
+) -> None:
     first = standing.plan("lab", "evicted-1", "sleep 4")
     standing.wait_rows("select count(*) from claims_run where outcome = ''", [(1,)])
     (name,) = standing.space.names()
@@ -74,11 +88,19 @@ def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(s
     standing.wait_empty()
 
 
-ONCE = 'if mkdir "$HELLO_TARGET/{name}"; then sleep 600; fi'  # a plan whose pod died is done anew, and then it is short
+# A plan whose pod died is done anew, and then it is short.
+ONCE = 'if mkdir "$HELLO_TARGET/{name}"; then sleep 600; fi'
 
 
-@pytest.mark.parametrize(("kube_world", "how"), [("fake", "killed"), ("real_kube", "forced")], indirect=["kube_world"], scope="session")
-def test_a_pod_that_dies_while_it_plans_is_replaced_and_the_plan_done_anew(standing: Standing, how: str) -> None:
+@pytest.mark.parametrize(
+    ("kube_world", "how"),
+    [("fake", "killed"), ("real_kube", "forced")],
+    indirect=["kube_world"],
+    scope="session",
+)
+def test_a_pod_that_dies_while_it_plans_is_replaced_and_the_plan_done_anew(
+    standing: Standing, how: str
+) -> None:
     claim = standing.plan("lab", f"dies-{how}", ONCE.format(name=how))
     standing.space.until((standing.target / how).exists)
     (name,) = standing.space.names()

@@ -1,4 +1,6 @@
-"""From the cluster to the rows: what the watch writes down of pods, errors and places that do not answer; when nothing is scaled in."""
+"""From the cluster to the rows: what the watch writes down of pods, errors and places that do
+not answer; when nothing is scaled in.
+"""
 
 import threading
 import time
@@ -65,7 +67,9 @@ def run_pods(pool: Pool, space: Space) -> list[Member]:
     return list(Member.objects.filter(pool=pool))
 
 
-def ready(bench: KubeHarness, watcher: Watcher, name: str = "lab", **more: Any) -> tuple[Pool, Member]:
+def ready(
+    bench: KubeHarness, watcher: Watcher, name: str = "lab", **more: Any
+) -> tuple[Pool, Member]:
     pool = make(bench, name, **more)
     look(watcher)
     (member,) = run_pods(pool, bench.space)
@@ -92,21 +96,29 @@ def until(is_so: Callable[[], Any]) -> float:
     """Rows change by another thread: how long it took."""
     start = time.monotonic()
     while not is_so():
-        assert time.monotonic() - start < WITHIN * load(), [(o.lane, o.error) for o in Operation.objects.filter(done_at=None)]
+        assert time.monotonic() - start < WITHIN * load(), [
+            (o.lane, o.error) for o in Operation.objects.filter(done_at=None)
+        ]
         time.sleep(0.01)
     return time.monotonic() - start
 
 
-# -- pods ------------------------------------------------------------------------------------------------------------------------------
+# -- pods ------------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_is_gone_takes_its_claims_with_it_and_comes_anew(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_pod_that_is_gone_takes_its_claims_with_it_and_comes_anew(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     hold(pool, lane="any")
     bench.space.delete(member.external_id.partition("/")[0], grace=0)
     look_again(watcher)
     member.refresh_from_db()
-    assert (member.state, member.lost_at is not None, member.down_at is not None) == ("offline", True, True)
+    assert (member.state, member.lost_at is not None, member.down_at is not None) == (
+        "offline",
+        True,
+        True,
+    )
     assert "is gone" in member.outside
     assert list_lost_members() == [member.pk], "no folder is left that could tell what became of it"
     settle_condition(member.pk)
@@ -117,7 +129,9 @@ def test_a_pod_that_is_gone_takes_its_claims_with_it_and_comes_anew(bench: KubeH
     assert name.endswith("-2")
 
 
-def test_one_that_is_being_taken_away_gets_nothing_new_though_it_is_heard(bench: KubeHarness, watcher: Watcher) -> None:
+def test_one_that_is_being_taken_away_gets_nothing_new_though_it_is_heard(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     bench.space.evict(member.external_id.partition("/")[0])
     look_again(watcher)
@@ -137,8 +151,15 @@ def test_why_a_pod_waits_is_said(bench: KubeHarness, watcher: Watcher) -> None:
     pool = make(bench)
     perform_due("kubernetes")
     member = Member.objects.get(pool=pool)
-    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
-    bench.space.set_phase(member.external_id.partition("/")[0], "Pending", conditions=[unschedulable])
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
+    bench.space.set_phase(
+        member.external_id.partition("/")[0], "Pending", conditions=[unschedulable]
+    )
     look(watcher)
     member.refresh_from_db()
     assert member.outside == "Unschedulable: 0/3 nodes are available"
@@ -149,7 +170,9 @@ def test_why_a_pod_waits_is_said(bench: KubeHarness, watcher: Watcher) -> None:
     assert (trouble.code, trouble.detail, trouble.members) == ("waiting", member.outside, 1)
 
 
-def test_a_member_that_is_to_go_goes_by_the_word_of_its_operation(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_member_that_is_to_go_goes_by_the_word_of_its_operation(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": []}})
     perform_due("kubernetes")
@@ -164,7 +187,9 @@ def test_a_member_that_is_to_go_goes_by_the_word_of_its_operation(bench: KubeHar
     assert member.state == "gone"
 
 
-def test_what_a_frozen_worker_makes_too_late_is_taken_away(bench: KubeHarness, watcher: Watcher) -> None:
+def test_what_a_frozen_worker_makes_too_late_is_taken_away(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     """Its member has gone meanwhile: nobody else would ever look for its pod."""
     pool, member = ready(bench, watcher)
     name = member.external_id.partition("/")[0]
@@ -189,7 +214,8 @@ def test_changes_reach_the_rows_in_a_moment(bench: KubeHarness, watcher: Watcher
     loop.thread.start()
     try:
         until(lambda: watcher._followers._running)
-        until(lambda: not watcher._told.ids and not watcher._asked)  # it has looked once since it began to follow
+        # It has looked once since it began to follow.
+        until(lambda: not watcher._told.ids and not watcher._asked)
         bench.space.finish(member.external_id.partition("/")[0])
         took = until(lambda: Member.objects.filter(pk=member.pk, down_at__isnull=False).exists())
         assert took < 15.0, "the next look by timer is half a minute away"
@@ -202,8 +228,12 @@ def test_changes_reach_the_rows_in_a_moment(bench: KubeHarness, watcher: Watcher
     assert not [thread.name for thread in threading.enumerate() if thread.name == "follow-pods"]
 
 
-def test_who_is_told_of_in_its_pause_is_looked_at_after_it(bench: KubeHarness, watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Red where one that was paced when pools were listed is forgotten because its pause is over a moment later."""
+def test_who_is_told_of_in_its_pause_is_looked_at_after_it(
+    bench: KubeHarness, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where one that was paced when pools were listed is forgotten because its pause is over
+    a moment later.
+    """
     pool, member = ready(bench, watcher)
     look(watcher)
     bench.space.finish(member.external_id.partition("/")[0])
@@ -223,10 +253,12 @@ def test_who_is_told_of_in_its_pause_is_looked_at_after_it(bench: KubeHarness, w
     assert Member.objects.filter(pk=member.pk, down_at__isnull=False).exists()
 
 
-# -- errors ----------------------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_is_away_is_said_once_loses_nobody_and_heals(bench: KubeHarness, watcher: Watcher) -> None:
+def test_a_cluster_that_is_away_is_said_once_loses_nobody_and_heals(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool, member = ready(bench, watcher)
     world = bench.space.world
     world.kill()
@@ -248,11 +280,19 @@ def test_a_cluster_that_is_away_is_said_once_loses_nobody_and_heals(bench: KubeH
         look_again(watcher)  # the breaker lets one through now and then
     pool.refresh_from_db()
     assert (pool.provider_error, find_trouble(pool)) == ("", None)
-    verbs = list(Event.objects.filter(verb__startswith="provider_").order_by("id").values_list("verb", flat=True))
-    assert verbs == ["provider_fails", "provider_works"], "an event for each outage, not for each try"
+    verbs = list(
+        Event.objects.filter(verb__startswith="provider_")
+        .order_by("id")
+        .values_list("verb", flat=True)
+    )
+    assert verbs == ["provider_fails", "provider_works"], (
+        "an event for each outage, not for each try"
+    )
 
 
-def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(bench: KubeHarness, watcher: Watcher) -> None:
+def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool = make(bench, provider={"kind": "kubernetes", **bench.good_options, "context": "stranger"})
     perform_due("kubernetes")
     look(watcher)
@@ -261,7 +301,11 @@ def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(bench: KubeHarness
     Operation.objects.update(due_at=operation.due_at.replace(year=2100))
     world = bench.space.world
     text = world.kubeconfig.read_text()
-    world.kubeconfig.write_text(text.replace('"cluster": "admin", "user": "stranger"', '"cluster": "admin", "user": "admin"'))
+    world.kubeconfig.write_text(
+        text.replace(
+            '"cluster": "admin", "user": "stranger"', '"cluster": "admin", "user": "admin"'
+        )
+    )
     try:
         look_again(watcher)
         assert perform_due("kubernetes") == 1
@@ -270,16 +314,28 @@ def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(bench: KubeHarness
     assert Member.objects.get(pool=pool).external_id
 
 
-def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(bench: KubeHarness, watcher: Watcher) -> None:
-    bad = {"image": "a:1", "grace": 3600, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}}
+def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
+    bad = {
+        "image": "a:1",
+        "grace": 3600,
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}},
+    }
     pool = make(bench, provider={"kind": "kubernetes", **bench.good_options, "template": bad})
-    bench.space.world.refuse("create", 422, plural="pods", message="spec.containers[0].image: we do not like it")
+    bench.space.world.refuse(
+        "create", 422, plural="pods", message="spec.containers[0].image: we do not like it"
+    )
     perform_due("kubernetes")
     look(watcher)
     member, trouble = Member.objects.get(pool=pool), find_trouble(pool)
     assert "we do not like it" in member.outside
     assert trouble is not None
-    assert (trouble.code, "Mend provider.template" in trouble.detail, trouble.members) == ("misconfigured", True, 1)
+    assert (trouble.code, "Mend provider.template" in trouble.detail, trouble.members) == (
+        "misconfigured",
+        True,
+        1,
+    )
     Operation.objects.filter(done_at=None).update(due_at=member.created_at)
     perform_due("kubernetes")
     look_again(watcher)
@@ -290,7 +346,9 @@ def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(bench:
 
 def test_a_cluster_that_hangs_holds_up_no_other_pool(bench: KubeHarness, watcher: Watcher) -> None:
     pool, _ = ready(bench, watcher)
-    other = make(bench, "other", provider={"kind": "kubernetes", **bench.good_options, "context": "admin"})
+    other = make(
+        bench, "other", provider={"kind": "kubernetes", **bench.good_options, "context": "admin"}
+    )
     look(watcher)
     Pool.objects.update(observed_at=None)
     bench.space.world.hang("list", times=50)
@@ -301,7 +359,9 @@ def test_a_cluster_that_hangs_holds_up_no_other_pool(bench: KubeHarness, watcher
     bench.space.world.cut()
 
 
-def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(bench: KubeHarness, watcher: Watcher) -> None:
+def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     """Its cluster was switched off for good: the pool could not be deleted."""
     pool, member = ready(bench, watcher)
     with pytest.raises(CommandError, match="Remove it first"):
@@ -314,7 +374,8 @@ def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(bench: KubeHa
     perform_due("kubernetes")
     look_again(watcher)
     name = member.external_id.partition("/")[0]
-    bench.space.until(lambda: "deletionTimestamp" in bench.space.pod(name)["metadata"])  # it was there after all
+    # It was there after all.
+    bench.space.until(lambda: "deletionTimestamp" in bench.space.pod(name)["metadata"])
 
 
 def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:
@@ -326,11 +387,15 @@ def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:
     assert "expires" in Pool.objects.get().provider_error
 
 
-# -- scale-in --------------------------------------------------------------------------------------------------------------------------
+# -- scale-in --------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(bench: KubeHarness, watcher: Watcher) -> None:
-    """The stamp is in the database: a watcher that has just started and hears nothing gives none."""
+def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
+    """The stamp is in the database: a watcher that has just started and hears nothing
+    gives none.
+    """
     scaling: dict[str, Any] = {"policy": "fixed", "size": 2, "cooldown": {"up": "0s", "down": "0s"}}
     more: dict[str, Any] = {"members": {"min": 0, "max": 3}, "scaling": scaling}
     pool = make(bench, **more)
@@ -343,7 +408,10 @@ def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(bench: 
     update_pool(pool.name, {**config_of(pool), "scaling": {**scaling, "size": 0}})
     with connection.cursor() as cursor:  # nobody was there for an hour
         cursor.execute("UPDATE pools_pool SET observed_at = observed_at - interval '1 hour'")
-        cursor.execute("UPDATE pools_member SET created_at = now() - interval '1 hour', state_at = now() - interval '1 hour'")
+        cursor.execute(
+            "UPDATE pools_member SET created_at = now() - interval '1 hour', state_at = now() - "
+            "interval '1 hour'"
+        )
         cursor.execute("UPDATE slots_slot SET changed_at = now() - interval '1 hour'")
     bench.space.world.kill()
     again = Watcher()
@@ -361,7 +429,7 @@ def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(bench: 
     assert Slot.objects.filter(state="held").count() == 0
 
 
-# -- before it is taken ----------------------------------------------------------------------------------------------------------------
+# -- before it is taken ----------------------------------------------------------------------------
 
 
 def test_only_what_changed_is_asked_of_the_cluster(bench: KubeHarness, watcher: Watcher) -> None:
@@ -373,16 +441,29 @@ def test_only_what_changed_is_asked_of_the_cluster(bench: KubeHarness, watcher: 
     finally:
         bench.space.world.start()
         bench.space.until(lambda: bench.space.world.ask("GET", "/version")[0] == 200)
-    missing = {**config, "name": "other", "provider": {**config["provider"], "namespace": "t-nobody-made-it"}}
+    missing = {
+        **config,
+        "name": "other",
+        "provider": {**config["provider"], "namespace": "t-nobody-made-it"},
+    }
     assert [e.field for e in check_outside(missing)] == ["provider.namespace"]
-    assert [e.field for e in check_outside({**missing, "provider": {**config["provider"], "context": "prod"}})] == ["provider.context"]
+    assert [
+        e.field
+        for e in check_outside({**missing, "provider": {**config["provider"], "context": "prod"}})
+    ] == ["provider.context"]
 
 
-def test_where_pods_are_stays_while_members_are_there_and_what_they_are_made_of_may_change(bench: KubeHarness) -> None:
+def test_where_pods_are_stays_while_members_are_there_and_what_they_are_made_of_may_change(
+    bench: KubeHarness,
+) -> None:
     pool = make(bench)
     config = config_of(pool)
     with pytest.raises(Refused) as caught:
-        update_pool(pool.name, {**config, "provider": {**config["provider"], "namespace": "elsewhere"}})
+        update_pool(
+            pool.name, {**config, "provider": {**config["provider"], "namespace": "elsewhere"}}
+        )
     assert [e.field for e in caught.value.fields] == ["provider.namespace"]
-    update_pool(pool.name, {**config, "provider": {**config["provider"], "template": {"image": "agent:2"}}})
+    update_pool(
+        pool.name, {**config, "provider": {**config["provider"], "template": {"image": "agent:2"}}}
+    )
     assert Pool.objects.get().spec["provider"]["template"]["image"] == "agent:2"

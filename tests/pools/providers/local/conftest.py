@@ -10,7 +10,9 @@ from tests.pools.providers.local.make_up import folders, up_with
 
 
 @pytest.fixture(scope="module")
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     """With the module's POOL."""
     with up_with(request.module.POOL, tmp_path_factory.mktemp("home")) as stack:
         yield stack

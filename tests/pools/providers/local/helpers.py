@@ -17,9 +17,22 @@ PATIENCE = 20.0
 POOL = PoolSnapshot(id=7, name="lab", provider="local")
 
 
-def member(state: str = "creating", *, incarnation: int = 1, number: int = 1, token: str = "berthm_1_x", slots: Any = ()) -> MemberSnapshot:
+def member(
+    state: str = "creating",
+    *,
+    incarnation: int = 1,
+    number: int = 1,
+    token: str = "berthm_1_x",
+    slots: Any = (),
+) -> MemberSnapshot:
     return MemberSnapshot(
-        id=number, name=f"m{number}", state=state, incarnation=incarnation, is_owned=True, token=token, slots=tuple(slots)
+        id=number,
+        name=f"m{number}",
+        state=state,
+        incarnation=incarnation,
+        is_owned=True,
+        token=token,
+        slots=tuple(slots),
     )
 
 
@@ -48,8 +61,15 @@ def is_up(number: int = 1) -> int:
 
 def agents_in(home: Path) -> dict[str, detached.Process]:
     """Those that are up, by pool and member."""
-    found = {place.name.rpartition(".")[0]: detached.read(place) for place in sorted((home / provider.FOLDER).glob("*"))}
-    return {name: process for name, process in found.items() if process is not None and detached.is_alive(process)}
+    found = {
+        place.name.rpartition(".")[0]: detached.read(place)
+        for place in sorted((home / provider.FOLDER).glob("*"))
+    }
+    return {
+        name: process
+        for name, process in found.items()
+        if process is not None and detached.is_alive(process)
+    }
 
 
 def end_agents(home: Path) -> None:
@@ -81,7 +101,11 @@ def processes_of(home: Path) -> list[int]:
 
 @contextmanager
 def own_home(
-    settings: Any, home: Path, *, agent: str = "tests.pools.providers.local.stand_in_agent", url: str = "http://127.0.0.1:9/"
+    settings: Any,
+    home: Path,
+    *,
+    agent: str = "tests.pools.providers.local.stand_in_agent",
+    url: str = "http://127.0.0.1:9/",
 ) -> Iterator[Path]:
     """A state folder of its own; whatever still runs in the end is killed, and named."""
     before, told = provider.AGENT, os.environ.get("BERTH_AGENT_URL")

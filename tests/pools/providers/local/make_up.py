@@ -34,11 +34,15 @@ def folders(stack: Stack) -> list[Path]:
 def ask(stack: Stack, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    connection.request(method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers)
+    connection.request(
+        method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers
+    )
     answer = connection.getresponse()
     text = answer.read()
     connection.close()
-    return answer.status, json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text.decode()
+    return answer.status, json.loads(text) if "json" in (
+        answer.getheader("Content-Type") or ""
+    ) else text.decode()
 
 
 def call(stack: Stack, token: str, method: str, path: str, body: Any = None) -> Any:

@@ -1,7 +1,8 @@
-"""What the provider starts, without what an agent does: it keeps its folder's lock, starts a child of its own and ends when it is asked.
+"""What the provider starts, without what an agent does: it keeps its folder's lock, starts a child
+of its own and ends when it is asked.
 
 python -m tests.pools.providers.local.stand_in_agent --url U --token-file F --state S [...]     with S/stubborn it does not end by being asked
-"""
+"""  # noqa: E501
 
 import argparse
 import fcntl
@@ -37,10 +38,12 @@ def main() -> int:
         return 3
     if given.sweep:
         return sweep(state)
-    marked = {**os.environ, "STAND_IN_STATE": str(state)}  # so that a test finds them where the records were changed or removed
+    # So that a test finds them where the records were changed or removed.
+    marked = {**os.environ, "STAND_IN_STATE": str(state)}
     child = subprocess.Popen(["sleep", "1000"], process_group=0, env=marked)
     say(state / "child", str(child.pid))
-    outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=marked)  # as tasks are
+    # As tasks are.
+    outsider = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=marked)
     say(state / "outsider", str(outsider.pid))
 
     def end(*_: Any) -> None:

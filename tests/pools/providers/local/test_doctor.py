@@ -54,7 +54,9 @@ def test_files_that_a_claim_needs_are_missed() -> None:
     plan = save_file("plan", "1-2", b"saved")
     claim = a_claim(plan)
     Task.objects.create(
-        claim=claim, executor="command", source=Source.objects.create(digest=b"x", file=source, size=5, files=1, made_by="ana")
+        claim=claim,
+        executor="command",
+        source=Source.objects.create(digest=b"x", file=source, size=5, files=1, made_by="ana"),
     )
     Plan.objects.create(claim=claim, generation=2, digest=b"d", file=plan)
     assert list(find_missing_files()) == []
@@ -68,7 +70,9 @@ def test_files_that_a_claim_needs_are_missed() -> None:
 def test_files_of_another_key_are_named(settings: Any) -> None:
     claim = a_claim("k")
     settings.BERTH_SEALING_KEYS = [Fernet.generate_key().decode()]
-    Plan.objects.create(claim=claim, generation=2, digest=b"d", file=save_file("plan", "3-4", b"saved"))
+    Plan.objects.create(
+        claim=claim, generation=2, digest=b"d", file=save_file("plan", "3-4", b"saved")
+    )
     assert list(find_missing_files()) == []
     settings.BERTH_SEALING_KEYS = [Fernet.generate_key().decode()]
     (finding,) = find_missing_files()

@@ -1,4 +1,6 @@
-"""Drains and rotations with real agents under a real `make up`: what runs is ended by its agent, or goes on under another token."""
+"""Drains and rotations with real agents under a real `make up`: what runs is ended by its agent,
+or goes on under another token.
+"""
 
 import shutil
 import tempfile
@@ -45,25 +47,49 @@ def until(is_so: Callable[[], Any], what: str) -> Any:
 
 def begin(stack: Stack, token: str, command: str, pid_file: Path) -> tuple[int, int, int]:
     """A task that runs: its claim, its member, its process."""
-    body = {"pool": "lab", "task": "plan", "run": {"executor": "command", "commands": {"plan": f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; {command}"}}}  # fmt: skip  # noqa: E501
+    body = {
+        "pool": "lab",
+        "task": "plan",
+        "run": {
+            "executor": "command",
+            "commands": {
+                "plan": f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; {command}"
+            },
+        },
+    }
     claim = call(stack, token, "POST", "claims/", body)["id"]
     until(pid_file.exists, "it does not begin")
     (slot,) = call(stack, token, "GET", f"claims/{claim}/")["slots"]
-    members = {m["name"]: m["id"] for m in call(stack, token, "GET", "pools/lab/members/")["results"]}
+    members = {
+        m["name"]: m["id"] for m in call(stack, token, "GET", "pools/lab/members/")["results"]
+    }
     return claim, members[slot["member"]], int(pid_file.read_text())
 
 
-def test_a_busy_agent_gets_another_token_and_goes_on(stack: Stack, token: str, open_folder: Path) -> None:
+def test_a_busy_agent_gets_another_token_and_goes_on(
+    stack: Stack, token: str, open_folder: Path
+) -> None:
     go = open_folder / "go"
-    claim, member, _ = begin(stack, token, f"while [ ! -e {go} ]; do sleep 0.2; done", open_folder / "pid")
+    claim, member, _ = begin(
+        stack, token, f"while [ ! -e {go} ]; do sleep 0.2; done", open_folder / "pid"
+    )
     (folder,) = (stack.home / provider.FOLDER).glob(f"*.{member}")
     file = folder / "token-1"
     before = file.read_text().strip()
     assert ask(stack, before, "POST", f"members/{member}/heartbeat/", {})[0] == 200
-    call(stack, token, "POST", f"members/{member}/rotate-token/", {"reason": "it stood in a log", "ends_previous": True})
+    call(
+        stack,
+        token,
+        "POST",
+        f"members/{member}/rotate-token/",
+        {"reason": "it stood in a log", "ends_previous": True},
+    )
     until(lambda: file.read_text().strip() != before, "it is not handed over")
     assert file.stat().st_mode & 0o77 == 0
-    used = f"select 1 from pools_member where id = {member} and token_used_at is not null and previous_token_hash = ''"
+    used = (
+        f"select 1 from pools_member where id = {member} and token_used_at is not null and "
+        "previous_token_hash = ''"
+    )
     until(lambda: stack.execute(used), "its agent does not take it")
     assert ask(stack, before, "POST", f"members/{member}/heartbeat/", {})[0] == 401
     go.touch()
@@ -72,16 +98,26 @@ def test_a_busy_agent_gets_another_token_and_goes_on(stack: Stack, token: str, o
     assert call(stack, token, "GET", f"members/{member}/")["incarnation"] == 1
 
 
-def test_drained_by_force_its_task_ends_and_it_goes(stack: Stack, token: str, open_folder: Path) -> None:
+def test_drained_by_force_its_task_ends_and_it_goes(
+    stack: Stack, token: str, open_folder: Path
+) -> None:
     claim, member, pid = begin(stack, token, "exec sleep 600", open_folder / "pid")
     told = call(stack, token, "GET", f"members/{member}/drain/")
     assert [(k["claim_id"], k["then"]["state"]) for k in told["keepers"]] == [(claim, "waiting")]
     call(stack, token, "POST", f"members/{member}/drain/", {"reason": "it burns", "force": True})
     call(stack, token, "POST", f"claims/{claim}/cancel/", {"reason": "it need not go on elsewhere"})
     until(lambda: not detached.start_time(pid), "its task goes on")
-    until(lambda: stack.execute(f"select 1 from pools_member where id = {member} and state = 'gone'"), "it does not go")
+    until(
+        lambda: stack.execute(f"select 1 from pools_member where id = {member} and state = 'gone'"),
+        "it does not go",
+    )
     assert not list((stack.home / provider.FOLDER).glob(f"*.{member}")), "its folder has gone, too"
-    verbs = [row[0] for row in stack.execute(f"select verb from kernel_event where member_id = {member} order by id")]
+    verbs = [
+        row[0]
+        for row in stack.execute(
+            f"select verb from kernel_event where member_id = {member} order by id"
+        )
+    ]
     # its agent may still tell how its task ended, which is kept
     assert [verb for verb in verbs if verb != "stale_report"][-2:] == ["delete", "gone"]
     assert "put_out" in verbs

@@ -1,4 +1,6 @@
-"""What an agent elsewhere is started with: made by an admin of its pool, shown once, by call, page and command."""
+"""What an agent elsewhere is started with: made by an admin of its pool, shown once, by call,
+page and command.
+"""
 
 from io import StringIO
 
@@ -38,7 +40,9 @@ def caller_as(role: str, pool: Pool) -> Caller:
 
 
 def test_a_call_makes_one_with_the_lines_that_start_the_agent(pool: Pool) -> None:
-    answer = caller_as("admin", pool).post(f"members/{id_of('a')}/token/", {"reason": "the new machine"})
+    answer = caller_as("admin", pool).post(
+        f"members/{id_of('a')}/token/", {"reason": "the new machine"}
+    )
     assert answer.status == 201
     assert identify_member(answer.body["token"]).member == "a"
     assert answer.body["agent_url"] == "http://testserver/agent/berth-agent.pyz"
@@ -55,7 +59,9 @@ def test_an_operator_may_not(pool: Pool) -> None:
 
 def test_the_one_before_opens_for_an_hour_or_not_at_all(pool: Pool) -> None:
     caller = caller_as("admin", pool)
-    first, second = (caller.post(f"members/{id_of('a')}/token/", {}).body["token"] for _ in range(2))
+    first, second = (
+        caller.post(f"members/{id_of('a')}/token/", {}).body["token"] for _ in range(2)
+    )
     assert identify_member(first).member_id == identify_member(second).member_id
     third = caller.post(f"members/{id_of('a')}/token/", {"ends_previous": True}).body["token"]
     assert identify_member(third)
@@ -87,11 +93,16 @@ def test_its_button_stands_with_the_member(pool: Pool) -> None:
 
 
 def test_a_person_restarts_one_of_ours(pool: Pool) -> None:
-    browser, path = browser_as("operator", Pool.objects.get(name="ours")), f"/members/{id_of('l')}/restart/"
+    browser, path = (
+        browser_as("operator", Pool.objects.get(name="ours")),
+        f"/members/{id_of('l')}/restart/",
+    )
     assert "Restart l" in browser.get(path).content.decode()
     assert browser.post(path, {"reason": "it hangs"}).status_code == 302
     assert Member.objects.get(name="l").incarnation == 2
-    answer = browser_as("operator", pool).post(f"/members/{id_of('a')}/restart/", {"reason": "it hangs"})
+    answer = browser_as("operator", pool).post(
+        f"/members/{id_of('a')}/restart/", {"reason": "it hangs"}
+    )
     assert answer.status_code == 422 or b"not ours" in answer.content
     assert Member.objects.get(name="a").incarnation == 1
 
@@ -101,7 +112,10 @@ def test_the_command_says_it_alone_on_its_output(pool: Pool) -> None:
     call_command("member_token", "far/a", url="https://berth.example.com", stdout=out, stderr=err)
     secret = out.getvalue().strip()
     assert identify_member(secret).member == "a"
-    assert "urlretrieve('https://berth.example.com/agent/berth-agent.pyz', 'berth-agent.pyz')" in err.getvalue()
+    assert (
+        "urlretrieve('https://berth.example.com/agent/berth-agent.pyz', 'berth-agent.pyz')"
+        in err.getvalue()
+    )
     with pytest.raises(CommandError, match="no member z"):
         call_command("member_token", "far/z")
     with pytest.raises(CommandError, match="no agents"):
@@ -121,6 +135,10 @@ def test_its_panel_says_that_nobody_tries_any_more(pool: Pool) -> None:
     member = Member.objects.get(name="l")
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(restarts=5, gave_up_at=member.created_at)
-    page = browser_as("admin", Pool.objects.get(name="ours")).get("/pools/ours/?member=l").content.decode()
+    page = (
+        browser_as("admin", Pool.objects.get(name="ours"))
+        .get("/pools/ours/?member=l")
+        .content.decode()
+    )
     assert "Started 5 times in vain" in page
     assert f"/members/{member.pk}/restart/" in page

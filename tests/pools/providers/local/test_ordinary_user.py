@@ -1,4 +1,6 @@
-"""`make up` by an ordinary user: the sample plans and applies, and a task of a claimant gets at nothing of Berth."""
+"""`make up` by an ordinary user: the sample plans and applies, and a task of a claimant gets at
+nothing of Berth.
+"""
 
 import os
 import re
@@ -19,7 +21,9 @@ from tests.slots.agent import ordinary_user
 from tests.slots.agent.processes.test_isolation import ATTACK
 
 WITHIN = 90.0
-needs_namespaces = pytest.mark.skipif(not ordinary_user.has_namespaces(), reason="this system gives ordinary users no namespaces")
+needs_namespaces = pytest.mark.skipif(
+    not ordinary_user.has_namespaces(), reason="this system gives ordinary users no namespaces"
+)
 POOL = """
 kind: Pool
 name: lab
@@ -29,7 +33,9 @@ members: {list: [{name: a}]}
 
 
 def interpreter(folder: Path) -> list[str]:
-    """That of the tests, as an ordinary user. Where it lies in root's private home, it is mounted at a place that others may enter."""
+    """That of the tests, as an ordinary user. Where it lies in root's private home, it is
+    mounted at a place that others may enter.
+    """
     if os.geteuid() != 0:
         return [sys.executable]
     uid = ordinary_user.named_uid()
@@ -40,8 +46,16 @@ def interpreter(folder: Path) -> list[str]:
         return ["sh", "-c", f'{become} {sys.executable} "$@"', "sh"]
     place = folder / "python"
     place.mkdir()
-    shut = next(each for each in reversed(Path(sys.base_prefix).parents) if not ordinary_user.may_enter(each))
-    steps = [f"mount --bind {sys.base_prefix} {place}", f"mount -t tmpfs -o mode=755 none {shut}", f"mkdir -p {sys.base_prefix}"]
+    shut = next(
+        each
+        for each in reversed(Path(sys.base_prefix).parents)
+        if not ordinary_user.may_enter(each)
+    )
+    steps = [
+        f"mount --bind {sys.base_prefix} {place}",
+        f"mount -t tmpfs -o mode=755 none {shut}",
+        f"mkdir -p {sys.base_prefix}",
+    ]
     steps += [f"mount --bind {place} {sys.base_prefix}", f'{become} {sys.executable} "$@"']
     return ["unshare", "-m", "sh", "-c", " && ".join(steps), "sh"]
 
@@ -50,7 +64,11 @@ def interpreter(folder: Path) -> list[str]:
 def stack() -> Iterator[Stack]:
     with ordinary_user.own_folder(ordinary_user.named_uid() or ordinary_user.UID) as folder:
         python = interpreter(folder)
-        environment = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "HOME": str(folder), "TMPDIR": "/tmp"}
+        environment = {
+            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+            "HOME": str(folder),
+            "TMPDIR": "/tmp",
+        }
         stack = Stack(folder / "home", free_port(), python, BERTH_SAMPLE="1", **environment)
         try:
             yield stack.start(180)
@@ -87,13 +105,37 @@ def test_the_sample_applies_for_an_ordinary_user(stack: Stack) -> None:
 @needs_namespaces
 def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
     secret = (stack.home / "admin-password").read_text().strip()
-    attack = ATTACK.replace('SECRET = "drowssap-a-si-siht"[::-1]', f'SECRET = "{secret[::-1]}"[::-1]')
-    plan = f"{ordinary_user.python()} attack.py {stack.home} {ROOT}/project {stack.pid_of('celery')}; cat {stack.home}/services.json; true"
-    run = {"executor": "command", "commands": {"plan": plan, "apply": "true"}, "source": {"files": {"attack.py": attack}}}
-    claim = call(stack, token, "POST", "claims/", {"pool": "lab", "task": "plan_and_apply", "workspace": "w", "run": run})
-    wait_for(stack, f"select count(*) from claims_claim where id = {claim['id']} and state = 'reserved'")
+    attack = ATTACK.replace(
+        'SECRET = "drowssap-a-si-siht"[::-1]', f'SECRET = "{secret[::-1]}"[::-1]'
+    )
+    plan = (
+        f"{ordinary_user.python()} attack.py {stack.home} {ROOT}/project {stack.pid_of('celery')}; "
+        f"cat {stack.home}/services.json; true"
+    )
+    run = {
+        "executor": "command",
+        "commands": {"plan": plan, "apply": "true"},
+        "source": {"files": {"attack.py": attack}},
+    }
+    claim = call(
+        stack,
+        token,
+        "POST",
+        "claims/",
+        {"pool": "lab", "task": "plan_and_apply", "workspace": "w", "run": run},
+    )
+    wait_for(
+        stack, f"select count(*) from claims_claim where id = {claim['id']} and state = 'reserved'"
+    )
     (run_told,) = call(stack, token, "GET", f"claims/{claim['id']}/runs/")["results"]
-    log = str(ask(stack, token, "GET", f"claims/{claim['id']}/runs/{run_told['generation']}/log/?format=text")[1])
+    log = str(
+        ask(
+            stack,
+            token,
+            "GET",
+            f"claims/{claim['id']}/runs/{run_told['generation']}/log/?format=text",
+        )[1]
+    )
     found = dict(re.findall(r"^(.+): (LEAKED|kept)$", log, re.M))
     assert len(found) > 15 and set(found.values()) == {"kept"}, log
     assert "redis://" not in log and "postgresql://" not in log
@@ -102,4 +144,7 @@ def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
 
 @needs_namespaces
 def test_the_protection_is_told(stack: Stack, token: str) -> None:
-    assert "Tasks on this machine: Each task runs in namespaces of its own" in stack.manage("doctor", "I41").stdout
+    assert (
+        "Tasks on this machine: Each task runs in namespaces of its own"
+        in stack.manage("doctor", "I41").stdout
+    )

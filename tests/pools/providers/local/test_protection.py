@@ -1,4 +1,6 @@
-"""Agents on this machine start only where tasks cannot read Berth's own passwords and keys, or only one person can start tasks."""
+"""Agents on this machine start only where tasks cannot read Berth's own passwords and keys, or
+only one person can start tasks.
+"""
 
 import itertools
 import subprocess
@@ -62,7 +64,7 @@ def see(pool: Any) -> Any:
     return seen
 
 
-# -- which protection there is -------------------------------------------------------------------------------------------------------------
+# -- which protection there is ---------------------------------------------------------------------
 
 
 def test_root_gives_tasks_users_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,9 @@ def test_root_gives_tasks_users_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     assert find_protection() == Protection("users")
 
 
-def test_an_ordinary_user_gives_tasks_namespaces_where_the_kernel_allows_it(ordinary_user: pytest.MonkeyPatch, settings: Any) -> None:
+def test_an_ordinary_user_gives_tasks_namespaces_where_the_kernel_allows_it(
+    ordinary_user: pytest.MonkeyPatch, settings: Any
+) -> None:
     assert find_protection() == Protection("none", NO_NAMESPACES)
     with_namespaces(ordinary_user)
     assert find_protection() == Protection("namespaces")
@@ -81,23 +85,40 @@ def test_an_ordinary_user_gives_tasks_namespaces_where_the_kernel_allows_it(ordi
 def test_the_kernel_is_asked_by_trying() -> None:
     with agent_ordinary_user.own_folder() as place:
         (place / "agent.pyz").write_bytes(build_agent().data)
-        code = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('berth_agent.namespaces', run_name='__main__')"
+        code = (
+            "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+            "runpy.run_module('berth_agent.namespaces', run_name='__main__')"
+        )
         command = [agent_ordinary_user.python(), "-c", code, str(place / "agent.pyz"), str(place)]
-        asked = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=True, **agent_ordinary_user.options())
+        asked = subprocess.run(
+            command,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            **agent_ordinary_user.options(),
+        )
         assert (asked.stdout == "") == agent_ordinary_user.has_namespaces(), asked.stdout
 
 
-# -- what follows for agents ---------------------------------------------------------------------------------------------------------------
+# -- what follows for agents -----------------------------------------------------------------------
 
 
-def test_without_protection_an_agent_starts_for_one_person_on_loopback(ordinary_user: pytest.MonkeyPatch) -> None:
+def test_without_protection_an_agent_starts_for_one_person_on_loopback(
+    ordinary_user: pytest.MonkeyPatch,
+) -> None:
     LocalProvider().sync(pool_with("admin"), member())
     assert until(is_up)
     assert "--isolation" not in Path(f"/proc/{is_up()}/cmdline").read_text()
 
 
-def test_without_protection_no_agent_starts_for_several_people(ordinary_user: pytest.MonkeyPatch, settings: Any) -> None:
-    with pytest.raises(ProviderError, match="2 people may start tasks in this pool.*BERTH_TRUST_CLAIMANTS"):
+def test_without_protection_no_agent_starts_for_several_people(
+    ordinary_user: pytest.MonkeyPatch, settings: Any
+) -> None:
+    with pytest.raises(
+        ProviderError, match="2 people may start tasks in this pool.*BERTH_TRUST_CLAIMANTS"
+    ):
         LocalProvider().sync(pool_with("admin", "ana"), member())
     assert detached.read(folder()) is None
     settings.BERTH_TRUST_CLAIMANTS = True
@@ -105,13 +126,17 @@ def test_without_protection_no_agent_starts_for_several_people(ordinary_user: py
     assert until(is_up)
 
 
-def test_without_protection_no_agent_starts_beyond_loopback(ordinary_user: pytest.MonkeyPatch, settings: Any) -> None:
+def test_without_protection_no_agent_starts_beyond_loopback(
+    ordinary_user: pytest.MonkeyPatch, settings: Any
+) -> None:
     settings.BERTH_IS_LOOPBACK = False
     with pytest.raises(ProviderError, match="more than loopback"):
         LocalProvider().sync(pool_with("admin"), member())
 
 
-def test_an_agent_ends_when_a_second_person_may_start_tasks(ordinary_user: pytest.MonkeyPatch) -> None:
+def test_an_agent_ends_when_a_second_person_may_start_tasks(
+    ordinary_user: pytest.MonkeyPatch,
+) -> None:
     LocalProvider().sync(pool_with("admin"), member())
     until(is_up)
     assert see(pool_with("admin")).is_ready
@@ -120,7 +145,9 @@ def test_an_agent_ends_when_a_second_person_may_start_tasks(ordinary_user: pytes
     until(lambda: not is_up(), "it was not asked to end")
 
 
-def test_an_agent_with_namespaces_hides_the_state_folder(ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path) -> None:
+def test_an_agent_with_namespaces_hides_the_state_folder(
+    ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path
+) -> None:
     with_namespaces(ordinary_user)
     settings.BERTH_TASK_FOLDERS = [str(home.parent / "shared")]
     ordinary_user.setenv("BERTH_FILES", "/srv/berth-files")
@@ -130,29 +157,44 @@ def test_an_agent_with_namespaces_hides_the_state_folder(ordinary_user: pytest.M
     pairs = list(itertools.pairwise(words))
     assert ("--isolation", "namespaces") in pairs
     assert {path for name, path in pairs if name == "--hide"} >= {str(home), "/srv/berth-files"}
-    assert {path for name, path in pairs if name == "--writable"} == {str(home / provider.SHARED), str(home.parent / "shared")}
+    assert {path for name, path in pairs if name == "--writable"} == {
+        str(home / provider.SHARED),
+        str(home.parent / "shared"),
+    }
     assert see(pool_with("admin", "ana")).is_ready
 
 
 @pytest.mark.parametrize("host", ["/srv/sockets", ""])
-def test_tasks_do_not_see_sockets_where_they_would_pass_for_berth(host: str, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_tasks_do_not_see_sockets_where_they_would_pass_for_berth(
+    host: str, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     """PostgreSQL may let in whoever runs as Berth's user (peer), and tasks in namespaces do."""
     monkeypatch.setitem(settings.DATABASES["default"], "HOST", host)
     settings.REDIS_URL = "unix:///srv/valkey/valkey.sock?db=1"
     pairs = list(itertools.pairwise(provider.isolation_options()))
-    assert {path for name, path in pairs if name == "--hide"} >= {host or "/run/postgresql", "/srv/valkey/valkey.sock"}
+    assert {path for name, path in pairs if name == "--hide"} >= {
+        host or "/run/postgresql",
+        "/srv/valkey/valkey.sock",
+    }
 
 
-def test_a_database_over_the_network_hides_no_more(monkeypatch: pytest.MonkeyPatch, settings: Any, home: Path) -> None:
+def test_a_database_over_the_network_hides_no_more(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, home: Path
+) -> None:
     for name in provider.HIDDEN:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(settings.DATABASES["default"], "HOST", "127.0.0.1")
     settings.REDIS_URL = "redis://127.0.0.1:6379/0"
     pairs = list(itertools.pairwise(provider.isolation_options()))
-    assert {path for name, path in pairs if name == "--hide"} == {str(home), str(settings.BASE_DIR / ".env")}
+    assert {path for name, path in pairs if name == "--hide"} == {
+        str(home),
+        str(settings.BASE_DIR / ".env"),
+    }
 
 
-def test_an_agent_from_before_the_protection_is_started_again(ordinary_user: pytest.MonkeyPatch) -> None:
+def test_an_agent_from_before_the_protection_is_started_again(
+    ordinary_user: pytest.MonkeyPatch,
+) -> None:
     LocalProvider().sync(pool_with("admin"), member())
     until(is_up)
     with_namespaces(ordinary_user)
@@ -160,7 +202,9 @@ def test_an_agent_from_before_the_protection_is_started_again(ordinary_user: pyt
     until(lambda: not is_up(), "it was not asked to end")
 
 
-def test_folders_of_tasks_are_not_berths_own(ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path) -> None:
+def test_folders_of_tasks_are_not_berths_own(
+    ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path
+) -> None:
     with_namespaces(ordinary_user)
     for place in (str(home), str(home / "postgres"), "relative"):
         settings.BERTH_TASK_FOLDERS = [place]
@@ -168,7 +212,7 @@ def test_folders_of_tasks_are_not_berths_own(ordinary_user: pytest.MonkeyPatch, 
             LocalProvider().sync(pool_with("admin"), member())
 
 
-# -- who may start tasks -------------------------------------------------------------------------------------------------------------------
+# -- who may start tasks ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,7 +234,9 @@ def test_people_with_a_role_there_directly_or_through_a_group_may_start_tasks(po
     assert list_claimants(pool.pk) == ["root", "ana", "ben-of-all", "in-group"]
 
 
-def test_users_of_the_sample_are_no_people_unless_somebody_can_sign_in_as_them(pool: Pool, settings: Any) -> None:
+def test_users_of_the_sample_are_no_people_unless_somebody_can_sign_in_as_them(
+    pool: Pool, settings: Any
+) -> None:
     assert set(settings.BERTH_PROGRAM_USERS) == set(ROLES)
     user = person("sample", "claimant", pool=pool)
     assert list_claimants(pool.pk) == ["sample"]
@@ -199,7 +245,9 @@ def test_users_of_the_sample_are_no_people_unless_somebody_can_sign_in_as_them(p
     assert list_claimants(pool.pk) == []
 
 
-def test_a_second_claimant_is_refused_without_protection(pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any) -> None:
+def test_a_second_claimant_is_refused_without_protection(
+    pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any
+) -> None:
     chief("root")
     ana, team = person("ana"), Group.objects.create(name="team")
     other = create_pool({"name": "other", "slots": 1})
@@ -214,32 +262,44 @@ def test_a_second_claimant_is_refused_without_protection(pool: Pool, ordinary_us
         assert "BERTH_TRUST_CLAIMANTS" in refused.value.way_out
     form = GrantForm({"user": ana.pk, "pool": pool.pk, "role": "operator", "reason": "x"})
     assert not form.is_valid() and "BERTH_TRUST_CLAIMANTS" in str(form.errors)
-    assert [finding.subject for finding in find_unprotected()] == ["pool lab"], "the group has got a person since"
+    assert [finding.subject for finding in find_unprotected()] == ["pool lab"], (
+        "the group has got a person since"
+    )
     settings.BERTH_TRUST_CLAIMANTS = True
     give_grant(role="claimant", user=ana, pool=pool)
 
 
-def test_with_namespaces_anybody_may_be_given_a_role(pool: Pool, ordinary_user: pytest.MonkeyPatch) -> None:
+def test_with_namespaces_anybody_may_be_given_a_role(
+    pool: Pool, ordinary_user: pytest.MonkeyPatch
+) -> None:
     with_namespaces(ordinary_user)
     chief("root")
     give_grant(role="claimant", user=person("ana"), pool=pool)
     assert not list(find_unprotected())
 
 
-# -- what people are told ------------------------------------------------------------------------------------------------------------------
+# -- what people are told --------------------------------------------------------------------------
 
 
-def test_the_pool_and_the_doctor_say_which_protection_is_active(pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any) -> None:
+def test_the_pool_and_the_doctor_say_which_protection_is_active(
+    pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any
+) -> None:
     client = Client()
     client.force_login(chief("root"))
 
     def page() -> str:
         return client.get("/pools/lab/").content.decode()
 
-    assert "Tasks are not isolated." in page() and NO_NAMESPACES in page() and "Only one person can start tasks" in page()
+    assert (
+        "Tasks are not isolated." in page()
+        and NO_NAMESPACES in page()
+        and "Only one person can start tasks" in page()
+    )
     assert NO_NAMESPACES in tell_protection()
     settings.BERTH_TRUST_CLAIMANTS = True
-    assert "every claimant is trusted" in page() and "every claimant is trusted" in tell_protection()
+    assert (
+        "every claimant is trusted" in page() and "every claimant is trusted" in tell_protection()
+    )
     settings.BERTH_TRUST_CLAIMANTS = False
     with_namespaces(ordinary_user)
     assert "namespaces of its own" in page() and "not isolated" not in page()

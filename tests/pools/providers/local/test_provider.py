@@ -1,4 +1,6 @@
-"""Agents as processes: started once, found again, seen as they are, and ended with all that they started."""
+"""Agents as processes: started once, found again, seen as they are, and ended with all that
+they started.
+"""
 
 import json
 import os
@@ -17,7 +19,15 @@ from pools.providers.local import provider as local_provider
 from pools.providers.local.provider import LocalProvider
 from project.kernel.embedded import detached
 from project.kernel.outbox.operations import ConflictError, NotFoundOutside, ProviderError
-from tests.pools.providers.local.helpers import POOL, folder, is_up, member, own_home, processes_of, until
+from tests.pools.providers.local.helpers import (
+    POOL,
+    folder,
+    is_up,
+    member,
+    own_home,
+    processes_of,
+    until,
+)
 
 DRAINS = SlotSnapshot(11, "plan", 1, "draining", last_claim_id=3, generation=5)
 
@@ -44,7 +54,9 @@ def see(provider: LocalProvider, state: str = "ready", **more: Any) -> Seen:
     return seen
 
 
-def test_it_is_started_in_a_session_of_its_own_and_is_no_ones_to_read(provider: LocalProvider) -> None:
+def test_it_is_started_in_a_session_of_its_own_and_is_no_ones_to_read(
+    provider: LocalProvider,
+) -> None:
     pid = start(provider)
     assert os.getsid(pid) == pid
     assert stat.S_IMODE(folder().stat().st_mode) == 0o700
@@ -54,7 +66,9 @@ def test_it_is_started_in_a_session_of_its_own_and_is_no_ones_to_read(provider: 
     assert b"berthm_1_x" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_it_gets_a_part_of_our_environment_alone(provider: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_gets_a_part_of_our_environment_alone(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://secret")
     monkeypatch.setenv("SECRET_KEY", "secret")
     environment = Path(f"/proc/{start(provider)}/environ").read_bytes()
@@ -96,7 +110,9 @@ def test_two_that_start_it_at_once_start_it_once(provider: LocalProvider) -> Non
 
 
 def test_a_look_tells_the_truth(provider: LocalProvider) -> None:
-    assert see(provider, "creating") == Seen(1, False, folder().name, "its agent has not been started yet")
+    assert see(provider, "creating") == Seen(
+        1, False, folder().name, "its agent has not been started yet"
+    )
     pid = start(provider)
     assert (see(provider, "creating").is_ready, see(provider).is_ready) == (False, True)
     os.kill(pid, signal.SIGKILL)
@@ -104,7 +120,9 @@ def test_a_look_tells_the_truth(provider: LocalProvider) -> None:
     assert (seen.is_down, seen.is_planned, seen.why) == (True, False, "its process has ended")
 
 
-def test_the_number_of_a_dead_one_that_somebody_else_has_now_is_not_its_own(provider: LocalProvider) -> None:
+def test_the_number_of_a_dead_one_that_somebody_else_has_now_is_not_its_own(
+    provider: LocalProvider,
+) -> None:
     start(provider)
     process = detached.read(folder())
     assert process is not None
@@ -121,7 +139,9 @@ def test_one_that_was_asked_to_end_is_no_trouble(provider: LocalProvider) -> Non
 
 
 @pytest.mark.parametrize(("state", "planned"), [("offline", True), ("creating", False)])
-def test_one_that_never_found_us_is_trouble(provider: LocalProvider, state: str, planned: bool) -> None:
+def test_one_that_never_found_us_is_trouble(
+    provider: LocalProvider, state: str, planned: bool
+) -> None:
     pid = start(provider)
     os.kill(pid, signal.SIGKILL)
     (folder() / "ended.json").write_text(json.dumps({"why": "away", "pid": pid}))
@@ -155,7 +175,9 @@ def test_the_next_incarnation_takes_the_place_of_the_one_before(provider: LocalP
     assert [file.name for file in sorted(folder().glob("token-*"))] == ["token-2"]
 
 
-def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(provider: LocalProvider) -> None:
+def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(
+    provider: LocalProvider,
+) -> None:
     pid = start(provider)
     children = [int((folder() / name).read_text()) for name in ("child", "outsider")]
     ready = member("ready", slots=[DRAINS])
@@ -166,7 +188,9 @@ def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(prov
     assert not any(map(detached.start_time, children))
 
 
-def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(provider: LocalProvider, home: Path) -> None:
+def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(
+    provider: LocalProvider, home: Path
+) -> None:
     pid = start(provider)
     child = int((folder() / "child").read_text())
     for _ in range(2):
@@ -177,7 +201,9 @@ def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(provider
     assert provider.look(replace(POOL, members=(member("deleting"),))).seen == ()
 
 
-def test_one_that_does_not_want_to_go_is_killed(provider: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_want_to_go_is_killed(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local_provider, "PATIENCE", 0.3)
     pid = start(provider)
     (folder() / "stubborn").touch()
@@ -193,7 +219,9 @@ def test_one_whose_folder_vanished_is_down_and_not_gone(provider: LocalProvider)
         provider.sync(POOL, member("ready"))
 
 
-def test_its_log_is_kept_and_bounded(provider: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_log_is_kept_and_bounded(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder().mkdir(parents=True)
     monkeypatch.setattr("project.kernel.embedded.process.LONGEST_LOG", 10)
     (folder() / "agent.log").write_text("more than ten bytes\n")

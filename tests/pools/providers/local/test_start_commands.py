@@ -1,4 +1,6 @@
-"""The lines that people copy to start an agent or to send a heartbeat work on a machine that has python3 and nothing else."""
+"""The lines that people copy to start an agent or to send a heartbeat work on a machine that has
+python3 and nothing else.
+"""
 
 import stat
 import subprocess

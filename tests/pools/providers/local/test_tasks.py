@@ -1,4 +1,6 @@
-"""Tasks on agents of this machine under a real `make up`: what the pool allows them, and what becomes of one that outlives `make up`."""
+"""Tasks on agents of this machine under a real `make up`: what the pool allows them, and what
+becomes of one that outlives `make up`.
+"""
 
 import re
 import time
@@ -22,14 +24,21 @@ task: {cpu: 33s, memory: 300MB, env: {SAID_BY: the pool}}
 
 def plan(stack: Stack, token: str, command: str, until: str = "ended") -> Any:
     """A claim that runs this, when it is so far."""
-    body = {"pool": "lab", "task": "plan", "workspace": "w", "run": {"executor": "command", "commands": {"plan": command}}}
+    body = {
+        "pool": "lab",
+        "task": "plan",
+        "workspace": "w",
+        "run": {"executor": "command", "commands": {"plan": command}},
+    }
     claim = call(stack, token, "POST", "claims/", body)
     return call(stack, token, "GET", f"claims/{claim['id']}/?wait=30&until={until}")
 
 
 def log_of(stack: Stack, token: str, claim: Any) -> str:
     (run,) = call(stack, token, "GET", f"claims/{claim['id']}/runs/")["results"]
-    return str(call(stack, token, "GET", f"claims/{claim['id']}/runs/{run['generation']}/log/?format=text"))
+    return str(
+        call(stack, token, "GET", f"claims/{claim['id']}/runs/{run['generation']}/log/?format=text")
+    )
 
 
 def wait_begun(stack: Stack) -> None:
@@ -40,7 +49,11 @@ def wait_begun(stack: Stack) -> None:
 
 
 def test_a_task_has_what_its_pool_allows_and_no_more(stack: Stack, token: str) -> None:
-    claim = plan(stack, token, 'ulimit -t; ulimit -d; echo "$SAID_BY"; cat "$BERTH_AGENT_STATE"/token* || true; env')
+    claim = plan(
+        stack,
+        token,
+        'ulimit -t; ulimit -d; echo "$SAID_BY"; cat "$BERTH_AGENT_STATE"/token* || true; env',
+    )
     assert (claim["state"], claim["outcome"]) == ("ended", "planned")
     said = log_of(stack, token, claim).splitlines()
     assert said[0] == "33"
@@ -49,14 +62,22 @@ def test_a_task_has_what_its_pool_allows_and_no_more(stack: Stack, token: str) -
     assert not re.search(r"berthm_|DATABASE_URL|SECRET_KEY|BERTH_HOME", "\n".join(said))
 
 
-def test_one_that_takes_more_memory_fails_with_that_reason_and_its_slot_is_free(stack: Stack, token: str) -> None:
+def test_one_that_takes_more_memory_fails_with_that_reason_and_its_slot_is_free(
+    stack: Stack, token: str
+) -> None:
     claim = plan(stack, token, """python3 -c 'x = bytearray(900_000_000)'""")
     assert claim["outcome"] == "failed"
-    assert stack.execute(f"select code from claims_run where claim_id = {claim['id']}") == [("out_of_memory",)]
-    assert stack.execute("select count(*) from slots_slot where state = 'idle' and is_open") == [(3,)]
+    assert stack.execute(f"select code from claims_run where claim_id = {claim['id']}") == [
+        ("out_of_memory",)
+    ]
+    assert stack.execute("select count(*) from slots_slot where state = 'idle' and is_open") == [
+        (3,)
+    ]
 
 
-def test_one_that_works_outlives_ctrl_c_and_the_next_start_hears_what_came_of_it(stack: Stack, token: str) -> None:
+def test_one_that_works_outlives_ctrl_c_and_the_next_start_hears_what_came_of_it(
+    stack: Stack, token: str
+) -> None:
     claim = plan(stack, token, "echo begun; sleep 7; echo done", until="bound")
     process = detached.read(next(iter((stack.home / provider.FOLDER).glob("*"))))
     assert process is not None

@@ -1,4 +1,6 @@
-"""Agents of this machine under a real `make up`: they come, are started again, outlive what dies beside them, and leave nothing."""
+"""Agents of this machine under a real `make up`: they come, are started again, outlive what dies
+beside them, and leave nothing.
+"""
 
 import json
 import os
@@ -12,7 +14,10 @@ from tests.end_to_end.stack import Stack, load, wait_gone
 from tests.pools.providers.local.helpers import agents_in
 from tests.pools.providers.local.make_up import folders
 
-POOL = "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\nmembers: {list: [{name: one}, {name: two}]}\n"
+POOL = (
+    "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\n"
+    "members: {list: [{name: one}, {name: two}]}\n"
+)
 WITHIN = 60.0
 
 
@@ -22,14 +27,22 @@ def running(stack: Stack) -> dict[str, int]:
 
 
 def rows(stack: Stack) -> list[tuple[Any, ...]]:
-    return stack.execute("select name, state, incarnation, restarts from pools_member where state <> 'gone' order by name")
+    return stack.execute(
+        "select name, state, incarnation, restarts from pools_member where state <> "
+        "'gone' order by name"
+    )
 
 
 def wait_rows(stack: Stack, wanted: list[tuple[Any, ...]]) -> None:
     """The rows change by what other processes do; nobody tells us."""
     end = time.monotonic() + WITHIN * load()
     while (found := rows(stack)) != wanted:
-        assert time.monotonic() < end, (found, wanted, stack.heard[-3000:], [(f / "agent.log").read_text()[-500:] for f in folders(stack)])
+        assert time.monotonic() < end, (
+            found,
+            wanted,
+            stack.heard[-3000:],
+            [(f / "agent.log").read_text()[-500:] for f in folders(stack)],
+        )
 
 
 def test_agents_come_and_are_ready_from_their_first_word_on(stack: Stack) -> None:
@@ -54,24 +67,40 @@ def test_one_that_is_killed_is_started_again_within_seconds(stack: Stack) -> Non
     assert running(stack)["lab-two"] == before["lab-two"]
 
 
-def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(stack: Stack, tmp_path: Path) -> None:
-    (tmp_path / "far.yaml").write_text("kind: Pool\nname: far\nprovider: agents\nmembers: {list: [{name: theirs}]}\n")
+def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(
+    stack: Stack, tmp_path: Path
+) -> None:
+    (tmp_path / "far.yaml").write_text(
+        "kind: Pool\nname: far\nprovider: agents\nmembers: {list: [{name: theirs}]}\n"
+    )
     assert stack.manage("apply", "-f", str(tmp_path / "far.yaml")).returncode == 0
     made = stack.manage("member_token", "far/theirs", "--url", f"http://127.0.0.1:{stack.port}")
     assert made.returncode == 0, made.stderr
     fetch, keep, start = made.stderr.splitlines()[-3:]
     try:
         subprocess.run(["sh", "-euc", f"{fetch}\n{keep}"], cwd=tmp_path, check=True)
-        agent = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        agent = subprocess.Popen(
+            ["sh", "-c", f"exec {start}"], cwd=tmp_path, stderr=subprocess.DEVNULL
+        )
         try:
-            wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)])
+            wait_rows(
+                stack, [("one", "ready", 2, 1), ("theirs", "ready", 1, 0), ("two", "ready", 1, 0)]
+            )
         finally:
             agent.terminate()
             assert agent.wait(20) == 0
-        wait_rows(stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)])
+        wait_rows(
+            stack, [("one", "ready", 2, 1), ("theirs", "offline", 1, 0), ("two", "ready", 1, 0)]
+        )
     finally:  # the tests after it see the pool otherwise
         stack.manage(
-            "shell", "--no-imports", "-c", "from claims.services import delete_pool; delete_pool(pool_name='far', reason='a test')"
+            "shell",
+            "--no-imports",
+            "-c",
+            (
+                "from claims.services import delete_pool; delete_pool(pool_name='far', "
+                "reason='a test')"
+            ),
         )
     wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
 
@@ -89,7 +118,10 @@ def test_ctrl_c_ends_them_within_five_seconds_and_nothing_is_left(stack: Stack) 
     before = [*stack.list_processes(), *running(stack).values()]
     assert stack.stop() < 5
     assert wait_gone(before, 0) == []
-    marks = [(folder / "ended.json").exists() and json.loads((folder / "ended.json").read_text())["why"] for folder in folders(stack)]
+    marks = [
+        (folder / "ended.json").exists() and json.loads((folder / "ended.json").read_text())["why"]
+        for folder in folders(stack)
+    ]
     assert marks == ["asked", "asked"]
 
 
@@ -101,7 +133,10 @@ def test_the_next_start_starts_them_again_and_it_does_not_count(stack: Stack) ->
 def test_one_that_is_removed_goes_with_its_process_and_its_folder(stack: Stack) -> None:
     pid = running(stack)["lab-two"]
     member = stack.execute("select id from pools_member where name = 'two'")[0][0]
-    code = f"from slots.members.services import remove_member; remove_member(member_id={member}, reason='a test')"
+    code = (
+        f"from slots.members.services import remove_member; remove_member(member_id={member}, "
+        "reason='a test')"
+    )
     assert stack.manage("shell", "--no-imports", "-c", code).returncode == 0
     wait_rows(stack, [("one", "ready", 3, 1)])
     assert wait_gone([pid], 5) == []

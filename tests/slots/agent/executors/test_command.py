@@ -1,4 +1,6 @@
-"""The command executor: what the claim's own commands are given, and what is made of how they end."""
+"""The command executor: what the claim's own commands are given, and what is made of
+how they end.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,7 +15,14 @@ from tests.slots.agent.fake_berth import Server
 from .test_tofu import pack
 
 NOTHING = {"resource_changes": [{"address": "a", "change": {"actions": ["no-op"]}}]}
-ADDS = {"resource_changes": [{"address": "a", "change": {"actions": ["create"], "after": {"p": "x"}, "after_sensitive": {"p": True}}}]}
+ADDS = {
+    "resource_changes": [
+        {
+            "address": "a",
+            "change": {"actions": ["create"], "after": {"p": "x"}, "after_sensitive": {"p": True}},
+        }
+    ]
+}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +44,11 @@ ADDS = {"resource_changes": [{"address": "a", "change": {"actions": ["create"], 
         ("kill -9 $$", "failed", "killed"),
         ("ln -s /etc/passwd $BERTH_PLAN_FILE", "failed", "exit_code"),
         ("mkfifo $BERTH_PLAN_FILE", "failed", "exit_code"),
-        ("ln /etc/hostname $BERTH_PLAN_FILE || exit 1; ln $BERTH_PLAN_FILE $BERTH_PLAN_JSON", "failed", "exit_code"),
+        (
+            "ln /etc/hostname $BERTH_PLAN_FILE || exit 1; ln $BERTH_PLAN_FILE $BERTH_PLAN_JSON",
+            "failed",
+            "exit_code",
+        ),
         ("", "failed", "command_not_found"),
         ("yes | head -c 100 >&2; exit 3", "failed", "exit_code"),
     ],
@@ -50,14 +63,22 @@ def test_how_a_plan_ends(plan: str, outcome: str, code: str, server: Server, age
         until(lambda: not list((agent.state / "work").iterdir()))  # nothing half done stays
     if "create" in plan:
         assert result["summary"]["add"] == 1
-        assert server.jsons[1, 10]["resource_changes"][0]["change"]["after"] == {"p": "(sensitive value)"}
+        assert server.jsons[1, 10]["resource_changes"][0]["change"]["after"] == {
+            "p": "(sensitive value)"
+        }
 
 
 def test_digests(server: Server, agent: Agent) -> None:
     """Of the saved plan where there is one; of source, output and JSON where not."""
     found = []
     for number, plan in enumerate(
-        ["echo a", "echo a", "echo b", "echo a; echo '{}' > $BERTH_PLAN_JSON", "echo a; echo x > $BERTH_PLAN_FILE"]
+        [
+            "echo a",
+            "echo a",
+            "echo b",
+            "echo a; echo '{}' > $BERTH_PLAN_JSON",
+            "echo a; echo x > $BERTH_PLAN_FILE",
+        ]
     ):
         server.order(number, number + 10, commands={"plan": plan})
         found.append(server.result(number, number + 10)["digest"])
@@ -73,12 +94,19 @@ def test_what_a_task_finds(server: Server, agent: Agent) -> None:
         "env": {"REGION": "eu", "BERTH_CLAIM": "9", "TF_CLI_ARGS_plan": "-destroy"},
         "secrets": {"DB_PASSWORD": "hunter2hunter2"},
     }
-    server.order(1, 10, commands={"plan": plan}, source=source, workspace="net", limits={"cpu_s": 33}, **work)
+    server.order(
+        1, 10, commands={"plan": plan}, source=source, workspace="net", limits={"cpu_s": 33}, **work
+    )
     server.result(1, 10)
     text = server.log(1, 10)
     found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     assert found["REGION"] == "eu"
-    assert (found["BERTH_CLAIM"], found["BERTH_STEP"], found["BERTH_WORKSPACE"], found["BERTH_TASK"]) == (
+    assert (
+        found["BERTH_CLAIM"],
+        found["BERTH_STEP"],
+        found["BERTH_WORKSPACE"],
+        found["BERTH_TASK"],
+    ) == (
         "1",
         "plan",
         "net",
@@ -107,7 +135,11 @@ def test_what_a_task_finds(server: Server, agent: Agent) -> None:
         "LC_CTYPE",
         "PLUGIN_UNIX_SOCKET_DIR",
     }
-    extra = {name for name in found if not name.startswith(("BERTH_", "SSL_CERT_")) and "proxy" not in name.lower()} - allowed
+    extra = {
+        name
+        for name in found
+        if not name.startswith(("BERTH_", "SSL_CERT_")) and "proxy" not in name.lower()
+    } - allowed
     assert not extra
     assert "content" in text and "\n0\n33\n" in text
 
@@ -120,7 +152,12 @@ def test_a_secret_that_is_missing(server: Server, agent: Agent) -> None:
 
 
 def test_memory_and_processor_time_are_bounded(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": "python3 -c 'a = bytearray(500_000_000); print(len(a))'"}, limits={"memory_bytes": 200_000_000})
+    server.order(
+        1,
+        10,
+        commands={"plan": "python3 -c 'a = bytearray(500_000_000); print(len(a))'"},
+        limits={"memory_bytes": 200_000_000},
+    )
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("failed", "out_of_memory"), server.log(1, 10)
     server.order(2, 20, commands={"plan": "while :; do :; done"}, limits={"cpu_s": 1})
@@ -159,7 +196,9 @@ def test_an_apply_without_a_plan_does_not_run(server: Server, agent: Agent) -> N
 @pytest.mark.parametrize("task", ["plan", "drift_check"])
 def test_other_tasks(task: str, server: Server, agent: Agent) -> None:
     drift = {"resource_drift": [{"change": {"actions": ["update"]}}], "resource_changes": []}
-    server.order(1, 10, commands={"plan": f"echo '{json.dumps(drift)}' > $BERTH_PLAN_JSON"}, task=task)
+    server.order(
+        1, 10, commands={"plan": f"echo '{json.dumps(drift)}' > $BERTH_PLAN_JSON"}, task=task
+    )
     result = server.result(1, 10)
     assert result["outcome"] == "no_changes"
     assert result["summary"].get("drift") == (1 if task == "drift_check" else None)
@@ -169,12 +208,18 @@ def test_a_path_that_leads_out(server: Server, agent: Agent) -> None:
     for number, path in enumerate(["../x", "/etc", "a/../../b", "gone"]):
         server.order(number, 10 + number, source=server.archive(pack({"a": "b"})) | {"path": path})
         result = server.result(number, 10 + number)
-        assert (result["outcome"], result["code"]) == ("failed", "source_failed" if path == "gone" else "source_refused")
+        assert (result["outcome"], result["code"]) == (
+            "failed",
+            "source_failed" if path == "gone" else "source_refused",
+        )
 
 
 def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     server.limits["json_bytes"] = 1000
-    big = {**ADDS, "prior_state": {"values": {"root_module": {"resources": [{"values": {"x": "y" * 5000}}]}}}}
+    big = {
+        **ADDS,
+        "prior_state": {"values": {"root_module": {"resources": [{"values": {"x": "y" * 5000}}]}}},
+    }
     agent.end()
     agent.start()
     server.order(1, 10, commands={"plan": f"echo '{json.dumps(big)}' > $BERTH_PLAN_JSON"})
@@ -185,15 +230,26 @@ def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     assert server.result(2, 20)["code"] == "plan_too_large"
 
 
-def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(server: Server, agent: Agent) -> None:
+def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(
+    server: Server, agent: Agent
+) -> None:
     """180 MB of empty lists: each takes twenty times its text once it is read."""
     server.limits["json_bytes"] = 64_000_000
     agent.end()
     agent.start()
-    bomb = 'python3 -c \'print("{\\"resource_changes\\": [" + "[[]]," * 36000000 + "0]}")\' > $BERTH_PLAN_JSON'
+    bomb = (
+        'python3 -c \'print("{\\"resource_changes\\": [" + "[[]]," * 36000000 + "0]}")\' > '
+        "$BERTH_PLAN_JSON"
+    )
     server.order(1, 10, commands={"plan": bomb})
     assert server.result(1, 10, 100)["code"] == "plan_too_large"
-    used = int(next(line.split()[1] for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if "VmHWM" in line))
+    used = int(
+        next(
+            line.split()[1]
+            for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines()
+            if "VmHWM" in line
+        )
+    )
     assert used < 200_000  # kB
     server.order(2, 20, slot=2)
     assert server.result(2, 20)["outcome"] == "planned"
@@ -201,7 +257,12 @@ def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(server: Serve
 
 def test_half_a_secret_is_none_that_is_told(server: Server, agent: Agent) -> None:
     """A reason is masked before it is cut."""
-    server.order(1, 10, commands={"plan": f'echo "Error: {"x" * 585} $PASSWORD"; exit 1'}, secrets={"PASSWORD": "hunter2hunter2"})
+    server.order(
+        1,
+        10,
+        commands={"plan": f'echo "Error: {"x" * 585} $PASSWORD"; exit 1'},
+        secrets={"PASSWORD": "hunter2hunter2"},
+    )
     reason = server.result(1, 10)["reason"]
     assert "xxx" in reason and len(reason) <= 600
     server.wait(lambda: "Berth: " in server.log(1, 10))

@@ -1,4 +1,6 @@
-"""Sources from git: addresses and refs that are refused, and a real fetch over an `ssh` that ends on this machine."""
+"""Sources from git: addresses and refs that are refused, and a real fetch over an `ssh` that
+ends on this machine.
+"""
 
 import os
 import stat
@@ -93,7 +95,24 @@ def test_good_refs(ref: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ref", ["--upload-pack=id", "-x", "a..b", "a b", "a:b", "+a", "a\n", "refs/*", "a.lock", "a/", "@{1}", "a@{1}", "", "^a", "a" * 300]
+    "ref",
+    [
+        "--upload-pack=id",
+        "-x",
+        "a..b",
+        "a b",
+        "a:b",
+        "+a",
+        "a\n",
+        "refs/*",
+        "a.lock",
+        "a/",
+        "@{1}",
+        "a@{1}",
+        "",
+        "^a",
+        "a" * 300,
+    ],
 )
 def test_bad_refs(ref: str) -> None:
     with pytest.raises(TaskFailed):
@@ -105,9 +124,13 @@ def test_a_password_comes_from_the_secrets_only() -> None:
         env = {**os.environ, **ENVIRONMENT, **secrets}
         command = ["git", "-c", f"credential.helper={HELPER}", "credential", "fill"]
         text = "protocol=https\nhost=git.example\n\n"
-        return subprocess.run(command, input=text, env=env, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(
+            command, input=text, env=env, capture_output=True, text=True, check=False
+        ).stdout
 
-    assert "password=hunter2\n" in ask(GIT_PASSWORD="hunter2") and "username=git\n" in ask(GIT_PASSWORD="hunter2")
+    assert "password=hunter2\n" in ask(GIT_PASSWORD="hunter2") and "username=git\n" in ask(
+        GIT_PASSWORD="hunter2"
+    )
     assert "username=bot\n" in ask(GIT_PASSWORD="hunter2", GIT_USERNAME="bot")
     assert "password" not in ask()
 
@@ -143,14 +166,24 @@ def source(origin: Path, ref: str = "main", path: str = "infra") -> dict[str, st
     return {"kind": "git", "url": f"ssh://git@git.example{origin}", "ref": ref, "path": path}
 
 
-def test_a_branch_and_then_its_commit(server: Server, git_agent: Agent, origin: Path, tmp_path: Path) -> None:
+def test_a_branch_and_then_its_commit(
+    server: Server, git_agent: Agent, origin: Path, tmp_path: Path
+) -> None:
     first = (tmp_path / "first").read_text()
-    server.order(1, 10, commands={"plan": "cat a.txt"}, source=source(origin), git_hosts=["git.example"])
+    server.order(
+        1, 10, commands={"plan": "cat a.txt"}, source=source(origin), git_hosts=["git.example"]
+    )
     planned = server.result(1, 10)
     assert planned["outcome"] == "planned", server.log(1, 10)
     assert "second\n" in server.log(1, 10)
     assert planned["facts"]["commit"] != first
-    server.order(2, 20, commands={"plan": "cat a.txt"}, source=source(origin, first), git_hosts=["git.example"])
+    server.order(
+        2,
+        20,
+        commands={"plan": "cat a.txt"},
+        source=source(origin, first),
+        git_hosts=["git.example"],
+    )
     planned = server.result(2, 20)
     assert (planned["outcome"], planned["facts"]["commit"]) == ("planned", first), server.log(2, 20)
     assert "first\n" in server.log(2, 20)
@@ -167,14 +200,24 @@ def test_a_branch_and_then_its_commit(server: Server, git_agent: Agent, origin: 
         ("main", "infra", [], "source_refused"),
     ],
 )
-def test_what_does_not_come(ref: str, path: str, hosts: list[str], code: str, server: Server, git_agent: Agent, origin: Path) -> None:
-    server.order(1, 10, commands={"plan": "cat a.txt"}, source=source(origin, ref, path), git_hosts=hosts)
+def test_what_does_not_come(
+    ref: str, path: str, hosts: list[str], code: str, server: Server, git_agent: Agent, origin: Path
+) -> None:
+    server.order(
+        1, 10, commands={"plan": "cat a.txt"}, source=source(origin, ref, path), git_hosts=hosts
+    )
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("failed", code), server.log(1, 10)
 
 
-def test_the_apply_elsewhere_takes_the_planned_commit(server: Server, git_agent: Agent, origin: Path, tmp_path: Path) -> None:
-    work = {"commands": {"plan": "cat a.txt", "apply": "cat a.txt"}, "source": source(origin), "git_hosts": ["git.example"]}
+def test_the_apply_elsewhere_takes_the_planned_commit(
+    server: Server, git_agent: Agent, origin: Path, tmp_path: Path
+) -> None:
+    work = {
+        "commands": {"plan": "cat a.txt", "apply": "cat a.txt"},
+        "source": source(origin),
+        "git_hosts": ["git.example"],
+    }
     first = (tmp_path / "first").read_text()
     server.keep = False
     server.order(1, 10, **{**work, "source": source(origin, first)})
@@ -187,5 +230,8 @@ def test_the_apply_elsewhere_takes_the_planned_commit(server: Server, git_agent:
 
 def test_what_git_says_is_masked_before_it_is_cut() -> None:
     secrets = [b"hunter2hunter2"]
-    job = SimpleNamespace(tail=b"fatal: " + b"x" * 350 + b" hunter2hunter2", clean=lambda text: mask_text(text, secrets))
+    job = SimpleNamespace(
+        tail=b"fatal: " + b"x" * 350 + b" hunter2hunter2",
+        clean=lambda text: mask_text(text, secrets),
+    )
     assert "hunt" not in failure(cast("Job", job), "main").reason

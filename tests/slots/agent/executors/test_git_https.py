@@ -1,4 +1,6 @@
-"""A source over https, end to end: the real git, a real git http-backend behind TLS with its own authority, a password as a secret."""
+"""A source over https, end to end: the real git, a real git http-backend behind TLS with its own
+authority, a password as a secret.
+"""
 
 import base64
 import os
@@ -35,17 +37,28 @@ class Backend(BaseHTTPRequestHandler):
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size)
         self.server.asked.append(self.path)
-        if self.headers.get("Authorization") != "Basic " + base64.b64encode(f"git:{PASSWORD}".encode()).decode():
+        if (
+            self.headers.get("Authorization")
+            != "Basic " + base64.b64encode(f"git:{PASSWORD}".encode()).decode()
+        ):
             self.answer(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
             return
         path, _, query = self.path.partition("?")
         about = {
-            "GIT_PROJECT_ROOT": str(self.server.root), "GIT_HTTP_EXPORT_ALL": "1", "REQUEST_METHOD": self.command, "PATH_INFO": path,
-            "QUERY_STRING": query, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(size),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-            "REMOTE_ADDR": "127.0.0.1", "GIT_CONFIG_GLOBAL": str(self.server.config),
+            "GIT_PROJECT_ROOT": str(self.server.root), "GIT_HTTP_EXPORT_ALL": "1",
+            "REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(size),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "REMOTE_ADDR": "127.0.0.1",
+            "GIT_CONFIG_GLOBAL": str(self.server.config),
         }  # fmt: skip
-        made = subprocess.run(["git", "http-backend"], input=body, env={**os.environ, **about}, capture_output=True, check=True).stdout
+        made = subprocess.run(
+            ["git", "http-backend"],
+            input=body,
+            env={**os.environ, **about},
+            capture_output=True,
+            check=True,
+        ).stdout
         head, _, text = made.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         self.answer(int(headers.pop("Status", "200").split()[0]), headers, text)
@@ -67,12 +80,16 @@ class GitServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Backend)
         self.root, self.asked = root, list[str]()
         self.config = root / "gitconfig"
-        self.config.write_text("[safe]\n\tdirectory = *\n[uploadpack]\n\tallowAnySHA1InWant = true\n")
+        self.config.write_text(
+            "[safe]\n\tdirectory = *\n[uploadpack]\n\tallowAnySHA1InWant = true\n"
+        )
         self.certificate, key = make_certificate(root)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, key)
         self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
         self.thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -95,7 +112,9 @@ def origin(tmp_path: Path) -> Iterator[GitServer]:
     found.server_close()
 
 
-def work(origin: GitServer, ref: str = "main", *, is_trusted: bool = True, password: str = PASSWORD) -> dict[str, Any]:
+def work(
+    origin: GitServer, ref: str = "main", *, is_trusted: bool = True, password: str = PASSWORD
+) -> dict[str, Any]:
     return {
         "commands": {"plan": "cat a.txt"},
         "source": {"kind": "git", "url": origin.url, "ref": ref, "path": "infra"},
@@ -113,7 +132,9 @@ def test_a_branch_and_a_commit_come_with_the_authority_and_the_password(
         commit = (tmp_path / ("second" if ref == "main" else "first")).read_text()
         server.order(claim, claim, **work(origin, ref if ref == "main" else commit))
         planned = server.result(claim, claim, 80)
-        assert (planned["outcome"], planned["facts"].get("commit")) == ("planned", commit), server.log(claim, claim)
+        assert (planned["outcome"], planned["facts"].get("commit")) == ("planned", commit), (
+            server.log(claim, claim)
+        )
         assert ("second\n" if ref == "main" else "first\n") in server.log(claim, claim)
         assert PASSWORD not in server.log(claim, claim)
     assert not any(PASSWORD in path for path in origin.asked)
@@ -130,7 +151,12 @@ def test_a_branch_and_a_commit_come_with_the_authority_and_the_password(
     ids=["nobody vouches for it", "wrong password", "no such branch", "no such commit"],
 )
 def test_what_does_not_come(
-    server: Server, start_agent: Callable[..., Agent], origin: GitServer, change: dict[str, Any], code: str, words: str
+    server: Server,
+    start_agent: Callable[..., Agent],
+    origin: GitServer,
+    change: dict[str, Any],
+    code: str,
+    words: str,
 ) -> None:
     start_agent()
     server.order(1, 1, **work(origin, **change))

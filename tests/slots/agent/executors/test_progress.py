@@ -27,7 +27,10 @@ def test_what_was_done_failed_and_not_finished_is_told(size: int) -> None:
     for at in range(0, len(data), size):
         progress.feed(data[at : at + size])
     assert progress.under_way == {'module.a["x: y"].null.two[0]': "change"}
-    expected = '2 of 5 changes were done; failed: files_object.three; not finished: module.a["x: y"].null.two[0].'
+    expected = (
+        '2 of 5 changes were done; failed: files_object.three; not finished: module.a["x: '
+        'y"].null.two[0].'
+    )
     assert progress.describe() == expected
 
 
@@ -40,7 +43,10 @@ def test_without_the_plan_s_counts_only_what_was_done_is_told() -> None:
 def test_many_names_are_counted() -> None:
     progress = Progress({})
     progress.feed(b"".join(b"a.b[%d]: Creating...\n" % number for number in range(8)))
-    assert progress.describe() == "0 changes were done; not finished: a.b[0], a.b[1], a.b[2], a.b[3], a.b[4] and 3 more."
+    assert (
+        progress.describe()
+        == "0 changes were done; not finished: a.b[0], a.b[1], a.b[2], a.b[3], a.b[4] and 3 more."
+    )
 
 
 def test_an_endless_line_takes_little_memory() -> None:

@@ -48,7 +48,8 @@ variable "not" {
 resource "x" "variable" { sensitive = true }
 """
 OF_MAIN = {
-    "value-of-one", "admin-user", "first-item", "second\titem", "471147114711", "line-of-a-heredoc\nanother-line }", "value-of-two",
+    "value-of-one", "admin-user", "first-item", "second\titem", "471147114711",
+    "line-of-a-heredoc\nanother-line }", "value-of-two",
 }  # fmt: skip
 
 
@@ -64,19 +65,31 @@ def test_defaults_of_sensitive_variables_are_found_and_no_others(tmp_path: Path)
 def test_values_are_found_in_the_task_the_environment_and_files_of_values(tmp_path: Path) -> None:
     (tmp_path / "main.tofu").write_text('variable "a" {\n sensitive = true\n}\nvariable "b" {\n}\n')
     (tmp_path / "terraform.tfvars").write_text('a = "from-tfvars"\nb = "not-sensitive"\n')
-    (tmp_path / "x.auto.tfvars").write_text('"a" = [\n  "from-auto",\n  { k = "from-inside" },\n]\n')
-    (tmp_path / "y.auto.tfvars.json").write_text(json.dumps({"a": {"deep": ["from-json"]}, "b": "not-sensitive"}))
+    (tmp_path / "x.auto.tfvars").write_text(
+        '"a" = [\n  "from-auto",\n  { k = "from-inside" },\n]\n'
+    )
+    (tmp_path / "y.auto.tfvars.json").write_text(
+        json.dumps({"a": {"deep": ["from-json"]}, "b": "not-sensitive"})
+    )
     (tmp_path / "ignored.tfvars").write_text('a = "of-no-use"\n')
     found = find(
-        tmp_path, {"a": ["from-the-task", True, 3], "b": "not-sensitive"}, {"TF_VAR_a": '{k = "from-the-env"}', "TF_VAR_b": "no!!!!"}
+        tmp_path,
+        {"a": ["from-the-task", True, 3], "b": "not-sensitive"},
+        {"TF_VAR_a": '{k = "from-the-env"}', "TF_VAR_b": "no!!!!"},
     )
     assert found == {
-        "from-tfvars", "from-auto", "from-inside", "from-json", "from-the-task", '{k = "from-the-env"}', "from-the-env",
+        "from-tfvars", "from-auto", "from-inside", "from-json", "from-the-task",
+        '{k = "from-the-env"}', "from-the-env",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "form", [lambda blocks: {"variable": blocks}, lambda blocks: {"variable": [blocks]}, lambda blocks: [{"variable": blocks}]]
+    "form",
+    [
+        lambda blocks: {"variable": blocks},
+        lambda blocks: {"variable": [blocks]},
+        lambda blocks: [{"variable": blocks}],
+    ],
 )
 def test_variables_written_as_json_are_found(form: Any, tmp_path: Path) -> None:
     blocks = {
@@ -114,7 +127,15 @@ def test_any_text_is_read_to_its_end(text: str) -> None:
     assert all(token.kind for token in tokens)
 
 
-@given(st.text(st.one_of(st.sampled_from('${}%"\\\n\t\r'), st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc"))), max_size=40))
+@given(
+    st.text(
+        st.one_of(
+            st.sampled_from('${}%"\\\n\t\r'),
+            st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc")),
+        ),
+        max_size=40,
+    )
+)
 def test_a_literal_comes_back_as_it_was_written(value: str) -> None:
     written = json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
     (block,) = read_variables(f'variable "x" {{\n  sensitive = true\n  default = {written}\n}}')

@@ -1,4 +1,6 @@
-"""A state that its backend did not take, kept while what is left of its task may still write beside it."""
+"""A state that its backend did not take, kept while what is left of its task may still write
+beside it.
+"""
 
 import errno
 import os
@@ -53,7 +55,9 @@ def test_what_was_put_in_its_place_since_it_was_looked_at_is_not_taken_for_it(
     assert (tmp_path / "secret").read_text() == "of somebody else"
 
 
-def test_no_more_is_copied_than_there_was(folder: int, tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_copied_than_there_was(
+    folder: int, tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left.write_bytes(b"state")
     fstat = os.fstat
 

@@ -1,4 +1,6 @@
-"""The terraform executor against a program that behaves as it is told: what it is called with, and how it may fail."""
+"""The terraform executor against a program that behaves as it is told: what it is called with,
+and how it may fail.
+"""
 
 import json
 import os
@@ -22,26 +24,43 @@ case "$1" in
   show) %(show)s ;;
   apply) %(apply)s ;;
 esac
-"""
+"""  # noqa: E501
 KEPT = json.dumps({"version": 3, "backend": {"type": "http", "config": {}, "hash": 1}})
 BACKEND = f"mkdir -p .terraform; echo '{KEPT}' > .terraform/terraform.tfstate"
 CHANGE = {"resource_changes": [{"address": "a.b", "change": {"actions": ["delete", "create"]}}]}
 LOCKED = "echo 'Error: Error acquiring the state lock'; exit 1"
-CRASHED = "printf 'panic: runtime error\\n\\033[31mError: \\033[0mPlugin did not respond\\n'; exit 1"
+CRASHED = (
+    "printf 'panic: runtime error\\n\\033[31mError: \\033[0mPlugin did not respond\\n'; exit 1"
+)
 
 
 class Fake:
     def __init__(self, server: Server, folder: Path, agent: Agent) -> None:
-        self.server, self.folder, self.calls_file, self.agent = server, folder, folder / "calls", agent
+        self.server, self.folder, self.calls_file, self.agent = (
+            server,
+            folder,
+            folder / "calls",
+            agent,
+        )
         self.program = folder / "terraform"
 
     def behave(self, **parts: str) -> None:
-        usual = {"init": BACKEND, "plan": "exit 2", "show": f"echo '{json.dumps(CHANGE)}'", "apply": "true", "calls": str(self.calls_file)}
+        usual = {
+            "init": BACKEND,
+            "plan": "exit 2",
+            "show": f"echo '{json.dumps(CHANGE)}'",
+            "apply": "true",
+            "calls": str(self.calls_file),
+        }
         self.program.write_text(FAKE % {**usual, **parts})
         self.program.chmod(0o755)
 
-    def run(self, claim: int = 1, generation: int = 10, step: str = "plan", **work: Any) -> dict[str, Any]:
-        self.server.order(claim, generation, step, **{"executor": "terraform", "binary": "terraform", **work})
+    def run(
+        self, claim: int = 1, generation: int = 10, step: str = "plan", **work: Any
+    ) -> dict[str, Any]:
+        self.server.order(
+            claim, generation, step, **{"executor": "terraform", "binary": "terraform", **work}
+        )
         return self.server.result(claim, generation)
 
     @property
@@ -53,7 +72,9 @@ class Fake:
 def fake(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> Fake:
     folder = tmp_path / "bin"
     folder.mkdir()
-    agent = start_agent(env={"PATH": f"{folder}:{os.environ['PATH']}", "TF_CLI_ARGS": "-destroy", "TF_LOG": "TRACE"})
+    agent = start_agent(
+        env={"PATH": f"{folder}:{os.environ['PATH']}", "TF_CLI_ARGS": "-destroy", "TF_LOG": "TRACE"}
+    )
     fake = Fake(server, folder, agent)
     fake.behave()
     return fake
@@ -66,21 +87,47 @@ def test_what_it_is_called_with(fake: Fake, server: Server) -> None:
     words = [call.split()[:2] for call in fake.calls]
     assert words == [["1", "version"], ["1", "init"], ["1", "plan"], ["1", "show"]]
     assert fake.calls[1] == "1 init -input=false"
-    assert "-detailed-exitcode" in fake.calls[2] and "-input=false" in fake.calls[2] and "-no-color" not in " ".join(fake.calls)
+    assert (
+        "-detailed-exitcode" in fake.calls[2]
+        and "-input=false" in fake.calls[2]
+        and "-no-color" not in " ".join(fake.calls)
+    )
     assert '{"region": "eu", "count": 3}' in server.log(1, 10)
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     assert fake.run(1, 11, "apply", plan=plan)["outcome"] == "applied"
-    assert [call.split()[1] for call in fake.calls[4:]] == ["version", "apply"]  # in the folder of its plan: no second init
+    # In the folder of its plan: no second init.
+    assert [call.split()[1] for call in fake.calls[4:]] == ["version", "apply"]
     assert fake.calls[-1].endswith("/out/plan")
 
 
-def test_values_of_sensitive_variables_are_masked_in_the_log_of_plan_and_apply(fake: Fake, server: Server) -> None:
-    fake.behave(plan="echo derived: hunter2-hunter2:x default-value; exit 2", apply="echo derived: hunter2-hunter2")
-    source = server.archive(pack({"main.tf": 'variable "a" {\n  sensitive = true\n  default = "default-value"\n}\nvariable "b" {}\n'}))
+def test_values_of_sensitive_variables_are_masked_in_the_log_of_plan_and_apply(
+    fake: Fake, server: Server
+) -> None:
+    fake.behave(
+        plan="echo derived: hunter2-hunter2:x default-value; exit 2",
+        apply="echo derived: hunter2-hunter2",
+    )
+    source = server.archive(
+        pack(
+            {
+                "main.tf": (
+                    'variable "a" {\n  sensitive = true\n  default = "default-value"\n'
+                    '}\nvariable "b" {}\n'
+                )
+            }
+        )
+    )
     planned = fake.run(source=source, variables={"a": "hunter2-hunter2", "b": "shown-as-it-is"})
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
-    assert fake.run(1, 11, "apply", plan=plan, source=source, variables={"a": "hunter2-hunter2"})["outcome"] == "applied"
-    assert "derived: ***:x ***" in server.log(1, 10) and '"b": "shown-as-it-is"' in server.log(1, 10)
+    assert (
+        fake.run(1, 11, "apply", plan=plan, source=source, variables={"a": "hunter2-hunter2"})[
+            "outcome"
+        ]
+        == "applied"
+    )
+    assert "derived: ***:x ***" in server.log(1, 10) and '"b": "shown-as-it-is"' in server.log(
+        1, 10
+    )
     assert "derived: ***" in server.log(1, 11)
     assert "hunter2" not in server.log(1, 10) + server.log(1, 11)
 
@@ -100,14 +147,26 @@ def test_a_lock_file_of_the_source_is_followed(fake: Fake, server: Server) -> No
         ({"plan": LOCKED}, "state_locked"),
         ({"plan": CRASHED}, "provider_crash"),
         ({"plan": "kill -SEGV $$"}, "killed"),
-        ({"plan": 'for word; do case "$word" in -out=*) rm "${word#-out=}" ;; esac; done; exit 2'}, "exit_code"),
+        (
+            {
+                "plan": (
+                    'for word; do case "$word" in -out=*) rm "${word#-out=}" ;; esac; done; exit 2'
+                )
+            },
+            "exit_code",
+        ),
         ({"plan": "exec sleep 300"}, "timeout"),
         ({"show": "echo nothing"}, "not_json"),
         ({"show": "echo '[]'"}, "not_json"),
         ({"show": "echo 'Error: bad plan' >&2; exit 1"}, "exit_code"),
         ({"show": "yes | head -c 40000000"}, "plan_too_large"),
         (
-            {"plan": 'for word; do case "$word" in -out=*) head -c 1000001 /dev/zero > "${word#-out=}" ;; esac; done; exit 2'},
+            {
+                "plan": (
+                    'for word; do case "$word" in -out=*) head -c 1000001 /dev/zero > '
+                    '"${word#-out=}" ;; esac; done; exit 2'
+                )
+            },
             "plan_too_large",
         ),
         ({"plan": "echo 'Error: write: no space left on device'; exit 1"}, "disk_full"),
@@ -121,7 +180,10 @@ def test_how_a_plan_fails(parts: dict[str, str], code: str, fake: Fake, server: 
     assert not server.plans
 
 
-@pytest.mark.parametrize(("part", "code"), [(LOCKED, "state_locked"), (CRASHED, "provider_crash"), ("exit 1", "exit_code")])
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [(LOCKED, "state_locked"), (CRASHED, "provider_crash"), ("exit 1", "exit_code")],
+)
 def test_how_an_apply_fails(part: str, code: str, fake: Fake) -> None:
     planned = fake.run()
     fake.behave(apply=part)
@@ -130,8 +192,12 @@ def test_how_an_apply_fails(part: str, code: str, fake: Fake) -> None:
     assert (result["outcome"], result["code"]) == ("failed", code)
 
 
-SLOW_LOCK = "echo 'Acquiring state lock. This may take a few moments...'; "  # printed wherever a backend takes its time with the lock
-STILL_LOCKED = "echo 'Releasing state lock. This may take a few moments...'; echo 'Error: Error releasing the state lock'; exit 1"
+# Printed wherever a backend takes its time with the lock.
+SLOW_LOCK = "echo 'Acquiring state lock. This may take a few moments...'; "
+STILL_LOCKED = (
+    "echo 'Releasing state lock. This may take a few moments...'; echo 'Error: Error releasing the "
+    "state lock'; exit 1"
+)
 UNSAVED = "echo state > errored.tfstate; echo 'Error: Failed to save state'; exit 1"
 
 
@@ -145,7 +211,9 @@ UNSAVED = "echo state > errored.tfstate; echo 'Error: Failed to save state'; exi
         (LOCKED, "state_locked"),
     ],
 )
-def test_a_backend_that_is_slow_to_lock_hides_no_other_reason(part: str, code: str, fake: Fake) -> None:
+def test_a_backend_that_is_slow_to_lock_hides_no_other_reason(
+    part: str, code: str, fake: Fake
+) -> None:
     planned = fake.run()
     fake.behave(apply=SLOW_LOCK + part)
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
@@ -158,9 +226,15 @@ def files_left(folder: Path) -> list[str]:
     return sorted(file.name for file in (folder / "state/rescued").glob("*"))
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     planned = fake.run()
-    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT; while true; do sleep 0.1; done")
+    fake.behave(
+        apply=(
+            "trap 'echo of the apply > errored.tfstate; exit 1' INT; while true; do sleep 0.1; done"
+        )
+    )
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan, timeout_s=2)
     assert (result["outcome"], result["code"]) == ("failed", "timeout")
@@ -169,27 +243,49 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_tim
     assert files_left(tmp_path) == []
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     planned = fake.run()
-    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT; echo applying; while true; do sleep 0.1; done")
+    fake.behave(
+        apply=(
+            "trap 'echo of the apply > errored.tfstate; exit 1' INT; echo applying; while true; do "
+            "sleep 0.1; done"
+        )
+    )
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
     server.wait(lambda: "applying" in server.log(1, 11))
     fake.agent.kill()
     fake.agent.start()
-    server.wait(lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"]))
+    server.wait(
+        lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"])
+    )
     until(lambda: "rescued" in server.log(1, 11))
     server.wait(lambda: server.states == {(1, 11): b"of the apply\n"})
     until(lambda: files_left(tmp_path) == [])
-    told = next(hello for hello in server.hellos if any(run["status"] == "lost" for run in hello["runs"]))
-    assert told["states"] == [{"claim": 1, "generation": 11, "size": 13}], "the server knows of it before its slot is free"
+    told = next(
+        hello for hello in server.hellos if any(run["status"] == "lost" for run in hello["runs"])
+    )
+    assert told["states"] == [{"claim": 1, "generation": 11, "size": 13}], (
+        "the server knows of it before its slot is free"
+    )
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_the_errors_of_resources_fill_the_tail(fake: Fake, server: Server) -> None:
-    """Red where only the tail of the output says so: credentials that expire during an apply fail its resources and its backend, too."""
+def test_a_state_that_could_not_be_saved_is_kept_though_the_errors_of_resources_fill_the_tail(
+    fake: Fake, server: Server
+) -> None:
+    """Red where only the tail of the output says so: credentials that expire during an apply
+    fail its resources and its backend, too.
+    """
     planned = fake.run()
-    errors = "i=0; while [ $i -lt 4000 ]; do echo 'Error: the credentials have expired'; i=$((i + 1)); done"
-    fake.behave(apply=f"echo state > errored.tfstate; echo 'Error: Failed to save state'; {errors}; exit 1")
+    errors = (
+        "i=0; while [ $i -lt 4000 ]; do echo 'Error: the credentials have expired'; "
+        "i=$((i + 1)); done"
+    )
+    fake.behave(
+        apply=f"echo state > errored.tfstate; echo 'Error: Failed to save state'; {errors}; exit 1"
+    )
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     result = fake.run(1, 11, "apply", plan=plan)
     assert (result["outcome"], result["code"]) == ("failed", "state_not_saved")
@@ -204,9 +300,14 @@ def unsaved(fake: Fake, server: Server) -> None:
     server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
 
 
-def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     tries = []
-    server.hooks["tasks/1/11/state/"] = lambda exchange: (tries.append(1), exchange.answer(507, raw=b"full"))  # type: ignore[func-returns-value]
+    server.hooks["tasks/1/11/state/"] = lambda exchange: (
+        tries.append(1),
+        exchange.answer(507, raw=b"full"),
+    )  # type: ignore[func-returns-value]
     unsaved(fake, server)
     server.wait(lambda: len(tries) >= 2)
     assert (1, 11) not in server.results
@@ -216,7 +317,9 @@ def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(fak
     assert server.states == {(1, 11): b"state\n"}
 
 
-def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.refuse(413, "too_large")
     unsaved(fake, server)
     result = server.result(1, 11)
@@ -231,7 +334,9 @@ def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(fake: Fake
     until(lambda: files_left(tmp_path) == [])
 
 
-def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(fake: Fake, server: Server) -> None:
+def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(
+    fake: Fake, server: Server
+) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(507, raw=b"full")
     unsaved(fake, server)
     server.wait(lambda: ("PUT", "tasks/1/11/state/") in server.calls)
@@ -244,14 +349,20 @@ def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(fake: Fa
     assert server.states == {(1, 11): b"state\n"}
 
 
-def test_a_state_that_a_person_has_given_up_is_removed(fake: Fake, server: Server, tmp_path: Path) -> None:
-    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(200, {"is_kept": False, "digest": ""})
+def test_a_state_that_a_person_has_given_up_is_removed(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
+    server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(
+        200, {"is_kept": False, "digest": ""}
+    )
     unsaved(fake, server)
     assert "state" not in server.result(1, 11)
     assert files_left(tmp_path) == []
 
 
-def test_a_server_that_does_not_confirm_the_state_does_not_have_it(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_server_that_does_not_confirm_the_state_does_not_have_it(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(200, {})
     unsaved(fake, server)
     server.wait(lambda: server.calls.count(("PUT", "tasks/1/11/state/")) >= 2)
@@ -259,9 +370,16 @@ def test_a_server_that_does_not_confirm_the_state_does_not_have_it(fake: Fake, s
     assert files_left(tmp_path) == ["1-11.tfstate"]
 
 
-def test_an_agent_that_is_told_to_end_uploads_its_state_first(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_an_agent_that_is_told_to_end_uploads_its_state_first(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     planned = fake.run()
-    fake.behave(apply="trap 'echo of the apply > errored.tfstate; exit 1' INT TERM; echo applying; while true; do sleep 0.1; done")
+    fake.behave(
+        apply=(
+            "trap 'echo of the apply > errored.tfstate; exit 1' INT TERM; echo applying; while "
+            "true; do sleep 0.1; done"
+        )
+    )
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
     server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
     server.wait(lambda: "applying" in server.log(1, 11))
@@ -270,11 +388,15 @@ def test_an_agent_that_is_told_to_end_uploads_its_state_first(fake: Fake, server
     assert server.hellos[-1]["runs"][0]["status"] == "lost"
 
 
-def test_a_state_that_was_there_before_is_none_that_was_not_saved(fake: Fake, server: Server, tmp_path: Path) -> None:
+def test_a_state_that_was_there_before_is_none_that_was_not_saved(
+    fake: Fake, server: Server, tmp_path: Path
+) -> None:
     fake.behave(apply="exit 1")
     planned = fake.run(source=server.archive(pack({"errored.tfstate": "of somebody\n"})))
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
-    result = fake.run(1, 11, "apply", plan=plan, source=server.archive(pack({"errored.tfstate": "of somebody\n"})))
+    result = fake.run(
+        1, 11, "apply", plan=plan, source=server.archive(pack({"errored.tfstate": "of somebody\n"}))
+    )
     assert (result["outcome"], result["code"]) == ("failed", "exit_code")
     assert files_left(tmp_path) == [] and server.states == {}
 
@@ -287,14 +409,24 @@ def test_binaries_that_are_not_there(binary: str, fake: Fake) -> None:
 
 def test_a_sensitive_value_is_not_in_what_is_uploaded(fake: Fake, server: Server) -> None:
     after = {"password": "hunter2", "url": "https://u:named-secret@h"}
-    change = {"actions": ["create"], "before": None, "after": after, "after_sensitive": {"password": True}}
-    fake.behave(show=f"echo '{json.dumps({'resource_changes': [{'address': 'a.b', 'change': change}]})}'")
+    change = {
+        "actions": ["create"],
+        "before": None,
+        "after": after,
+        "after_sensitive": {"password": True},
+    }
+    fake.behave(
+        show=f"echo '{json.dumps({'resource_changes': [{'address': 'a.b', 'change': change}]})}'"
+    )
     fake.run(secrets={"KEY": "named-secret"})
     text = json.dumps(server.jsons[1, 10])
     assert "hunter2" not in text and "named-secret" not in text and "https://u:***@h" in text
 
 
-@pytest.mark.parametrize("record", ["", "[]", "{", '{"backend": null}', '{"backend": {"type": "local"}}', '{"backend": "http"}'])
+@pytest.mark.parametrize(
+    "record",
+    ["", "[]", "{", '{"backend": null}', '{"backend": {"type": "local"}}', '{"backend": "http"}'],
+)
 def test_a_record_of_init_that_names_no_backend_is_none(record: str, fake: Fake) -> None:
     fake.behave(init=f"mkdir -p .terraform; echo '{record}' > .terraform/terraform.tfstate")
     assert fake.run()["code"] == "no_backend"
@@ -310,11 +442,15 @@ def test_a_cloud_block_is_a_backend(kind: str, fake: Fake) -> None:
 
 def test_a_record_that_is_a_link_out_of_the_folder_is_not_read(fake: Fake, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(KEPT)
-    fake.behave(init=f"mkdir -p .terraform; ln -s {tmp_path}/elsewhere .terraform/terraform.tfstate")
+    fake.behave(
+        init=f"mkdir -p .terraform; ln -s {tmp_path}/elsewhere .terraform/terraform.tfstate"
+    )
     assert fake.run()["code"] == "no_backend"
 
 
-@pytest.mark.parametrize("said", ["Error: Saved plan is stale", "Error: Saved plan does not match the given state"])
+@pytest.mark.parametrize(
+    "said", ["Error: Saved plan is stale", "Error: Saved plan does not match the given state"]
+)
 def test_a_stale_plan_is_told_as_such(said: str, fake: Fake) -> None:
     planned = fake.run()
     fake.behave(apply=f"echo '{said}'; exit 1")

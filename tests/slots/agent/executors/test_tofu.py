@@ -43,7 +43,10 @@ LIMITS = {"memory_bytes": 1_000_000_000, "cpu_s": 60}
 
 def pack(files: dict[str, str]) -> bytes:
     buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
@@ -59,20 +62,38 @@ class Bench:
         self.source = server.archive(pack({"infra/main.tf": self.main})) | {"path": "infra"}
 
     def run(self, claim: int, generation: int, step: str = "plan", **work: Any) -> dict[str, Any]:
-        more = {"executor": "terraform", "source": self.source, "variables": {"text": "first"}, "binary": "tofu", "limits": LIMITS, **work}
+        more = {
+            "executor": "terraform",
+            "source": self.source,
+            "variables": {"text": "first"},
+            "binary": "tofu",
+            "limits": LIMITS,
+            **work,
+        }
         self.server.order(claim, generation, step, **more)
         return self.server.result(claim, generation, 60)
 
     def plan_of(self, result: dict[str, Any], size: int = 1) -> dict[str, Any]:
-        return {"digest": result["digest"], "size": size, "facts": result["facts"], "has_file": True}
+        return {
+            "digest": result["digest"],
+            "size": size,
+            "facts": result["facts"],
+            "has_file": True,
+        }
 
 
 @pytest.fixture
-def bench(server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_path: Path, kept: StateServer) -> Bench:
-    return Bench(server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path, kept)
+def bench(
+    server: Server, start_agent: Callable[..., Agent], tofu: Path, tmp_path: Path, kept: StateServer
+) -> Bench:
+    return Bench(
+        server, start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"}), tmp_path, kept
+    )
 
 
-def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(bench: Bench, server: Server) -> None:
+def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(
+    bench: Bench, server: Server
+) -> None:
     """`output` of terraform_data repeats its input without the mark."""
     planned = bench.run(1, 10)
     assert bench.run(1, 11, "apply", plan=bench.plan_of(planned))["outcome"] == "applied"
@@ -81,7 +102,9 @@ def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(bench: B
     assert "hunter2" not in server.log(1, 10) + server.log(1, 11) + server.log(2, 20)
 
 
-def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(bench: Bench, server: Server) -> None:
+def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(
+    bench: Bench, server: Server
+) -> None:
     planned = bench.run(1, 10)
     assert (planned["outcome"], planned["exit_code"]) == ("planned", 2), server.log(1, 10)
     assert planned["summary"] == {"add": 1, "change": 0, "destroy": 0, "replace": 0}
@@ -125,14 +148,19 @@ def test_tofu_applies_elsewhere_what_was_planned_here(
 def test_tofu_of_another_version_plans_again(bench: Bench, server: Server) -> None:
     planned = bench.run(1, 10)
     plan = bench.plan_of(planned)
-    result = bench.run(1, 11, "apply", plan={**plan, "facts": {**plan["facts"], "version": "1.0.0"}})
+    result = bench.run(
+        1, 11, "apply", plan={**plan, "facts": {**plan["facts"], "version": "1.0.0"}}
+    )
     assert (result["outcome"], result["code"]) == ("plan_again", "binary_differs")
     assert "1.0.0 when planned" in result["reason"]
     assert not bench.proof.exists()
 
 
 def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
-    broken = f'terraform {{\n  {bench.kept.block("broken")}\n}}\nresource "terraform_data" "one" {{ input = local.nothing }}\n'
+    broken = (
+        f"terraform {{\n  {bench.kept.block('broken')}\n"
+        f'}}\nresource "terraform_data" "one" {{ input = local.nothing }}\n'
+    )
     source = server.archive(pack({"main.tf": broken}))
     failed = bench.run(1, 10, source=source)
     assert (failed["outcome"], failed["code"], failed["exit_code"]) == ("failed", "exit_code", 1)
@@ -144,14 +172,31 @@ def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
 
 
 def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
-    """Somebody else applies with the same state: held from outside for as long as the agent waits for it."""
+    """Somebody else applies with the same state: held from outside for as long as the agent
+    waits for it.
+    """
     planned = bench.run(1, 10)
     slow = bench.main.replace("echo applied", "sleep 60; echo applied")
     server.order(
-        3, 30, executor="terraform", source=server.archive(pack({"main.tf": slow})), variables={"text": "slow"}, binary="tofu", slot=3
+        3,
+        30,
+        executor="terraform",
+        source=server.archive(pack({"main.tf": slow})),
+        variables={"text": "slow"},
+        binary="tofu",
+        slot=3,
     )
     other = server.result(3, 30, 60)
-    server.order(3, 31, "apply", executor="terraform", source={"kind": "none"}, binary="tofu", slot=3, plan=bench.plan_of(other))
+    server.order(
+        3,
+        31,
+        "apply",
+        executor="terraform",
+        source={"kind": "none"},
+        binary="tofu",
+        slot=3,
+        plan=bench.plan_of(other),
+    )
     server.wait(lambda: "Creating..." in server.log(3, 31), 30)
     result = bench.run(1, 11, "apply", plan=bench.plan_of(planned))
     assert (result["outcome"], result["code"]) == ("failed", "state_locked"), result
@@ -159,8 +204,12 @@ def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
     server.wait(lambda: (3, 31) in server.stopped)
 
 
-def test_tofu_state_that_its_backend_does_not_take_is_rescued(bench: Bench, server: Server, tmp_path: Path) -> None:
-    """The apply changed resources, and only the agent knows: it uploads the state before its result, and keeps no copy."""
+def test_tofu_state_that_its_backend_does_not_take_is_rescued(
+    bench: Bench, server: Server, tmp_path: Path
+) -> None:
+    """The apply changed resources, and only the agent knows: it uploads the state before its
+    result, and keeps no copy.
+    """
     written = []
 
     def backend(exchange: Exchange) -> None:
@@ -172,14 +221,24 @@ def test_tofu_state_that_its_backend_does_not_take_is_rescued(bench: Bench, serv
 
     server.hooks["/state"] = backend
     proof = tmp_path / "proof"
-    address = f'  backend "http" {{\n    address   = "{server.url}/state"\n    retry_max = 0\n  }}\n'
-    main = f'terraform {{\n{address}}}\nresource "terraform_data" "one" {{\n  input = "kept-by-nobody"\n'
+    address = (
+        f'  backend "http" {{\n    address   = "{server.url}/state"\n    retry_max = 0\n  }}\n'
+    )
+    main = (
+        f'terraform {{\n{address}}}\nresource "terraform_data" "one" {{\n  input = '
+        '"kept-by-nobody"\n'
+    )
     main += f'  provisioner "local-exec" {{ command = "echo applied >> {proof}" }}\n}}\n'
     bench.source = server.archive(pack({"main.tf": main}))
     planned = bench.run(1, 10)
     assert planned["outcome"] == "planned", server.log(1, 10)
     assert written == []
-    plan = {"digest": planned["digest"], "size": len(server.plans[1, 10]), "facts": planned["facts"], "has_file": True}
+    plan = {
+        "digest": planned["digest"],
+        "size": len(server.plans[1, 10]),
+        "facts": planned["facts"],
+        "has_file": True,
+    }
     applied = bench.run(1, 11, "apply", plan=plan)
     assert (applied["outcome"], applied["code"]) == ("failed", "state_not_saved"), server.log(1, 11)
     assert proof.read_text() == "applied\n" and len(written) >= 1
@@ -189,27 +248,41 @@ def test_tofu_state_that_its_backend_does_not_take_is_rescued(bench: Bench, serv
     assert "state" not in applied
 
 
-NO_BACKEND = 'resource "terraform_data" "one" {\n  provisioner "local-exec" { command = "echo applied >> %s" }\n}\n'
+NO_BACKEND = (
+    'resource "terraform_data" "one" {\n  provisioner "local-exec" { command = "echo '
+    'applied >> %s" }\n}\n'
+)
 BACKENDS = {
     "none": ({}, "has no backend"),
     "local": ({"b.tf": 'terraform {\n  backend "local" {}\n}\n'}, "is `local`"),
-    "local by JSON": ({"b.tf.json": json.dumps({"terraform": {"backend": {"local": {"path": "x"}}}})}, "is `local`"),
-    "overridden by local": (
-        {"a.tf": 'terraform {\n  backend "http" {\n    address = "http://127.0.0.1:9/x"\n  }\n}\n',
-         "b_override.tf": 'terraform {\n  backend "local" {}\n}\n'},
+    "local by JSON": (
+        {"b.tf.json": json.dumps({"terraform": {"backend": {"local": {"path": "x"}}}})},
         "is `local`",
     ),
-}  # fmt: skip
+    "overridden by local": (
+        {
+            "a.tf": (
+                'terraform {\n  backend "http" {\n    address = "http://127.0.0.1:9/x"\n  }\n}\n'
+            ),
+            "b_override.tf": 'terraform {\n  backend "local" {}\n}\n',
+        },
+        "is `local`",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_tofu_without_a_backend_that_keeps_the_state_is_refused_after_init(name: str, bench: Bench, server: Server) -> None:
+def test_tofu_without_a_backend_that_keeps_the_state_is_refused_after_init(
+    name: str, bench: Bench, server: Server
+) -> None:
     files, what = BACKENDS[name]
     source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof, **files}))
     refused = bench.run(1, 10, source=source, variables={})
     assert (refused["outcome"], refused["code"]) == ("failed", "no_backend"), server.log(1, 10)
     assert what in refused["reason"] and "state: discard" in refused["reason"]
-    assert bench.run(2, 20, source=source, variables={}, task="plan")["outcome"] == "planned", "a plan changes no state"
+    assert bench.run(2, 20, source=source, variables={}, task="plan")["outcome"] == "planned", (
+        "a plan changes no state"
+    )
 
 
 def test_tofu_backend_by_json_keeps_the_state(bench: Bench, server: Server) -> None:
@@ -217,15 +290,23 @@ def test_tofu_backend_by_json_keeps_the_state(bench: Bench, server: Server) -> N
     backend = json.dumps({"terraform": {"backend": {"http": {"address": address}}}})
     source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof, "backend.tf.json": backend}))
     planned = bench.run(1, 10, source=source, variables={})
-    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "http"), server.log(1, 10)
+    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "http"), server.log(
+        1, 10
+    )
 
 
-def test_tofu_whose_run_discards_the_state_applies_without_a_backend(bench: Bench, server: Server) -> None:
+def test_tofu_whose_run_discards_the_state_applies_without_a_backend(
+    bench: Bench, server: Server
+) -> None:
     source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof}))
     planned = bench.run(1, 10, source=source, variables={}, state="discard")
-    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "discard"), server.log(1, 10)
+    assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "discard"), server.log(
+        1, 10
+    )
     assert "the state is not kept" in server.log(1, 10)
-    applied = bench.run(1, 11, "apply", source=source, variables={}, state="discard", plan=bench.plan_of(planned))
+    applied = bench.run(
+        1, 11, "apply", source=source, variables={}, state="discard", plan=bench.plan_of(planned)
+    )
     assert applied["outcome"] == "applied", server.log(1, 11)
     assert bench.proof.read_text() == "applied\n"
 
@@ -236,7 +317,9 @@ def test_tofu_whose_run_discards_a_state_that_is_kept_is_refused(bench: Bench) -
     assert "the http backend" in refused["reason"]
 
 
-def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(bench: Bench, server: Server) -> None:
+def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(
+    bench: Bench, server: Server
+) -> None:
     """Planned by an agent that did not look, or by way of another task."""
     source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof}))
     planned = bench.run(1, 10, source=source, variables={}, state="discard")
@@ -249,7 +332,9 @@ def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(bench: Bench,
             bench.agent.state = bench.agent.folder / "state"
             bench.agent.start()
         refused = bench.run(1, generation, "apply", source=source, variables={}, plan=plan)
-        assert (refused["outcome"], refused["code"]) == ("failed", "no_backend"), server.log(1, generation)
+        assert (refused["outcome"], refused["code"]) == ("failed", "no_backend"), server.log(
+            1, generation
+        )
     assert not bench.proof.exists()
 
 

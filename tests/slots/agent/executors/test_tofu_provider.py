@@ -41,7 +41,9 @@ class Backend:
         self.state = b""
         self.lock = b""
         self.locked = 0
-        server.hooks.update({"/state": self.serve_state, "/lock": self.serve_lock, "/unlock": self.serve_unlock})
+        server.hooks.update(
+            {"/state": self.serve_state, "/lock": self.serve_lock, "/unlock": self.serve_unlock}
+        )
 
     def serve_state(self, exchange: Exchange) -> None:
         if exchange.command == "GET":
@@ -64,7 +66,9 @@ class Backend:
 
     def known(self) -> list[str]:
         """Objects in the state."""
-        return sorted(each["name"] for each in json.loads(self.state)["resources"] if each["instances"])
+        return sorted(
+            each["name"] for each in json.loads(self.state)["resources"] if each["instances"]
+        )
 
 
 class World:
@@ -74,7 +78,12 @@ class World:
         self.server, self.agent, self.folder = server, agent, folder
         self.backend = Backend(server)
         self.gate = folder / "gate"
-        self.base: dict[str, Any] = {"executor": "terraform", "binary": "tofu", "limits": LIMITS, "env": env}
+        self.base: dict[str, Any] = {
+            "executor": "terraform",
+            "binary": "tofu",
+            "limits": LIMITS,
+            "env": env,
+        }
 
     def write(self, *objects: str) -> None:
         main = HEAD % {"url": self.server.url} + "".join(objects)
@@ -91,7 +100,13 @@ class World:
         self.server.order(1, 10, **self.base)
         planned = self.server.result(1, 10, 60)
         assert planned["outcome"] == "planned", self.server.log(1, 10)
-        plan = {"digest": planned["digest"], "size": 1, "facts": planned["facts"], "summary": planned["summary"], "has_file": True}
+        plan = {
+            "digest": planned["digest"],
+            "size": 1,
+            "facts": planned["facts"],
+            "summary": planned["summary"],
+            "has_file": True,
+        }
         self.server.order(1, 11, "apply", plan=plan, **{**self.base, **work})
 
     def is_begun(self, name: str) -> bool:
@@ -107,7 +122,13 @@ class World:
 
 
 @pytest.fixture
-def world(server: Server, start_agent: Callable[..., Agent], tofu: Path, tofu_provider: dict[str, str], tmp_path: Path) -> World:
+def world(
+    server: Server,
+    start_agent: Callable[..., Agent],
+    tofu: Path,
+    tofu_provider: dict[str, str],
+    tmp_path: Path,
+) -> World:
     agent = start_agent(env={"PATH": f"{tofu.parent}:{os.environ['PATH']}"})
     folder = tmp_path / "objects"
     folder.mkdir()
@@ -124,13 +145,19 @@ def test_apply_makes_the_objects_of_a_provider(world: World, server: Server) -> 
     assert world.backend.locked == 2 and world.backend.lock == b""
 
 
-def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(world: World, server: Server) -> None:
+def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(
+    world: World, server: Server
+) -> None:
     world.begin_apply()
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     (told,) = server.wait(lambda: server.interrupts.get((1, 11)))
-    assert (told["why"], told["waits_for"], told["more"]) == ("the server ended it", ["files_object.two (create)"], 0)
+    assert (told["why"], told["waits_for"], told["more"]) == (
+        "the server ended it",
+        ["files_object.two (create)"],
+        0,
+    )
     assert 590 < told["wait_s"] <= 600
     world.gate.touch()
     result = server.result(1, 11)
@@ -152,7 +179,9 @@ def test_apply_that_runs_out_of_time_knows_its_objects(world: World, server: Ser
     assert world.backend.lock == b""
 
 
-def test_apply_that_does_not_obey_its_interrupt_in_time_is_killed(world: World, server: Server) -> None:
+def test_apply_that_does_not_obey_its_interrupt_in_time_is_killed(
+    world: World, server: Server
+) -> None:
     world.begin_apply(stop_timeout_s=2)
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)
@@ -163,7 +192,9 @@ def test_apply_that_does_not_obey_its_interrupt_in_time_is_killed(world: World, 
     assert list_marked(mark(world.agent)) == []
 
 
-def test_apply_whose_agent_is_killed_finishes_its_objects_and_unlocks_its_state(world: World, server: Server) -> None:
+def test_apply_whose_agent_is_killed_finishes_its_objects_and_unlocks_its_state(
+    world: World, server: Server
+) -> None:
     world.begin_apply()
     until(lambda: world.is_begun("two"), 60)
     assert world.backend.lock
@@ -179,7 +210,9 @@ def test_apply_whose_agent_is_killed_finishes_its_objects_and_unlocks_its_state(
     assert "Two interrupts" not in server.log(1, 11)
 
 
-def test_next_start_of_the_agent_leaves_an_apply_to_the_reaper_that_ends_it(world: World, server: Server) -> None:
+def test_next_start_of_the_agent_leaves_an_apply_to_the_reaper_that_ends_it(
+    world: World, server: Server
+) -> None:
     world.begin_apply()
     until(lambda: world.is_begun("two"), 60)
     world.agent.kill()
@@ -196,7 +229,9 @@ def test_next_start_of_the_agent_leaves_an_apply_to_the_reaper_that_ends_it(worl
     server.wait(lambda: (1, 11) in server.stopped)
 
 
-def test_agent_killed_while_a_cancelled_apply_ends_does_not_interrupt_it_again(world: World, server: Server) -> None:
+def test_agent_killed_while_a_cancelled_apply_ends_does_not_interrupt_it_again(
+    world: World, server: Server
+) -> None:
     world.begin_apply()
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)
@@ -226,9 +261,15 @@ def test_sweep_does_not_end_what_a_reaper_still_ends(world: World, server: Serve
     assert world.agent.process.wait(60) == 0
 
 
-def test_failed_apply_names_the_resource_and_how_many_changes_were_done(world: World, server: Server) -> None:
-    fails = world.object("three", 'fails = "its quota is used up"', "depends_on = [files_object.one]")
-    world.write(world.object("one"), fails, world.object("two", "depends_on = [files_object.three]"))
+def test_failed_apply_names_the_resource_and_how_many_changes_were_done(
+    world: World, server: Server
+) -> None:
+    fails = world.object(
+        "three", 'fails = "its quota is used up"', "depends_on = [files_object.one]"
+    )
+    world.write(
+        world.object("one"), fails, world.object("two", "depends_on = [files_object.three]")
+    )
     world.begin_apply()
     result = server.result(1, 11, 60)
     assert (result["outcome"], result["code"]) == ("failed", "exit_code")

@@ -1,4 +1,6 @@
-"""The log on the agent's disk: whole up to its limit, then head and tail, in chunks that never change."""
+"""The log on the agent's disk: whole up to its limit, then head and tail, in chunks that
+never change.
+"""
 
 import os
 from pathlib import Path
@@ -21,18 +23,30 @@ def read_all(spool: Spool, most: int = MOST) -> str:
     return text
 
 
-def filled(folder: Path, *pieces: bytes, head: int = 10_000, tail: int = 1000, secrets: tuple[bytes, ...] = ()) -> Spool:
+def filled(
+    folder: Path,
+    *pieces: bytes,
+    head: int = 10_000,
+    tail: int = 1000,
+    secrets: tuple[bytes, ...] = (),
+) -> Spool:
     spool = Spool(folder, head, tail, Masker(list(secrets)))
     for piece in pieces:
         spool.write(piece)
     return spool
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
 @given(st.lists(st.text(max_size=300), max_size=30), st.integers(20, 64))
 def test_text_comes_out_as_it_went_in(tmp_path_factory, pieces: list[str], most: int) -> None:  # type: ignore[no-untyped-def]
     whole = "".join(pieces).encode("utf-8", "replace")
-    spool = filled(tmp_path_factory.mktemp("spool"), *(whole[at : at + 7] for at in range(0, len(whole), 7)), head=1_000_000)
+    spool = filled(
+        tmp_path_factory.mktemp("spool"),
+        *(whole[at : at + 7] for at in range(0, len(whole), 7)),
+        head=1_000_000,
+    )
     spool.end()
     assert read_all(spool, most) == whole.decode().replace("\0", "\ufffd")
     spool.close()
@@ -74,7 +88,11 @@ def test_head_and_tail_and_a_word_between(tmp_path: Path) -> None:
     said = int(tail.split(" ")[0].replace(",", ""))
     kept_tail = tail.partition("\x1b[0m\n")[2]
     assert said == spool.left_out == 100_000 * 12 - 10_000 - len(kept_tail)
-    marked = [chunk for seq in range(len(spool.cut)) if (chunk := spool.chunk(seq, MOST)) and chunk.left_out]
+    marked = [
+        chunk
+        for seq in range(len(spool.cut))
+        if (chunk := spool.chunk(seq, MOST)) and chunk.left_out
+    ]
     assert [chunk.left_out for chunk in marked] == [said]
 
 
@@ -101,7 +119,9 @@ def test_what_was_cut_stays_cut_for_a_later_start(tmp_path: Path) -> None:
     assert read_all(Spool.again(tmp_path)) == text  # and a third time
 
 
-def test_a_full_disk_stops_no_task_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_no_task_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spool = filled(tmp_path, b"first\n")
 
     def full(*args: object) -> int:

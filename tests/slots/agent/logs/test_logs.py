@@ -9,7 +9,11 @@ from tests.slots.agent.fake_berth import Exchange, Server
 
 
 def test_chunks_are_a_second_apart_unless_full(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; sleep 0.2; done"})
+    server.order(
+        1,
+        10,
+        commands={"plan": "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; sleep 0.2; done"},
+    )
     assert server.result(1, 10)["outcome"] == "planned"
     assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 13))
     at = server.sent_at[1, 10]
@@ -18,14 +22,25 @@ def test_chunks_are_a_second_apart_unless_full(server: Server, agent: Agent) -> 
 
 
 def test_a_gigabyte_fills_nothing(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": "yes 0123456789abcdef0123456789abcdef | head -c 1000000000; echo; echo the end"})
+    server.order(
+        1,
+        10,
+        commands={
+            "plan": "yes 0123456789abcdef0123456789abcdef | head -c 1000000000; echo; echo the end"
+        },
+    )
     most = 0
     until(lambda: server.started)
     while (1, 10) not in server.results:
         with server.changed:
             server.changed.wait(0.1)
         state = agent.state / "spool"
-        most = max(most, sum(path.stat().st_size for path in state.rglob("*") if path.is_file()) if state.exists() else 0)
+        most = max(
+            most,
+            sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
+            if state.exists()
+            else 0,
+        )
     result = server.result(1, 10)
     text = server.log(1, 10)
     assert result["outcome"] == "planned"
@@ -33,7 +48,10 @@ def test_a_gigabyte_fills_nothing(server: Server, agent: Agent) -> None:
     assert len(text) < 1_110_000
     assert result["log"]["left_out"] == server.left_out[1, 10] > 998_000_000
     assert most < 1_300_000
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines())
+    status = dict(
+        line.split(":", 1)
+        for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines()
+    )
     assert int(status["VmHWM"].split()[0]) < 100_000  # kB
 
 
@@ -64,7 +82,9 @@ def test_a_server_that_forgot_gets_it_again(server: Server, agent: Agent) -> Non
 
 
 def test_colours_stay_and_secrets_do_not(server: Server, agent: Agent) -> None:
-    command = "printf '\\033[31mred\\033[0m pass'; sleep 0.3; printf 'word-one\\n'; echo $KEY | base64"
+    command = (
+        "printf '\\033[31mred\\033[0m pass'; sleep 0.3; printf 'word-one\\n'; echo $KEY | base64"
+    )
     server.order(1, 10, commands={"plan": command}, secrets={"KEY": "password-one"})
     server.result(1, 10)
     text = server.log(1, 10)

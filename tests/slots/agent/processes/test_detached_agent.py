@@ -12,7 +12,9 @@ from project.kernel.embedded import detached
 
 SLEEP = "import sys, time; print(flush=True); time.sleep(60)"
 # Nobody may look into it: then the system says that its folder in /proc is root's.
-CLAIM = f"import os, ctypes; os.setgid(64998); os.setuid(64998); ctypes.CDLL(None).prctl(4, 0); {SLEEP}"
+CLAIM = (
+    f"import os, ctypes; os.setgid(64998); os.setuid(64998); ctypes.CDLL(None).prctl(4, 0); {SLEEP}"
+)
 
 
 @pytest.mark.parametrize(("code", "is_found"), [(SLEEP, True), (CLAIM, False)])
@@ -20,7 +22,9 @@ def test_agents_of_others_are_not_ours(code: str, is_found: bool, tmp_path: Path
     if not is_found and os.geteuid() != 0:
         pytest.skip("only root becomes another")
     words = [AGENT, "--token-file", str(tmp_path / "token-7"), "--state", str(tmp_path)]
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *words], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code, *words], stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout and process.stdout.readline() == b"\n"
             found = detached.find(tmp_path, incarnation_in)

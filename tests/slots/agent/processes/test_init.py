@@ -19,11 +19,19 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def can_unshare() -> bool:
-    return shutil.which("unshare") is not None and subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0
+    )
 
 
-pytestmark = pytest.mark.skipif(not can_unshare(), reason="no PID namespaces here: needs root, and unshare of util-linux")
-WAITS = "trap 'echo interrupted; is_last=yes' INT; echo begun; while ! test -e {gate} || test -z $is_last; do sleep 0.1; done; touch {end}"
+pytestmark = pytest.mark.skipif(
+    not can_unshare(), reason="no PID namespaces here: needs root, and unshare of util-linux"
+)
+WAITS = (
+    "trap 'echo interrupted; is_last=yes' INT; echo begun; while ! test -e {gate} || test -z "
+    "$is_last; do sleep 0.1; done; touch {end}"
+)
 
 
 class Container:
@@ -36,18 +44,28 @@ class Container:
 @pytest.fixture
 def start_container(start_agent: Callable[..., Agent]) -> Callable[..., Container]:
     def start(*options: str, **more: Any) -> Container:
-        return Container(start_agent(*options, program=(*CONTAINER, PYTHON, "-m", "slots.agent"), **more))
+        return Container(
+            start_agent(*options, program=(*CONTAINER, PYTHON, "-m", "slots.agent"), **more)
+        )
 
     return start
 
 
 def order(server: Server, folder: Path) -> None:
     command = WAITS.format(gate=folder / "gate", end=folder / "end")
-    server.order(1, 10, "apply", commands={"apply": command}, plan={"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False})
+    server.order(
+        1,
+        10,
+        "apply",
+        commands={"apply": command},
+        plan={"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False},
+    )
     server.wait(lambda: "begun" in server.log(1, 10))
 
 
-def test_term_reaches_the_agent_which_lets_its_task_end(server: Server, start_container: Callable[..., Container]) -> None:
+def test_term_reaches_the_agent_which_lets_its_task_end(
+    server: Server, start_container: Callable[..., Container]
+) -> None:
     container = start_container()
     server.order(1, 10, commands={"plan": "echo begun; sleep 1; echo done"})
     server.wait(lambda: "begun" in server.log(1, 10))
@@ -71,7 +89,9 @@ def test_container_of_a_killed_agent_stays_until_its_apply_has_ended(
     assert (tmp_path / "end").exists()
 
 
-def test_process_1_collects_what_tasks_leave_behind(server: Server, start_container: Callable[..., Container]) -> None:
+def test_process_1_collects_what_tasks_leave_behind(
+    server: Server, start_container: Callable[..., Container]
+) -> None:
     container = start_container()
     server.order(1, 10, commands={"plan": "(setsid sh -c 'sleep 0.1' &); true"})
     server.result(1, 10)

@@ -1,4 +1,6 @@
-"""An agent of an ordinary user: its tasks run as the same user as Berth, and see neither its state nor its processes."""
+"""An agent of an ordinary user: its tasks run as the same user as Berth, and see neither its
+state nor its processes.
+"""
 
 import os
 import re
@@ -25,10 +27,14 @@ from tests.slots.agent.fake_berth import TOKEN, Server
 
 SECRET = "this-is-a-password"
 ATTACK = Path(__file__).with_name("attack.py").read_text()
-pytestmark = pytest.mark.skipif(not ordinary_user.has_namespaces(), reason="this system gives ordinary users no namespaces")
+pytestmark = pytest.mark.skipif(
+    not ordinary_user.has_namespaces(), reason="this system gives ordinary users no namespaces"
+)
 
 
-own_user = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a user of whom it knows every process")
+own_user = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root has a user of whom it knows every process"
+)
 
 
 @dataclass
@@ -83,7 +89,9 @@ def machine(server: Server) -> Iterator[Machine]:
 
 
 def end_tasks() -> None:
-    """A task that is not isolated may leave processes that its killed agent cannot end. Only root has a user for these tests alone."""
+    """A task that is not isolated may leave processes that its killed agent cannot end. Only
+    root has a user for these tests alone.
+    """
     for left in ordinary_user.list_processes() if os.geteuid() == 0 else ():
         with suppress(ProcessLookupError):
             os.kill(left, signal.SIGKILL)
@@ -94,12 +102,27 @@ class OrdinaryAgent(Agent):
 
     def start(self) -> None:
         state = self.folder / "home/agents/lab-m.1"
-        command = [ordinary_user.python(), str(self.folder / "agent.pyz"), "--url", self.url, "--token-file", str(state / "token-1")]
+        command = [
+            ordinary_user.python(),
+            str(self.folder / "agent.pyz"),
+            "--url",
+            self.url,
+            "--token-file",
+            str(state / "token-1"),
+        ]
         command += ["--state", str(state), *self.options]
-        environment = {"PATH": self.path or f"{self.folder}/bin:{os.defpath}", "HOME": str(self.folder)}
+        environment = {
+            "PATH": self.path or f"{self.folder}/bin:{os.defpath}",
+            "HOME": str(self.folder),
+        }
         with self.said.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd="/", env=environment, stderr=log, stdin=subprocess.DEVNULL, **ordinary_user.options()
+                command,
+                cwd="/",
+                env=environment,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                **ordinary_user.options(),
             )
 
 
@@ -132,7 +155,13 @@ def attack(server: Server, machine: Machine) -> dict[str, str]:
     server.order(1, 10, commands={"plan": f"echo {SECRET} > theirs; echo there; sleep 300"})
     server.wait(lambda: "there" in server.log(1, 10))
     command = f"{ordinary_user.python()} attack.py {machine.home} {machine.code} {machine.victim}"
-    server.order(2, 20, commands={"plan": command}, source=server.archive(pack({"attack.py": ATTACK})), slot=2)
+    server.order(
+        2,
+        20,
+        commands={"plan": command},
+        source=server.archive(pack({"attack.py": ATTACK})),
+        slot=2,
+    )
     result = server.result(2, 20, 60)
     assert result["outcome"] == "planned", (result, server.log(2, 20))
     found = dict(re.findall(r"^(.+): (LEAKED|kept)$", server.log(2, 20), re.M))
@@ -150,19 +179,43 @@ def test_a_task_gets_at_nothing_of_berth(server: Server, machine: Machine) -> No
 def test_without_namespaces_the_same_task_gets_at_it(server: Server, machine: Machine) -> None:
     machine.start()
     found = attack(server, machine)
-    ways = {"file", "another task's folder", "environ", "cmdline", "signal", "socket in the state", "socket in /tmp", "shared memory"}
-    assert {way for way, told in found.items() if told == "LEAKED"} >= ways | {"cwd", "root", "Berth's code"}, found
+    ways = {
+        "file",
+        "another task's folder",
+        "environ",
+        "cmdline",
+        "signal",
+        "socket in the state",
+        "socket in /tmp",
+        "shared memory",
+    }
+    assert {way for way, told in found.items() if told == "LEAKED"} >= ways | {
+        "cwd",
+        "root",
+        "Berth's code",
+    }, found
 
 
 def test_a_task_works_in_its_own_folder(server: Server, machine: Machine) -> None:
     machine.start(*isolated(machine, "--writable", str(machine.folder / "shared")))
     shared = machine.folder / "shared"
     plan = [
-        "id -u; cat a; tool; echo kept > /tmp/kept; echo x > $TMPDIR/x; echo x > $HOME/x; echo x > /dev/shm/x",
-        f"echo written > {shared}/file; echo x > {machine.folder}/x || echo read-only; ls {machine.home}/agents/*/work | wc -l",
-        "echo saved > $BERTH_PLAN_FILE; python3 -c 'import pty; pty.openpty(); print(\"terminal\")'; exit 2",
+        (
+            "id -u; cat a; tool; echo kept > /tmp/kept; echo x > $TMPDIR/x; echo x > $HOME/x; echo "
+            "x > /dev/shm/x"
+        ),
+        (
+            f"echo written > {shared}/file; echo x > {machine.folder}/x || echo read-only; ls "
+            f"{machine.home}/agents/*/work | wc -l"
+        ),
+        (
+            "echo saved > $BERTH_PLAN_FILE; python3 -c 'import pty; pty.openpty(); "
+            'print("terminal")\'; exit 2'
+        ),
     ]
-    server.order(1, 10, commands={"plan": "; ".join(plan)}, source=server.archive(pack({"a": "content\n"})))
+    server.order(
+        1, 10, commands={"plan": "; ".join(plan)}, source=server.archive(pack({"a": "content\n"}))
+    )
     planned = server.result(1, 10)
     lines = server.log(1, 10).splitlines()
     assert planned["outcome"] == "planned", (planned, lines)
@@ -170,13 +223,24 @@ def test_a_task_works_in_its_own_folder(server: Server, machine: Machine) -> Non
     assert lines[:3] == [str(own), "content", "the tool runs"] and lines[-1] == "terminal", lines
     assert "read-only" in lines and "1" in lines and (shared / "file").read_text() == "written\n"
     plan_of = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
-    server.order(1, 11, "apply", commands={"apply": "cat a $BERTH_PLAN_FILE /tmp/kept; exit 0"}, source={"kind": "none"}, plan=plan_of)
+    server.order(
+        1,
+        11,
+        "apply",
+        commands={"apply": "cat a $BERTH_PLAN_FILE /tmp/kept; exit 0"},
+        source={"kind": "none"},
+        plan=plan_of,
+    )
     assert server.result(1, 11)["outcome"] == "applied", server.log(1, 11)
     assert "content\nsaved\nkept\n" in server.log(1, 11)
 
 
-@pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("no-such-program", 127)])
-def test_a_program_ends_as_it_ends(server: Server, machine: Machine, command: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("no-such-program", 127)]
+)
+def test_a_program_ends_as_it_ends(
+    server: Server, machine: Machine, command: str, code: int
+) -> None:
     machine.start(*isolated(machine))
     server.order(1, 10, commands={"plan": command})
     result = server.result(1, 10)
@@ -187,7 +251,10 @@ def test_a_program_ends_as_it_ends(server: Server, machine: Machine, command: st
 def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine: Machine) -> None:
     agent = machine.start(*isolated(machine))
     wait = "while :; do sleep 0.1; done"
-    plan = f"trap 'echo asked; exit 1' TERM INT; setsid env -i sh -c \"trap '' TERM INT; {wait}\" & echo begun; {wait}"
+    plan = (
+        f"trap 'echo asked; exit 1' TERM INT; setsid env -i sh -c \"trap '' TERM INT; {wait}\" & "
+        f"echo begun; {wait}"
+    )
     server.order(1, 10, commands={"plan": plan})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
@@ -197,14 +264,20 @@ def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine
 
 
 @own_user
-def test_what_a_task_leaves_in_the_background_ends_with_it(server: Server, machine: Machine) -> None:
+def test_what_a_task_leaves_in_the_background_ends_with_it(
+    server: Server, machine: Machine
+) -> None:
     agent = machine.start(*isolated(machine))
-    server.order(1, 10, commands={"plan": "setsid env -i sleep 300 & setsid setsid sleep 300 & echo done"})
+    server.order(
+        1, 10, commands={"plan": "setsid env -i sleep 300 & setsid setsid sleep 300 & echo done"}
+    )
     assert server.result(1, 10, 60)["outcome"] == "planned"
     until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
 
 
-def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(server: Server, machine: Machine) -> None:
+def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(
+    server: Server, machine: Machine
+) -> None:
     """In PATH and among what is hidden. In /tmp, of which the task has one of its own."""
     shut = Path(tempfile.mkdtemp(prefix="berth-shut-"))
     try:
@@ -226,20 +299,50 @@ def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(server: Se
 def test_an_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Machine) -> None:
     """The system gives its user no further process here."""
     state = machine.home / "agents/lab-m.1"
-    code = "import resource, runpy, sys; del sys.argv[0]; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"
-    command = [ordinary_user.python(), "-c", f"{code}; runpy.run_path(sys.argv[0], run_name='__main__')", str(machine.folder / "agent.pyz")]
-    command += ["--url", server.url, "--token-file", str(state / "token-1"), "--state", str(state), *isolated(machine)]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False, **ordinary_user.options())
-    assert done.returncode == 2 and "--isolation namespaces is not possible here" in done.stderr, done
+    code = (
+        "import resource, runpy, sys; del sys.argv[0]; "
+        "resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"
+    )
+    command = [
+        ordinary_user.python(),
+        "-c",
+        f"{code}; runpy.run_path(sys.argv[0], run_name='__main__')",
+        str(machine.folder / "agent.pyz"),
+    ]
+    command += [
+        "--url",
+        server.url,
+        "--token-file",
+        str(state / "token-1"),
+        "--state",
+        str(state),
+        *isolated(machine),
+    ]
+    done = subprocess.run(
+        command,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **ordinary_user.options(),
+    )
+    assert done.returncode == 2 and "--isolation namespaces is not possible here" in done.stderr, (
+        done
+    )
     assert not server.hellos
 
 
 def test_a_cancelled_apply_in_namespaces_finishes_the_object_in_flight(
     server: Server, machine: Machine, tofu: Path, tofu_provider: dict[str, str]
 ) -> None:
-    """A real provider process. Program and provider lie in /tmp, of which the task has one of its own."""
+    """A real provider process. Program and provider lie in /tmp, of which the task has one
+    of its own.
+    """
     shared = machine.folder / "shared"
-    world = World(server, machine.start(*isolated(machine, "--writable", str(shared))), shared, tofu_provider)
+    world = World(
+        server, machine.start(*isolated(machine, "--writable", str(shared))), shared, tofu_provider
+    )
     world.base["binary"] = str(tofu)
     world.write(world.object("one"), world.slow("two", "depends_on = [files_object.one]"))
     world.begin_apply()
@@ -263,7 +366,9 @@ def test_a_task_whose_agent_is_killed_ends(server: Server, machine: Machine) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
 def test_a_task_of_a_root_agent_gets_at_nothing_of_berth(server: Server) -> None:
-    """Berth as root: its state is root's alone, and the task has a user of its own. Nothing else keeps it from Berth."""
+    """Berth as root: its state is root's alone, and the task has a user of its own. Nothing else
+    keeps it from Berth.
+    """
     with ordinary_user.own_folder(0) as folder, ExitStack() as stack:
         home, code = folder / "home", folder / "code"
         state = home / "agents/lab-m.1"
@@ -279,7 +384,9 @@ def test_a_task_of_a_root_agent_gets_at_nothing_of_berth(server: Server) -> None
         agent = Agent(server.url, home, "--task-user", "auto")
         stack.callback(agent.kill)
         plan = f"{ordinary_user.python()} attack.py {home} {code} {berth.pid}"
-        server.order(1, 10, commands={"plan": plan}, source=server.archive(pack({"attack.py": ATTACK})))
+        server.order(
+            1, 10, commands={"plan": plan}, source=server.archive(pack({"attack.py": ATTACK}))
+        )
         assert server.result(1, 10, 60)["outcome"] == "planned", server.log(1, 10)
         found = dict(re.findall(r"^(.+): (LEAKED|kept)$", server.log(1, 10), re.M))
         assert len(found) == 19 and set(found.values()) == {"kept"}, found

@@ -1,4 +1,6 @@
-"""kill -9 of the agent at each state of a run: nothing runs twice, what ended is reported, what began is lost, nothing is left running."""
+"""kill -9 of the agent at each state of a run: nothing runs twice, what ended is reported, what
+began is lost, nothing is left running.
+"""
 
 import json
 import os
@@ -42,13 +44,16 @@ def test_accepted_and_not_begun(server: Server, agent: Agent) -> None:
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
     assert told(server) == [{"claim": 1, "generation": 10, "step": "plan", "status": "not_started"}]
-    assert server.result(1, 10)["outcome"] == "planned"  # the order still stood: nothing of it had run, so it is taken up
+    # The order still stood: nothing of it had run, so it is taken up.
+    assert server.result(1, 10)["outcome"] == "planned"
     assert (agent.folder / "proof").read_text() == "ran\n"
     assert server.started == [(1, 10)]
 
 
 def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Agent) -> None:
-    """It fetched and prepared, and applied nothing: no workspace needs a person. Under its number it is not begun again all the same."""
+    """It fetched and prepared, and applied nothing: no workspace needs a person. Under its
+    number it is not begun again all the same.
+    """
     hold(server, "tasks/1/10/source/")
     plan = {"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False}
     server.order(1, 10, "apply", commands={"apply": "true"}, source=server.archive(b"x"), plan=plan)
@@ -56,7 +61,9 @@ def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Ag
     agent.kill()
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
-    assert told(server) == [{"claim": 1, "generation": 10, "step": "apply", "status": "not_started"}]
+    assert told(server) == [
+        {"claim": 1, "generation": 10, "step": "apply", "status": "not_started"}
+    ]
     until(lambda: phase(agent)["phase"] == "reported")
     server.order(2, 20, slot=2)
     server.result(2, 20)
@@ -64,8 +71,17 @@ def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Ag
 
 
 def test_running_is_lost_and_ended_and_its_log_kept(server: Server, agent: Agent) -> None:
-    command = f"echo ran >> {agent.folder}/proof; echo begun; (setsid sleep 300 &) ; sleep 300 & sleep 300"
-    server.order(1, 10, "apply", commands={"apply": command}, plan={"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False})
+    command = (
+        f"echo ran >> {agent.folder}/proof; echo begun; (setsid sleep 300 &) ; sleep "
+        "300 & sleep 300"
+    )
+    server.order(
+        1,
+        10,
+        "apply",
+        commands={"apply": command},
+        plan={"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False},
+    )
     server.wait(lambda: "begun" in server.log(1, 10))
     before = list_marked(mark(agent))
     assert len(before) >= 3
@@ -84,7 +100,9 @@ def test_running_is_lost_and_ended_and_its_log_kept(server: Server, agent: Agent
 
 
 def test_a_session_of_its_own_does_not_outlive_the_task(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": "(setsid sleep 300 >/dev/null 2>&1 &); sleep 300 & echo done"})
+    server.order(
+        1, 10, commands={"plan": "(setsid sleep 300 >/dev/null 2>&1 &); sleep 300 & echo done"}
+    )
     assert server.result(1, 10)["outcome"] == "planned"
     assert list_marked(mark(agent)) == []
 
@@ -100,7 +118,9 @@ def test_finished_and_not_reported(call: str, server: Server, agent: Agent) -> N
     server.wait(lambda: len(server.hellos) == 2)
     server.hooks.clear()
     result = server.result(1, 10)
-    assert {"claim": 1, "generation": 10, "step": "plan", "status": "finished"} in server.hellos[1]["runs"]
+    assert {"claim": 1, "generation": 10, "step": "plan", "status": "finished"} in server.hellos[1][
+        "runs"
+    ]
     assert result["outcome"] == "planned"
     assert server.plans[1, 10] == b"plan\n"
     assert server.log(1, 10) == "said\n"
@@ -124,7 +144,9 @@ def test_the_answer_to_the_result_is_lost(server: Server, agent: Agent) -> None:
     assert server.result(1, 10) == seen[0]
 
 
-def test_reported_is_not_run_again_though_the_order_comes_again(server: Server, agent: Agent) -> None:
+def test_reported_is_not_run_again_though_the_order_comes_again(
+    server: Server, agent: Agent
+) -> None:
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
     server.result(1, 10)
     until(lambda: phase(agent)["phase"] == "reported")
@@ -157,17 +179,36 @@ def test_a_torn_record_is_taken_as_lost(server: Server, agent: Agent) -> None:
     (agent.state / "runs" / "1-10.json").write_text('{"claim": 1, "gener')
     agent.start()
     server.wait(lambda: any(hello["runs"] for hello in server.hellos))
-    assert told(server)[0] | {"step": ""} == {"claim": 1, "generation": 10, "step": "", "status": "lost"}
+    assert told(server)[0] | {"step": ""} == {
+        "claim": 1,
+        "generation": 10,
+        "step": "",
+        "status": "lost",
+    }
 
 
-def test_a_process_that_took_the_number_is_left_alone(server: Server, agent: Agent, tmp_path: Path) -> None:
-    """The record names this test's own process group, without its start: it is not what the agent started."""
+def test_a_process_that_took_the_number_is_left_alone(
+    server: Server, agent: Agent, tmp_path: Path
+) -> None:
+    """The record names this test's own process group, without its start: it is not what the
+    agent started.
+    """
     agent.kill()
     (agent.state / "runs").mkdir(parents=True, exist_ok=True)
-    record = {"claim": 1, "generation": 10, "step": "plan", "slot": 1, "phase": "running", "pid": os.getpid(), "pid_start": "1@other"}
+    record = {
+        "claim": 1,
+        "generation": 10,
+        "step": "plan",
+        "slot": 1,
+        "phase": "running",
+        "pid": os.getpid(),
+        "pid_start": "1@other",
+    }
     (agent.state / "runs" / "1-10.json").write_text(json.dumps(record))
     agent.start()
-    server.wait(lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"]))
+    server.wait(
+        lambda: any(run["status"] == "lost" for hello in server.hellos for run in hello["runs"])
+    )
 
 
 def test_the_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -> None:
@@ -180,9 +221,15 @@ def test_the_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -
     agent.process = first
 
 
-def test_sweep_ends_what_a_dead_agent_left(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_sweep_ends_what_a_dead_agent_left(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent()
-    server.order(1, 10, commands={"plan": "echo begun; (setsid sleep 300 &) ; sleep 300 & sleep 300; sleep 300"})
+    server.order(
+        1,
+        10,
+        commands={"plan": "echo begun; (setsid sleep 300 &) ; sleep 300 & sleep 300; sleep 300"},
+    )
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
     agent.options, agent.program = ("--sweep",), agent.program

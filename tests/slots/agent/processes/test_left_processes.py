@@ -1,4 +1,6 @@
-"""What a task leaves running: ended, however well it hides; and where it cannot be ended, its slot is not called free."""
+"""What a task leaves running: ended, however well it hides; and where it cannot be ended, its
+slot is not called free.
+"""
 
 import os
 import subprocess
@@ -12,8 +14,13 @@ from slots.agent.processes import process_table
 from tests.slots.agent.conftest import Agent, until
 from tests.slots.agent.fake_berth import Server
 
-HIDE = "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); os.chdir('/')"
-LIVES = f"{HIDE}; open(os.sys.argv[1], 'w').write(str(os.getpid())); os.sys.argv[2] and time.sleep(600)"
+HIDE = (
+    "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and "
+    "os._exit(0); os.chdir('/')"
+)
+LIVES = (
+    f"{HIDE}; open(os.sys.argv[1], 'w').write(str(os.getpid())); os.sys.argv[2] and time.sleep(600)"
+)
 
 
 def is_alive(pid: int) -> bool:
@@ -21,7 +28,9 @@ def is_alive(pid: int) -> bool:
 
 
 def hidden(proof: Path, foreground: str) -> str:
-    """A process that forks twice, takes a session of its own, another folder, and no environment at all."""
+    """A process that forks twice, takes a session of its own, another folder, and no
+    environment at all.
+    """
     begin = f'env -i {sys.executable} -I -S -c "{LIVES}" {proof} stay > /dev/null 2>&1'
     return f"{begin}; while ! test -s {proof}; do sleep 0.05; done; {foreground}"
 
@@ -36,7 +45,9 @@ def test_a_process_without_marks_session_or_parents_is_ended_with_its_task(
     start_agent()
     server.order(2, 2, slot=2, commands={"plan": hidden(other, "sleep 300")})
     until(lambda: other.exists() and other.read_text(), 60)
-    server.order(1, 1, commands={"plan": hidden(proof, "true" if how == "it ends" else "sleep 300")})
+    server.order(
+        1, 1, commands={"plan": hidden(proof, "true" if how == "it ends" else "sleep 300")}
+    )
     pid = int(until(lambda: proof.exists() and proof.read_text(), 60))
     if how != "it ends":
         assert is_alive(pid)
@@ -51,11 +62,15 @@ def test_a_process_without_marks_session_or_parents_is_ended_with_its_task(
 
 @pytest.fixture
 def leftover(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[bytes]"]]:
-    """Marked like a process of a task that not even KILL ended: the agent was not there to see it."""
+    """Marked like a process of a task that not even KILL ended: the agent was not there
+    to see it.
+    """
     started = []
 
     def start(mark: str) -> "subprocess.Popen[bytes]":
-        started.append(subprocess.Popen(["sleep", "600"], env={**os.environ, process_table.MARK: mark}))
+        started.append(
+            subprocess.Popen(["sleep", "600"], env={**os.environ, process_table.MARK: mark})
+        )
         return started[-1]
 
     yield start
@@ -65,7 +80,9 @@ def leftover(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[bytes
 
 
 def test_a_slot_is_not_called_free_before_the_last_of_it_has_gone(
-    server: Server, start_agent: Callable[..., Agent], leftover: Callable[[str], "subprocess.Popen[bytes]"]
+    server: Server,
+    start_agent: Callable[..., Agent],
+    leftover: Callable[[str], "subprocess.Popen[bytes]"],
 ) -> None:
     agent = start_agent()
     server.wait(lambda: server.hellos)
@@ -84,13 +101,20 @@ def test_a_slot_is_not_called_free_before_the_last_of_it_has_gone(
 
 
 def test_what_could_not_be_ended_is_of_one_task_and_no_other_waits_for_it() -> None:
-    """Red where whatever is left counts for whoever ends next: one disk that does not answer would take all slots of its agent."""
+    """Red where whatever is left counts for whoever ends next: one disk that does not answer
+    would take all slots of its agent.
+    """
     children = process_table.Children()
     children.is_adopting = True
     stuck, other = (subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(2))
     try:
         assert {stuck.pid, other.pid} <= children.list_strays()
-        children.give_up([(stuck.pid, process_table.started_at(stuck.pid)), (other.pid, "another process of that number")])
+        children.give_up(
+            [
+                (stuck.pid, process_table.started_at(stuck.pid)),
+                (other.pid, "another process of that number"),
+            ]
+        )
         found = children.list_strays()
         assert (stuck.pid in found, other.pid in found) == (False, True)
     finally:
@@ -102,7 +126,9 @@ def test_what_could_not_be_ended_is_of_one_task_and_no_other_waits_for_it() -> N
 
 
 def test_who_adopts_nobody_takes_nobody_else_s_child_for_a_task_s() -> None:
-    """Red where every child in another session is a task's: an agent inside another program would end what that one has started."""
+    """Red where every child in another session is a task's: an agent inside another program
+    would end what that one has started.
+    """
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as somebody_else:
         assert process_table.Children().list_strays() == set()
         somebody_else.kill()

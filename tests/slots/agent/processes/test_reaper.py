@@ -14,8 +14,13 @@ from .test_kills import mark
 SECRET = "correct-horse-battery"
 
 
-def test_log_of_a_task_whose_agent_died_goes_on_and_hides_secrets(server: Server, agent: Agent) -> None:
-    command = "trap 'echo interrupted; echo password: $DB_PASSWORD; exit 3' INT; echo begun; while :; do sleep 0.1; done"
+def test_log_of_a_task_whose_agent_died_goes_on_and_hides_secrets(
+    server: Server, agent: Agent
+) -> None:
+    command = (
+        "trap 'echo interrupted; echo password: $DB_PASSWORD; exit 3' INT; echo begun; while :; do "
+        "sleep 0.1; done"
+    )
     server.order(1, 10, commands={"plan": command}, secrets={"DB_PASSWORD": SECRET})
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
@@ -46,5 +51,7 @@ def test_program_that_ignores_its_interrupt_is_killed_after_its_time_though_its_
         (b"", b""),
     ],
 )
-def test_first_line_that_begins_with_the_rest_of_a_secret_is_left_out(said: bytes, kept: bytes) -> None:
+def test_first_line_that_begins_with_the_rest_of_a_secret_is_left_out(
+    said: bytes, kept: bytes
+) -> None:
     assert leave_out_rest(said, [SECRET.encode(), b"abc"]) == kept

@@ -16,9 +16,14 @@ from tests.slots.agent.fake_berth import TOKEN, Server
 from .test_kills import mark
 
 
-def test_cancel_interrupts_then_terminates_then_kills_the_whole_group(server: Server, agent: Agent) -> None:
+def test_cancel_interrupts_then_terminates_then_kills_the_whole_group(
+    server: Server, agent: Agent
+) -> None:
     traps = "trap 'echo interrupted' INT; trap 'echo terminated' TERM"
-    command = f"{traps}; echo begun; (trap '' TERM; while :; do sleep 0.1; done) & while :; do sleep 0.1; done"
+    command = (
+        f"{traps}; echo begun; (trap '' TERM; while :; do sleep 0.1; done) & while :; do "
+        "sleep 0.1; done"
+    )
     server.order(1, 10, commands={"plan": command}, stop_timeout_s=1)
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
@@ -28,13 +33,20 @@ def test_cancel_interrupts_then_terminates_then_kills_the_whole_group(server: Se
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("cancelled", "killed")
     said = server.log(1, 10)  # what it says at its end is kept
-    assert said.count("interrupted\n") == 1 and said.index("interrupted\n") < said.index("terminated\n")
+    assert said.count("interrupted\n") == 1 and said.index("interrupted\n") < said.index(
+        "terminated\n"
+    )
 
 
-def test_cancel_waits_for_what_an_interrupted_program_finishes(server: Server, agent: Agent) -> None:
+def test_cancel_waits_for_what_an_interrupted_program_finishes(
+    server: Server, agent: Agent
+) -> None:
     gate = agent.folder / "gate"
     traps = "trap 'echo interrupted; is_last=yes' INT; trap 'echo terminated' TERM"
-    command = f"{traps}; echo begun; while ! test -e {gate} || test -z $is_last; do sleep 0.1; done; echo finished"
+    command = (
+        f"{traps}; echo begun; while ! test -e {gate} || test -z $is_last; do sleep 0.1; "
+        "done; echo finished"
+    )
     server.order(1, 10, commands={"plan": command})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
@@ -47,8 +59,12 @@ def test_cancel_waits_for_what_an_interrupted_program_finishes(server: Server, a
     assert "finished" in server.log(1, 10) and "terminated" not in server.log(1, 10)
 
 
-def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(server: Server, agent: Agent) -> None:
-    """A shell lets its background ignore SIGINT: it would use up all the time that the program has."""
+def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(
+    server: Server, agent: Agent
+) -> None:
+    """A shell lets its background ignore SIGINT: it would use up all the time that the
+    program has.
+    """
     server.order(1, 10, commands={"plan": "echo begun; sleep 300 & sleep 300"}, stop_timeout_s=600)
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
@@ -57,7 +73,13 @@ def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(s
 
 
 def test_a_program_whose_reaper_is_killed_is_ended(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": f"env -i sh -c 'echo $$ > {agent.folder}/pid; sleep 300'; echo begun; sleep 300"})
+    server.order(
+        1,
+        10,
+        commands={
+            "plan": f"env -i sh -c 'echo $$ > {agent.folder}/pid; sleep 300'; echo begun; sleep 300"
+        },
+    )
     until(lambda: (agent.folder / "pid").exists() and (agent.folder / "pid").read_text())
     record = json.loads((agent.state / "runs" / "1-10.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
@@ -68,7 +90,11 @@ def test_a_program_whose_reaper_is_killed_is_ended(server: Server, agent: Agent)
 
 
 def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": f"trap '' TERM; echo begun; sleep 300; echo late > {agent.folder}/late"})
+    server.order(
+        1,
+        10,
+        commands={"plan": f"trap '' TERM; echo begun; sleep 300; echo late > {agent.folder}/late"},
+    )
     server.wait(lambda: "begun" in server.log(1, 10))
     with server.changed:
         entry = server.orders.pop()
@@ -79,7 +105,9 @@ def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Age
     assert server.result(2, 20)["outcome"] == "planned"
 
 
-def test_an_order_that_was_refused_and_still_stands_is_tried_again(server: Server, agent: Agent) -> None:
+def test_an_order_that_was_refused_and_still_stands_is_tried_again(
+    server: Server, agent: Agent
+) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
     server.order(1, 10)
     server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
@@ -96,7 +124,9 @@ def test_what_the_server_does_not_know_any_more_is_stopped(server: Server, agent
     assert server.result(1, 10)["outcome"] == "cancelled"
 
 
-def test_a_slot_where_nothing_runs_is_said_to_be_stopped_at_once(server: Server, agent: Agent) -> None:
+def test_a_slot_where_nothing_runs_is_said_to_be_stopped_at_once(
+    server: Server, agent: Agent
+) -> None:
     with server.changed:
         server.stops.append({"slot": 5, "generation": 50})
         server.changed.notify_all()
@@ -104,7 +134,12 @@ def test_a_slot_where_nothing_runs_is_said_to_be_stopped_at_once(server: Server,
 
 
 def test_a_timeout_kills(server: Server, agent: Agent) -> None:
-    server.order(1, 10, commands={"plan": "trap '' TERM; echo begun; sleep 300 & wait; sleep 300"}, timeout_s=1)
+    server.order(
+        1,
+        10,
+        commands={"plan": "trap '' TERM; echo begun; sleep 300 & wait; sleep 300"},
+        timeout_s=1,
+    )
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("failed", "timeout")
     assert list_marked(mark(agent)) == []
@@ -112,7 +147,9 @@ def test_a_timeout_kills(server: Server, agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT,)])
-def test_told_twice_it_ends_its_tasks(signals: tuple[int, ...], server: Server, agent: Agent) -> None:
+def test_told_twice_it_ends_its_tasks(
+    signals: tuple[int, ...], server: Server, agent: Agent
+) -> None:
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
     for number, sent in enumerate(signals):
@@ -127,13 +164,17 @@ def test_told_twice_it_ends_its_tasks(signals: tuple[int, ...], server: Server, 
     assert list_marked(mark(agent)) == []
 
 
-def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_it_ends_when_the_server_stays_away_and_nothing_runs(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent("--exit-when-away", "3")
     server.order(1, 10, commands={"plan": "echo begun; sleep 6; echo done"})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.hooks[""] = lambda exchange: exchange.answer(503)
     assert agent.process.wait(120) == 0
-    assert '"phase": "finished"' in (agent.state / "runs" / "1-10.json").read_text(), "its task came to its end first"
+    assert '"phase": "finished"' in (agent.state / "runs" / "1-10.json").read_text(), (
+        "its task came to its end first"
+    )
     server.hooks.clear()
     agent.start()
     assert server.result(1, 10)["outcome"] == "planned"
@@ -142,16 +183,22 @@ def test_it_ends_when_the_server_stays_away_and_nothing_runs(server: Server, sta
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("call", ["tasks/1/10/", "tasks/1/10/started/"])
-def test_agent_told_to_end_gives_up_a_task_that_cannot_begin(call: str, number: int, server: Server, agent: Agent) -> None:
+def test_agent_told_to_end_gives_up_a_task_that_cannot_begin(
+    call: str, number: int, server: Server, agent: Agent
+) -> None:
     server.hooks[call] = lambda exchange: exchange.answer(503)
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
     until(lambda: "cannot begin yet" in agent.log)
     assert agent.end(number) == 0
     assert not (agent.folder / "proof").exists()
-    assert {"claim": 1, "generation": 10, "step": "plan", "status": "not_started"} in server.hellos[-1]["runs"]
+    assert {"claim": 1, "generation": 10, "step": "plan", "status": "not_started"} in server.hellos[
+        -1
+    ]["runs"]
 
 
-def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_start(server: Server, agent: Agent) -> None:
+def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_start(
+    server: Server, agent: Agent
+) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.answer(503)
     server.order(1, 10)
     until(lambda: "cannot begin yet" in agent.log)
@@ -159,10 +206,14 @@ def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_star
     assert agent.end() == 0
     server.hooks.clear()
     agent.start()
-    assert server.result(1, 10)["outcome"] == "planned", "nothing of it had run, and its order still stands"
+    assert server.result(1, 10)["outcome"] == "planned", (
+        "nothing of it had run, and its order still stands"
+    )
 
 
-def test_what_waits_to_be_reported_holds_up_no_end(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_what_waits_to_be_reported_holds_up_no_end(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent("--exit-when-away", "1")
     server.hooks["tasks/1/10/result/"] = lambda exchange: exchange.answer(503)
     server.order(1, 10)
@@ -185,7 +236,9 @@ def test_the_first_process_of_a_container_collects_what_tasks_left() -> None:
     child.returncode = 0  # collected
 
 
-def test_a_token_that_is_refused_for_long(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_a_token_that_is_refused_for_long(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent("--give-up", "0.5")
     server.wait(lambda: server.hellos)
     server.token = "another"
@@ -202,8 +255,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_token_that_is_refused_for_long_ends_its_tasks(server: Server, start_agent: Callable[..., Agent]) -> None:
-    """The server has called them lost and may plan elsewhere. What became of them is told once it listens again."""
+def test_a_token_that_is_refused_for_long_ends_its_tasks(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
+    """The server has called them lost and may plan elsewhere. What became of them is told once
+    it listens again.
+    """
     agent = start_agent(program=(sys.executable, "-c", IMPATIENT))
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
@@ -211,7 +268,12 @@ def test_a_token_that_is_refused_for_long_ends_its_tasks(server: Server, start_a
     until(lambda: list_marked(mark(agent)) == [], 30)
     assert agent.process.poll() is None
     server.token = TOKEN
-    server.wait(lambda: {"claim": 1, "generation": 10, "step": "plan", "status": "lost"} in server.hellos[-1]["runs"])
+    server.wait(
+        lambda: (
+            {"claim": 1, "generation": 10, "step": "plan", "status": "lost"}
+            in server.hellos[-1]["runs"]
+        )
+    )
     assert (1, 10) not in server.results
 
 

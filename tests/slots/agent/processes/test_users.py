@@ -24,9 +24,20 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks 
 @needs_root
 def test_a_task_of_a_root_agent(server: Server, start_agent: Callable[..., Agent]) -> None:
     agent = start_agent("--task-user", "auto")
-    reads = [f"cat {agent.token} || echo kept out", f"cat /proc/{agent.process.pid}/environ || echo kept out", "cat a"]
-    plan = "; ".join(["id -u", "id -G", "stat -c '%U %a' . $HOME $TMPDIR", *reads, "echo x > $BERTH_PLAN_FILE"])
-    server.order(1, 10, commands={"plan": plan, "apply": "id -u; cat a $BERTH_PLAN_FILE"}, source=server.archive(pack({"a": "content\n"})))
+    reads = [
+        f"cat {agent.token} || echo kept out",
+        f"cat /proc/{agent.process.pid}/environ || echo kept out",
+        "cat a",
+    ]
+    plan = "; ".join(
+        ["id -u", "id -G", "stat -c '%U %a' . $HOME $TMPDIR", *reads, "echo x > $BERTH_PLAN_FILE"]
+    )
+    server.order(
+        1,
+        10,
+        commands={"plan": plan, "apply": "id -u; cat a $BERTH_PLAN_FILE"},
+        source=server.archive(pack({"a": "content\n"})),
+    )
     planned = server.result(1, 10)
     lines = server.log(1, 10).splitlines()
     assert planned["outcome"] == "planned"
@@ -36,19 +47,33 @@ def test_a_task_of_a_root_agent(server: Server, start_agent: Callable[..., Agent
     assert lines.count("kept out") == 2 and "content" in lines
     assert "berthm_" not in server.log(1, 10)
     plan_of = {"digest": planned["digest"], "size": 2, "facts": planned["facts"], "has_file": True}
-    server.order(1, 11, "apply", commands={"apply": "id -u; cat a $BERTH_PLAN_FILE"}, source={"kind": "none"}, plan=plan_of)
+    server.order(
+        1,
+        11,
+        "apply",
+        commands={"apply": "id -u; cat a $BERTH_PLAN_FILE"},
+        source={"kind": "none"},
+        plan=plan_of,
+    )
     assert server.result(1, 11)["outcome"] == "applied", server.log(1, 11)
     assert "content\nx\n" in server.log(1, 11)
     assert "in the folder of the plan" in server.log(1, 11)
 
 
 @needs_root
-def test_two_tasks_at_once_are_two_users_and_a_kept_folder_is_shut(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_two_tasks_at_once_are_two_users_and_a_kept_folder_is_shut(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     start_agent("--task-user", "auto")
     server.order(1, 10, commands={"plan": "id -u; pwd; echo mine > mine"})
     server.result(1, 10)
     kept = server.log(1, 10).splitlines()[1]
-    server.order(2, 20, commands={"plan": f"id -u; cat {kept}/mine || echo shut; ls {kept} || echo shut; sleep 1"}, slot=2)
+    server.order(
+        2,
+        20,
+        commands={"plan": f"id -u; cat {kept}/mine || echo shut; ls {kept} || echo shut; sleep 1"},
+        slot=2,
+    )
     server.order(3, 30, commands={"plan": "id -u; sleep 1"}, slot=3)
     server.result(2, 20)
     server.result(3, 30)
@@ -57,7 +82,9 @@ def test_two_tasks_at_once_are_two_users_and_a_kept_folder_is_shut(server: Serve
 
 
 @needs_root
-def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> None:
+def test_a_program_that_the_user_may_not_run(
+    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+) -> None:
     start_agent("--task-user", "nobody")
     program = tmp_path / "tofu"
     program.write_text("#!/bin/sh\n")
@@ -69,8 +96,12 @@ def test_a_program_that_the_user_may_not_run(server: Server, start_agent: Callab
 
 
 @needs_root
-def test_a_missing_command_is_told_as_missing(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> None:
-    """A shell says `Permission denied` of a program it does not find, while a folder of its PATH is shut to it."""
+def test_a_missing_command_is_told_as_missing(
+    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+) -> None:
+    """A shell says `Permission denied` of a program it does not find, while a folder of its PATH
+    is shut to it.
+    """
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o700)
     start_agent("--task-user", "auto", env={"PATH": f"{shut}:{os.environ['PATH']}"})
@@ -83,14 +114,24 @@ def test_a_missing_command_is_told_as_missing(server: Server, start_agent: Calla
 
 
 @needs_root
-def test_a_program_is_looked_for_as_the_user_of_the_task(server: Server, start_agent: Callable[..., Agent]) -> None:
-    """Also where Python itself is out of that user's reach: what the search needs is there before."""
+def test_a_program_is_looked_for_as_the_user_of_the_task(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
+    """Also where Python itself is out of that user's reach: what the search needs is
+    there before.
+    """
     start_agent("--task-user", "auto")
     server.order(
-        1, 10, commands={"plan": "true"}, source={"kind": "git", "url": "https://127.0.0.1:9/x", "ref": "v1"}, git_hosts=["127.0.0.1:9"]
+        1,
+        10,
+        commands={"plan": "true"},
+        source={"kind": "git", "url": "https://127.0.0.1:9/x", "ref": "v1"},
+        git_hosts=["127.0.0.1:9"],
     )
     result = server.result(1, 10)
-    assert result["code"] == "source_failed" and "unable to access" in result["reason"], server.log(1, 10)
+    assert result["code"] == "source_failed" and "unable to access" in result["reason"], server.log(
+        1, 10
+    )
 
 
 @needs_root
@@ -100,7 +141,14 @@ def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_e
     agent = start_agent("--task-user", "auto")
     told = "trap 'echo interrupted; is_last=yes' INT"
     server.order(
-        1, 10, commands={"plan": f"{told}; pwd; while ! test -e gate || test -z $is_last; do sleep 0.1; done; echo finished > end"}
+        1,
+        10,
+        commands={
+            "plan": (
+                f"{told}; pwd; while ! test -e gate || test -z $is_last; do sleep 0.1; done; echo "
+                "finished > end"
+            )
+        },
     )
     source = Path(server.wait(lambda: server.log(1, 10).strip()))
     agent.kill()
@@ -131,7 +179,9 @@ def test_users_that_cannot_be(option: str) -> None:
 
 
 @needs_root
-def test_a_token_that_lies_open_is_refused(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_a_token_that_lies_open_is_refused(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     folder = Path(tempfile.mkdtemp())  # unlike pytest's own, below folders that everybody may enter
     try:
         folder.chmod(0o755)
@@ -172,9 +222,14 @@ def test_where_numbers_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @needs_root
-def test_what_lets_go_of_all_marks_does_not_outlive_its_task(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_what_lets_go_of_all_marks_does_not_outlive_its_task(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     start_agent("--task-user", "auto")
-    plan = "id -u; setsid env -i sleep 4711 & setsid env -i sh -c \"trap '' TERM; while :; do sleep 0.1; done\" & sleep 0.5; id -u"
+    plan = (
+        "id -u; setsid env -i sleep 4711 & setsid env -i sh -c \"trap '' TERM; while :; do sleep "
+        '0.1; done" & sleep 0.5; id -u'
+    )
     server.order(1, 10, commands={"plan": plan})
     assert server.result(1, 10)["outcome"] in ("planned", "no_changes", "failed")
     user = int(server.log(1, 10).splitlines()[0])
@@ -187,8 +242,13 @@ def test_what_a_dead_agent_left_is_ended_and_what_a_living_one_runs_is_not() -> 
     taken = TaskUsers("auto")
     user = taken.take()
     assert user
-    code = f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); print(flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+    code = (
+        f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); print(flush=True); "
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout and process.stdout.readline() == b"\n"
             assert end_strays() and process.poll() is None
@@ -208,10 +268,17 @@ def test_all_of_a_user_are_killed_and_never_roots() -> None:
     taken = TaskUsers("auto")
     user = taken.take()
     assert user
-    code = f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); os.fork(); print(flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+    code = (
+        f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); os.fork(); "
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE
+    ) as process:
         try:
-            assert process.stdout and process.stdout.readline() + process.stdout.readline() == b"\n\n"
+            assert (
+                process.stdout and process.stdout.readline() + process.stdout.readline() == b"\n\n"
+            )
             assert len(list(list_owned((user.uid,)))) == 2
             kill_user(user.uid)
             assert process.wait(5) == -9
@@ -233,7 +300,9 @@ def test_a_process_that_has_ended_keeps_its_number_until_it_is_waited_for() -> N
 def test_a_mark_is_not_hidden_by_another_before_it() -> None:
     code = "import time; print(flush=True); time.sleep(60)"
     environment = {"X": "BERTH_RUN=not.mine", "BERTH_RUN": "1.10.hidden-test"}
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], env=environment, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], env=environment, stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout and process.stdout.readline() == b"\n"
             assert list_marked(".hidden-test") == [process.pid]

@@ -15,7 +15,9 @@ from slots.agent.workdir import archive
 Entry = tarfile.TarInfo
 
 
-def entry(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tuple[Entry, bytes]:
+def entry(
+    name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
+) -> tuple[Entry, bytes]:
     one = tarfile.TarInfo(name)
     one.type, one.linkname, one.mode, one.size = kind, link, mode, len(data)
     return one, data
@@ -37,8 +39,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_folders_and_links_inside(tmp_path: Path, folder: Path) -> None:
-    entries = [entry("d", kind=tarfile.DIRTYPE), entry("d/run.sh", b"#!/bin/sh", mode=0o4777), entry("./a/b/c", b"x")]
-    links = [entry("a/up", kind=tarfile.SYMTYPE, link="../d/run.sh"), entry("here", kind=tarfile.SYMTYPE, link="a/b")]
+    entries = [
+        entry("d", kind=tarfile.DIRTYPE),
+        entry("d/run.sh", b"#!/bin/sh", mode=0o4777),
+        entry("./a/b/c", b"x"),
+    ]
+    links = [
+        entry("a/up", kind=tarfile.SYMTYPE, link="../d/run.sh"),
+        entry("here", kind=tarfile.SYMTYPE, link="a/b"),
+    ]
     archive.unpack(pack(tmp_path, *entries, *links), folder)
     assert (folder / "a/up").read_bytes() == b"#!/bin/sh"
     assert (folder / "here/c").read_bytes() == b"x"
@@ -74,7 +83,10 @@ def test_refused(attack: str, tmp_path: Path, folder: Path) -> None:
     assert caught.value.code == "source_refused"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "a.tar.gz"})
     for root, folders, files in os.walk(folder):
-        assert all(not Path(root, name).is_symlink() or Path(root, name).resolve().is_relative_to(folder) for name in [*folders, *files])
+        assert all(
+            not Path(root, name).is_symlink() or Path(root, name).resolve().is_relative_to(folder)
+            for name in [*folders, *files]
+        )
 
 
 def test_a_bomb_ends_at_the_limit(tmp_path: Path, folder: Path) -> None:
@@ -95,7 +107,13 @@ def test_too_many_files(tmp_path: Path, folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda data: data[:-20], lambda data: b"no archive", lambda data: data[:40] + b"\xff" * 40 + data[80:], lambda data: b""]
+    "spoil",
+    [
+        lambda data: data[:-20],
+        lambda data: b"no archive",
+        lambda data: data[:40] + b"\xff" * 40 + data[80:],
+        lambda data: b"",
+    ],
 )
 def test_broken(tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -> None:
     file = pack(tmp_path, entry("a", os.urandom(5000)))
@@ -104,7 +122,10 @@ def test_broken(tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -
         archive.unpack(file, folder)
 
 
-@pytest.mark.parametrize("body", [b"1" * 16_000, b"99 a=b\n", b"22 GNU.sparse.major=1\n", b"20000 a=" + b"x" * 19_991 + b"\n"])
+@pytest.mark.parametrize(
+    "body",
+    [b"1" * 16_000, b"99 a=b\n", b"22 GNU.sparse.major=1\n", b"20000 a=" + b"x" * 19_991 + b"\n"],
+)
 def test_a_harmful_header_is_refused_before_tarfile_interprets_it(
     body: bytes, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +133,13 @@ def test_a_harmful_header_is_refused_before_tarfile_interprets_it(
     info = tarfile.TarInfo("header")
     info.type, info.size = tarfile.XHDTYPE, len(body)
     file = tmp_path / "a.tar.gz"
-    file.write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0") + bytes(1024)))
+    file.write_bytes(
+        gzip.compress(
+            info.tobuf(tarfile.USTAR_FORMAT)
+            + body.ljust(-(-len(body) // 512) * 512, b"\0")
+            + bytes(1024)
+        )
+    )
     with pytest.raises(TaskFailed, match="header|sparse") as caught:
         archive.unpack(file, folder)
     assert caught.value.code == "source_refused"
@@ -122,7 +149,9 @@ def test_headers_without_end_are_refused(tmp_path: Path, folder: Path) -> None:
     info = tarfile.TarInfo("header")
     info.type, info.size = tarfile.XHDTYPE, len(b"6 a=b\n")
     file = tmp_path / "a.tar.gz"
-    file.write_bytes(gzip.compress((info.tobuf(tarfile.USTAR_FORMAT) + b"6 a=b\n".ljust(512, b"\0")) * 3000))
+    file.write_bytes(
+        gzip.compress((info.tobuf(tarfile.USTAR_FORMAT) + b"6 a=b\n".ljust(512, b"\0")) * 3000)
+    )
     with pytest.raises(TaskFailed) as caught:
         archive.unpack(file, folder)
     assert caught.value.code == "source_refused"

@@ -1,4 +1,6 @@
-"""Folders of tasks: whatever a task made of them, they are handed on and removed, and nothing beside them is touched."""
+"""Folders of tasks: whatever a task made of them, they are handed on and removed, and nothing
+beside them is touched.
+"""
 
 import os
 import shutil
@@ -106,7 +108,11 @@ def test_only_what_is_of_the_task_is_handed_over(tmp_path: Path) -> None:
     os.link(folder.source / "below/one", folder.home / "two")
     os.mkfifo(folder.source / "pipe")
     folder.hand_over(SOMEBODY)
-    owned = {name for name in ("to", "below", "below/one", "pipe") if (folder.source / name).lstat().st_uid == SOMEBODY.uid}
+    owned = {
+        name
+        for name in ("to", "below", "below/one", "pipe")
+        if (folder.source / name).lstat().st_uid == SOMEBODY.uid
+    }
     assert owned == {"to", "below", "below/one", "pipe"}
     assert secret.stat().st_uid == link.lstat().st_uid == 0
     shutil.rmtree(folder.top)
