@@ -24,10 +24,15 @@ def browser_as(role: str, pool: Pool) -> Client:
     return browser_of(user)
 
 
+def html_of(answer: Any) -> str:
+    """The HTML of a response as a browser lays it out: each run of white space is one space."""
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
 def get(client: Client, path: str, status: int = 200, **headers: str) -> str:
     answer = client.get(path, headers=headers)
     assert answer.status_code == status, (path, answer.status_code)
-    return answer.content.decode()
+    return html_of(answer)
 
 
 def post(client: Client, path: str, **fields: Any) -> Any:
@@ -41,5 +46,5 @@ def post(client: Client, path: str, **fields: Any) -> Any:
 
 def off(text: str, word: str) -> str | None:
     """Why a button is off; None: it is on."""
-    found = re.search(rf'aria-disabled="true"( data-why="([^"]*)")?[^>]*>{word}', text)
+    found = re.search(rf'aria-disabled="true"( data-why="([^"]*)")?[^>]*>\s*{word}', text)
     return (found[2] or "") if found else None

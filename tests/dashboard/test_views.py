@@ -16,7 +16,7 @@ from project.kernel.models import Event
 from slots.members.services import pause_pool
 from slots.pages.views import ADDED
 from tests.dashboard.helpers import PASSWORD, chief, claim, make_pool, member, person, slot_of
-from tests.dashboard.plain_browser import DIALOG, browser_of, get, off, post
+from tests.dashboard.plain_browser import DIALOG, browser_of, get, html_of, off, post
 
 pytestmark = pytest.mark.django_db
 
@@ -377,7 +377,7 @@ def test_events_as_of_a_moment_answer_who_held_it() -> None:
     held = claim(owner="branch:login")
     at = Event.objects.latest("id").at.isoformat()
     client = browser_of(chief())
-    text = client.get("/events/", {"at": "now", "held": "env-1 slot 0"}).content.decode()
+    text = html_of(client.get("/events/", {"at": "now", "held": "env-1 slot 0"}))
     assert "Nothing moves here" in text
     assert f'/claims/{held.id}/">{held.id}</a> branch:login' in text
     assert "There is no slot 7" in client.get("/events/", {"held": "env-1 slot 7"}).content.decode()

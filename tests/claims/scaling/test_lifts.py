@@ -24,6 +24,7 @@ from project.kernel.models import Event
 from tests.api.conftest import Caller
 from tests.claims.helpers import again, ask, serve
 from tests.claims.scaling.test_scaler import make, scale
+from tests.dashboard.plain_browser import get
 from tests.pools.providers.fake_providers import ALL, fresh
 from tests.slots.helpers import is_consistent, open_slots
 
@@ -229,7 +230,7 @@ def test_from_the_calendar() -> None:
 
     def act(word: str) -> str:
         shown = browser.get("/scaling/?view=freezes").content.decode()
-        found = re.search(rf'href="([^"]*)" data-dialog>{word}', shown)
+        found = re.search(rf'href="([^"]*)"\s+data-dialog>\s*{word}', shown)
         assert found is not None, shown
         href = found[1].replace("&amp;", "&")
         asked = browser.get(href).content.decode()
@@ -239,11 +240,11 @@ def test_from_the_calendar() -> None:
         return asked
 
     assert "Once, from its begin to its end" in act("Lift once…")
-    shown = browser.get("/scaling/?view=freezes").content.decode()
+    shown = get(browser, "/scaling/?view=freezes")
     assert "lifted, this once" in shown
     assert "ola: “hotfix”" in shown
     assert 'class="frozen lifted"' in shown
-    assert "freeze of" in browser.get("/scaling/").content.decode()
+    assert "freeze of" in get(browser, "/scaling/")
     assert "ola “hotfix”" in act("Take back…")
     assert "lifted, this once" not in browser.get("/scaling/?view=freezes").content.decode()
     for odd in ("nonsense", "2020-01-01T00:00:00", "2020-01-01T00:00:00%2B00:00"):
