@@ -40,6 +40,11 @@ class Wait:
     blockers: list[int] = field(default_factory=list)  # claims whose end would help
     facts: dict[str, Any] = field(default_factory=dict)  # the numbers behind the words
 
+    @property
+    def blockers_to_name(self) -> list[int]:
+        """The blockers that `text` does not name already."""
+        return [] if self.code in ("workspace_busy", "behind_head") else self.blockers
+
     def as_dict(self) -> dict[str, Any]:
         band = (
             None

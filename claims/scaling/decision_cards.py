@@ -48,6 +48,13 @@ class Card:
     def share(self) -> str:
         return "" if self.gauge is None else f"{self.gauge['value']:.1f} %"
 
+    @property
+    def gauge_label(self) -> str:
+        if self.gauge is None:
+            return ""
+        low, high = (f"{self.gauge[name]:.1f}".removesuffix(".0") for name in ("low", "high"))
+        return f"{self.share} in use; shrinks below {low} %, grows above {high} %"
+
 
 @dataclass(frozen=True, slots=True)
 class Going:

@@ -26,6 +26,10 @@ from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
 from project.kernel.yaml_text import load_yaml
 
 SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
+FIRST_CALL = (  # %s: the address of this installation
+    """python3 -c "from urllib.request import Request, urlopen; """
+    """print(urlopen(Request('%s/api/v1/me/', headers={'Authorization': 'Bearer $TOKEN'})).read().decode())\""""
+)
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
 
 
@@ -239,7 +243,7 @@ def tokens(request: Any) -> HttpResponse:
         rows=rows,
         secret=secret,
         made=made,
-        host=request.build_absolute_uri("/").rstrip("/"),
+        example=FIRST_CALL % request.build_absolute_uri("/").rstrip("/"),
     )
 
 

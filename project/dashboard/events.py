@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote, urlencode
 
 from django.http import HttpResponse
 from django.template.loader import render_to_string
@@ -39,6 +39,7 @@ def show_events(request: Any) -> HttpResponse:
         "query": typed,
         "by": by,
         "kept": kept,
+        "kept_query": "".join(f"{key}={quote(value)}&" for key, value in kept.items()),
         "argument": argument,
         "at_moment": at,
         "is_live": at is None,

@@ -46,6 +46,10 @@ from slots.pages.display import bar_parts, pool_class
 
 LINES = 14
 MOST_PENDING = 200  # plans that are looked at for what they destroy
+FIRST_POOL = (  # %s: the address of this installation
+    """curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" %s/api/v1/pools/"""
+    """ -d '{"name": "env-test", "slots": 4, "members": {"max": 10, "list": [{"name": "env-1"}]}}'"""
+)
 QUIET = ("acknowledge",)  # every claim has one; they stand on the page of events
 
 
@@ -59,7 +63,7 @@ def show_overview(request: Any) -> HttpResponse:
             "overview",
             may_create=identity.may("configure", None),
             is_admin=ADMIN in identity.everywhere,
-            host=request.build_absolute_uri("/").rstrip("/"),
+            example=FIRST_POOL % request.build_absolute_uri("/").rstrip("/"),
         )
     is_admin = identity.may("configure", None)
     return page(
@@ -106,6 +110,10 @@ class PoolRow:
         beside a long one.
         """
         return max(6, round(100 * (self.queue.count / self.longest) ** 0.5)) if self.longest else 0
+
+    @property
+    def members_words(self) -> str:
+        return f"{self.members.there} of {self.pool.min_members}–{self.pool.max_members} members"
 
     @property
     def next(self) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from claims.timeline.queries import Filter, list_lines, owners_of
 from pools.access.claimants import list_claimants
 from pools.access.permissions import ADMIN, Identity
 from pools.config.layout import as_config
+from pools.config.spec import LeaseSpec
 from pools.lifecycle.provider_errors import find_trouble
 from pools.lifecycle.selectors import LIVE, config_of, spec_of
 from pools.models import Member, Pool
@@ -29,10 +30,12 @@ from pools.providers.base import has_agents, known_providers
 from pools.providers.local.protection import describe, find_protection
 from project.dashboard.actions import member_actions, pool_actions
 from project.dashboard.charts import draw_charts
+from project.dashboard.member_words import describe_member
 from project.dashboard.pool_scaling import decided_words, scaling_context
 from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.upcoming import upcoming
 from project.kernel.live.regions import Opened, region
+from project.kernel.ui import formatting
 from slots.members.selectors import count_pools
 from slots.pages.dashboard_queries import (
     MemberCard,
@@ -155,9 +158,23 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         "actions": pool_actions(identity, pool),
         "trouble": find_trouble(pool),
         "protection": protection_of(pool),
+        "lease": lease_terms(spec.lease),
+        "decision_hold": spec.approval.expires
+        if spec.approval.hold is None
+        else spec.approval.hold,
         "is_paused": pool.paused_until is not None and pool.paused_until > timezone.now(),
         "claims_left": count_live_claims(pool.pk) if pool.state == "deleting" else 0,
     }
+
+
+def lease_terms(lease: LeaseSpec) -> list[tuple[str, float, str]]:
+    """What the pool demands of holders: words, seconds, and what follows them."""
+    terms = (
+        ("acknowledged within", lease.acknowledge, ""),
+        ("heard every", lease.heartbeat, ""),
+        ("held", lease.hold, " at most"),
+    )
+    return [(verb, seconds, end) for verb, seconds, end in terms if seconds]
 
 
 def protection_of(pool: Pool) -> dict[str, Any] | None:
@@ -248,6 +265,9 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
         if not is_dense(boards)
         else {}
     )
+    other_agents = [
+        board for board in boards if board.version_state and board.state in ("ready", "offline")
+    ]
     return {
         "boards": boards,
         "is_dense": is_dense(boards),
@@ -260,9 +280,10 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
         "parts": count_slots([pool.pk])[pool.pk].parts,
         "layout": layout_words(pool),
         "drains": list_drains(boards),
-        "other_agents": [
-            board for board in boards if board.version_state and board.state in ("ready", "offline")
-        ],
+        "other_agents": other_agents,
+        "other_versions": "\n".join(
+            f"{board.name}: {board.version}, {board.version_mark}" for board in other_agents[:20]
+        ),
     }
 
 
@@ -280,6 +301,14 @@ class Drain:
     @property
     def more(self) -> int:
         return max(0, len(self.keepers) - MOST_KEEPERS)
+
+    @property
+    def also(self) -> str:
+        """What keeps the member beside the claims that are shown."""
+        text = f" and {formatting.number(self.more)} more" if self.more else ""
+        if self.board.unclean:
+            text += f"{', ' if self.keepers else ''}{formatting.plural(len(self.board.unclean), 'slot')} not clean yet"
+        return text
 
 
 def list_drains(boards: list[MemberCard]) -> list[Drain]:
@@ -410,6 +439,7 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
     return {
         "pool": pool,
         "board": board,
+        "state_words": describe_member(board, pool.provider, spec_of(pool).liveness),
         "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
         "deadlines": deadlines_of(pool.pk)
         if any(cell.state == "reserved" for cell in board.cells)

@@ -319,12 +319,18 @@ def draw(pool: Pool, hours: int) -> dict[str, Any]:
         "grow": options.get("grow_above"),
         "shrink": options.get("shrink_below"),
     }
+    is_known = len(rows) > 2
     return {
         "series": json.dumps(series),
-        "last": rows[-1] if rows else None,
-        "is_known": len(rows) > 2,
+        "label": chart_label(rows[-1]) if is_known else "",
+        "is_known": is_known,
         "hours": hours,
     }
+
+
+def chart_label(last: Any) -> str:
+    """The end of the chart in words, for people who do not see it."""
+    return f"{last.held:.0f} slots held, {last.reserved:.0f} reserved, {last.wanted} wanted, {last.slots} there at the end"
 
 
 def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:

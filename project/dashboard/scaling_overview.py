@@ -208,6 +208,24 @@ class Bar:
     is_open: bool
     is_lifted: bool
 
+    @property
+    def limits(self) -> tuple[int | str, int | str]:
+        low, high = self.occurrence.window.low, self.occurrence.window.high
+        return "–" if low is None else low, "–" if high is None else high
+
+    @property
+    def label(self) -> str:
+        return (
+            self.occurrence.window.name or "frozen"
+            if self.css == "frozen"
+            else "{}–{}".format(*self.limits)
+        )
+
+    @property
+    def title(self) -> str:
+        limits = ": {} to {} members".format(*self.limits) if self.css == "limits" else ""
+        return f"{self.occurrence.window.words}{limits}{', lifted' if self.is_lifted else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class CalendarRow:

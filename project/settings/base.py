@@ -97,7 +97,10 @@ TEMPLATES = [
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",
-                    ["project.kernel.template_loader.Loader", "django.template.loaders.app_directories.Loader"],
+                    [
+                        "project.kernel.template_loader.Loader",
+                        "django.template.loaders.app_directories.Loader",
+                    ],
                 )
             ],
             "context_processors": [

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from project.kernel.ui import formatting
+
 TASK_LANES = ("plan", "any")  # a slot of these runs a task; any other is only bound
 AWAY = ("offline", "creating", "deleting")  # a member that takes nothing and can't be asked
 
@@ -75,6 +77,9 @@ def pool_class(
     return "deleting" if state == "gone" else state
 
 
+CLOCK_WORDS = {"running": " for", "bound": " for", "draining": " for", "reserved": ", time left"}
+
+
 @dataclass(frozen=True, slots=True)
 class BarPart:
     """One part of a pool's bar."""
@@ -85,6 +90,11 @@ class BarPart:
     @property
     def word(self) -> str:
         return SLOT_WORDS[self.name]
+
+    @property
+    def clock_words(self) -> str:
+        """What the clock in such a slot shows; empty: it has none."""
+        return CLOCK_WORDS.get(self.name, "")
 
     @property
     def digits(self) -> int:
@@ -102,6 +112,13 @@ class Use:
     held: int
     reserved: int
     total: int
+
+    @property
+    def formula(self) -> str:
+        """What `percent` is made of."""
+        return (
+            f"({self.held} held + {self.reserved} reserved) / {formatting.number(self.total)} slots"
+        )
 
     @property
     def percent(self) -> float | None:

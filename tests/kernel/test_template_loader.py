@@ -17,7 +17,9 @@ def test_indentation_does_not_reach_the_page() -> None:
 def test_no_template_indents_text_that_keeps_its_white_space() -> None:
     for path in TEMPLATES:
         for found in re.finditer(r"<(pre|textarea)\b.*?>(.*?)</\1>", path.read_text(), re.S):
-            text = re.sub(r"<[^<>]*>", "", re.sub(r"\{%.*?%\}", "", found[2]))  # white space within a tag is no text
+            text = re.sub(
+                r"<[^<>]*>", "", re.sub(r"\{%.*?%\}", "", found[2])
+            )  # white space within a tag is no text
             assert "\n " not in text, path
 
 
@@ -26,4 +28,6 @@ def test_templates_are_cached() -> None:
     assert engines["django"].engine.loaders[0][0] == "django.template.loaders.cached.Loader"
 
 
-TEMPLATES_BASE = next(path for path in TEMPLATES if path.name == "base.html" and path.parent.name == "templates").read_text()
+TEMPLATES_BASE = next(
+    path for path in TEMPLATES if path.name == "base.html" and path.parent.name == "templates"
+).read_text()

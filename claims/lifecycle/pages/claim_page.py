@@ -39,6 +39,14 @@ from project.kernel.live.regions import ANY, Opened, Subject, region
 
 LINES = 12
 QUEUE = 100
+ENDED = {
+    "released": "Its holder let it go.",
+    "cancelled": "It was called off.",
+    "expired": "Its time was up.",
+    "unacknowledged": "Nobody answered for it in time, so its slot went back.",
+    "silent": "Its holder was not heard of any more, so its slot went back.",
+    "lost": "Its member was lost.",
+}
 
 
 @signed_in
@@ -233,6 +241,7 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "what": wanted_words(claim) or claim.kind,
         "probably": probably(claim),
+        "ending": ending_words(claim.outcome or ""),
         "steps": steps_of(claim, now),
         "actions": claim_actions(identity, claim),
         "lines": lines[:LINES],
@@ -242,6 +251,11 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "is_own": claim.requested_by == identity.requester,
         "now": now,
     }
+
+
+def ending_words(outcome: str) -> str:
+    """Why a claim ended, in a sentence."""
+    return ENDED.get(outcome) or f"{outcome[:1].upper()}{outcome[1:]}."
 
 
 def left_percent(claim: ClaimView, now: Any) -> int | None:

@@ -20,6 +20,7 @@ from claims.models import Plan
 from claims.tasks.files.sealed_files import iterate_file, read_file, storage
 from claims.tasks.plans.outlines import read_outline_of
 from claims.tasks.plans.plan_changes import (
+    Counts,
     NotAPlan,
     PlanTree,
     ResourceChange,
@@ -97,6 +98,15 @@ class Entry:
 class GroupEntry:
     group: ResourceGroup
     href: str
+
+    @property
+    def mixed(self) -> Counts | None:
+        """Shown where the group's sign does not say it all."""
+        return self.group.counts if self.sign[1] == "z" else None
+
+    @property
+    def size_words(self) -> str:
+        return formatting.plural(self.group.size, "resource")
 
     @property
     def sign(self) -> tuple[str, str]:

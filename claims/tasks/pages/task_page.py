@@ -54,6 +54,17 @@ ORDINALS = (
     "ninth",
     "tenth",
 )
+ENDED = {
+    "applied": "The plan was applied as it was approved.",
+    "rejected": "A person said no; nothing was applied.",
+    "expired": "Nobody decided in time; nothing was applied.",
+    "cancelled": "It was called off.",
+    "lost": "Its agent was lost.",
+}
+PLANNED = {
+    "plan_and_apply": "There was nothing to apply.",
+    "drift_check": "It only looked at what changed outside.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +252,12 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
     return {
         "probably": probably(claim),
+        "ending": task_ending(claim),
         "last": last,
+        "code_words": (f", exit {last.exit_code}" if last.exit_code is not None else "")
+        + (": " if why else "")
+        if last
+        else "",
         "why": why,
         "way_out": way,
         "lost_apply": lost,
@@ -251,6 +267,13 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "settled": settled,
         "rescued": rescued_of_claim(identity, claim.id),
     }
+
+
+def task_ending(claim: ClaimView) -> str:
+    """What came of an ended task, in a sentence; empty for a failed one, whose run says why."""
+    if claim.outcome == "planned":
+        return PLANNED.get(claim.task or "", "Only a plan was asked for.")
+    return ENDED.get(claim.outcome or "", "")
 
 
 def interrupt_of(run: Run | None, told: Any) -> dict[str, Any] | None:
@@ -368,6 +391,8 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
             if whole > 0
             else 0
         )
+    approve_why = why_not_approve(identity, claim, found)
+    reject_why = "" if identity.may("decide", claim.pool_id) else "This needs the role approver."
     return {
         "plan": found,
         "is_pending": is_pending,
@@ -379,10 +404,11 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "must_read": must_read(found),
         "missing": max(0, found.needed - found.given),
         "whom": approvers(claim, found, identity),
-        "approve_why": why_not_approve(identity, claim, found),
-        "reject_why": ""
-        if identity.may("decide", claim.pool_id)
-        else "This needs the role approver.",
+        "approve_why": approve_why,
+        "reject_why": reject_why,
+        "approve_off": approve_why or ("Confirm what it destroys first." if found.destroys else ""),
+        "reject_off": reject_why or "Say why in the comment.",
+        "whys": off_words(approve_why, reject_why, must_read(found) if found.destroys else ""),
         "what": what_happens(claim, found),
         "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
         if claim.slots
@@ -401,6 +427,20 @@ def must_read(found: PlanView) -> str:
         for name, word in (("replace", "replacement"), ("destroy", "destruction"))
     ]
     return " and ".join(word if n == 1 else f"{n:,} {word}s" for n, word in counts if n)
+
+
+def off_words(approve_why: str, reject_why: str, to_read: str) -> str:
+    """Why Approve and Reject are off at first, in the line below them."""
+    if approve_why and approve_why == reject_why:
+        return f"Approve and Reject: {approve_why}"
+    approve = (
+        f"Approve: {approve_why}"
+        if approve_why
+        else f"Approve: confirm the {to_read} first."
+        if to_read
+        else ""
+    )
+    return f"{approve} Reject: {reject_why or 'say why in the comment.'}".strip()
 
 
 def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:

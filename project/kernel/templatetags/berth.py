@@ -2,12 +2,13 @@
 say why they are off.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from project.kernel.live.regions import open_region
@@ -100,6 +101,23 @@ def off(why: str, name: str = "") -> SafeString:
         why,
         format_html(' aria-label="{}: {}"', name, why) if name else "",
     )
+
+
+@register.filter
+def counted(parts: Iterable[Any]) -> str:
+    """The parts of a bar in words: "3 held, 2 open"."""
+    return ", ".join(f"{part.count} {part.word}" for part in parts)
+
+
+@register.simple_tag
+def linked_parts(parts: Iterable[Any]) -> SafeString:
+    """A sentence of an event: each part is text or a link, plain or strong."""
+
+    def html(part: Any) -> SafeString:
+        text = format_html("<b>{}</b>" if part.is_strong else "{}", part.text)
+        return format_html('<a href="{}">{}</a>', part.href, text) if part.href else text
+
+    return format_html_join("", "{}", ((html(part),) for part in parts))
 
 
 @register.filter

@@ -1,0 +1,39 @@
+"""What a member does or waits for, in a sentence on its panel."""
+
+from pools.config.spec import Liveness
+from project.kernel.ui import formatting
+from slots.pages.dashboard_queries import MemberCard
+
+
+def describe_member(board: MemberCard, provider: str, liveness: Liveness | None) -> str:
+    """The sentence for a member that neither drains nor was given up; those two name moments, and the template writes them."""
+    if board.is_cordoned:
+        return f"Takes no new claims: “{board.note}”. Who is here stays."
+    if board.css == "lost":
+        return "Silent for too long. Its claims are lost; it is back as soon as it is heard."
+    if board.css == "unhealthy":
+        limit = (
+            f" for {formatting.duration(liveness.lost)}"
+            if liveness is not None and liveness.lost
+            else ""
+        )
+        return f"Not heard in time. It takes nothing new and keeps its claims{limit}."
+    if board.state == "creating":
+        return _describe_creation(board, provider)
+    if board.state == "deleting":
+        return "Closed and empty, being removed."
+    if board.is_outdated:
+        return "Made from an older configuration of its pool. It takes claims, and is renewed once it is idle."
+    if not board.held:
+        return "Nobody is here. It takes claims."
+    return "Takes claims." if board.open_count else "Takes claims, but is full."
+
+
+def _describe_creation(board: MemberCard, provider: str) -> str:
+    if provider == "agents":
+        return "Its agent has not come yet. Make a token for it and start it."
+    if board.outside:
+        return f"Not here yet: {board.outside}"
+    if provider in ("local", "kubernetes"):
+        return "Its agent is being started."
+    return "Wished for, not seen yet."
