@@ -107,7 +107,9 @@ def cell_title(cell: Any, owners: Mapping[int, str]) -> str:
 
 @register.simple_tag
 def cell_clock(cell: Any, deadlines: Mapping[int, datetime] | None) -> SafeString:
-    """How long a slot is held or drains, or how long its reservation lasts; the script fills it in."""
+    """How long a slot is held or drains, or how long its reservation lasts; the script
+    fills it in.
+    """
     if cell.name == "draining" or (cell.state == "held" and cell.name != "offline"):
         return format_html('<span data-t="{}" data-f="brief"></span>', formatting.iso(cell.since))
     until = deadlines.get(cell.claim_id) if deadlines and cell.name == "reserved" else None

@@ -89,11 +89,11 @@ def refused(request: Any, error: BerthError) -> HttpResponse:
     if request.headers.get("HX-Request") or request.headers.get("X-Part"):
         return render(
             request,
-            "parts/refused.html",
+            "ui/refused_dialog.html",
             {"error": error},
             status=200 if request.headers.get("HX-Request") else status,
         )
-    return page(request, "pages/error.html", status=status, code=status, error=error)
+    return page(request, "ui/error_page.html", status=status, code=status, error=error)
 
 
 def visible_pool(identity: Identity, name: str) -> Pool:

@@ -28,7 +28,7 @@ from project.kernel.yaml_text import load_yaml
 SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
 FIRST_CALL = (  # %s: the address of this installation
     """python3 -c "from urllib.request import Request, urlopen; """
-    """print(urlopen(Request('%s/api/v1/me/', headers={'Authorization': 'Bearer $TOKEN'})).read().decode())\""""
+    """print(urlopen(Request('%s/api/v1/me/', headers={'Authorization': 'Bearer $TOKEN'})).read().decode())\""""  # noqa: E501
 )
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
 
@@ -69,7 +69,11 @@ def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpRespons
                 409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 422
             )
     return page(
-        request, "pages/pool_form.html", "overview", status, **form_context(pool, values, errors)
+        request,
+        "pools/pool_form_page.html",
+        "overview",
+        status,
+        **form_context(pool, values, errors),
     )
 
 
@@ -236,7 +240,7 @@ def tokens(request: Any) -> HttpResponse:
     rows = [(token, scope_words(token.scopes, names)) for token in list_tokens(identity.user_id)]
     return page(
         request,
-        "pages/tokens.html",
+        "pools/tokens_page.html",
         "tokens",
         422 if errors else 200,
         fields=fields,

@@ -77,7 +77,7 @@ def show_events(request: Any) -> HttpResponse:
             "lines": lines,
             "more": more,
         }
-    return page(request, "pages/events.html", "events", **context)
+    return page(request, "dashboard/events_page.html", "events", **context)
 
 
 def answered(found: Any) -> Any:
@@ -168,7 +168,7 @@ def open_events(identity: Identity, argument: str) -> Opened | None:
         lines, more = list_lines(wanted, limit=LINES, before_id=before)
         kept = {key: value for key, value in asked.items() if key in ("q", "by")}
         return render_to_string(
-            "regions/events.html",
+            "dashboard/events.html",
             {
                 "lines": lines,
                 "query": kept.get("q", ""),

@@ -6,7 +6,9 @@ from slots.pages.dashboard_queries import MemberCard
 
 
 def describe_member(board: MemberCard, provider: str, liveness: Liveness | None) -> str:
-    """The sentence for a member that neither drains nor was given up; those two name moments, and the template writes them."""
+    """The sentence for a member that neither drains nor was given up; those two name moments,
+    and the template writes them.
+    """
     if board.is_cordoned:
         return f"Takes no new claims: “{board.note}”. Who is here stays."
     if board.css == "lost":
@@ -23,7 +25,10 @@ def describe_member(board: MemberCard, provider: str, liveness: Liveness | None)
     if board.state == "deleting":
         return "Closed and empty, being removed."
     if board.is_outdated:
-        return "Made from an older configuration of its pool. It takes claims, and is renewed once it is idle."
+        return (
+            "Made from an older configuration of its pool. It takes claims, and is renewed "
+            "once it is idle."
+        )
     if not board.held:
         return "Nobody is here. It takes claims."
     return "Takes claims." if board.open_count else "Takes claims, but is full."

@@ -47,8 +47,8 @@ from slots.pages.display import bar_parts, pool_class
 LINES = 14
 MOST_PENDING = 200  # plans that are looked at for what they destroy
 FIRST_POOL = (  # %s: the address of this installation
-    """curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" %s/api/v1/pools/"""
-    """ -d '{"name": "env-test", "slots": 4, "members": {"max": 10, "list": [{"name": "env-1"}]}}'"""
+    """curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" %s/api/v1/pools/"""  # noqa: E501
+    """ -d '{"name": "env-test", "slots": 4, "members": {"max": 10, "list": [{"name": "env-1"}]}}'"""  # noqa: E501
 )
 QUIET = ("acknowledge",)  # every claim has one; they stand on the page of events
 
@@ -59,7 +59,7 @@ def show_overview(request: Any) -> HttpResponse:
     if not list_pools().exists():
         return page(
             request,
-            "pages/empty.html",
+            "dashboard/no_pools_page.html",
             "overview",
             may_create=identity.may("configure", None),
             is_admin=ADMIN in identity.everywhere,
@@ -68,7 +68,7 @@ def show_overview(request: Any) -> HttpResponse:
     is_admin = identity.may("configure", None)
     return page(
         request,
-        "pages/overview.html",
+        "dashboard/overview_page.html",
         "overview",
         may_create=is_admin,
         has_sample=is_admin and is_sample_loaded(),
@@ -85,7 +85,7 @@ def open_first(identity: Identity, argument: str) -> Opened | None:
         if list_pools().exists():
             raise NotFound("There are pools now.")
         return render_to_string(
-            "regions/first.html", {"installation": installation(), "now": timezone.now()}
+            "dashboard/installation.html", {"installation": installation(), "now": timezone.now()}
         )
 
     return Opened("first", "first", frozenset({ANY}), render, 1.0)
@@ -392,9 +392,9 @@ def latest(identity: Identity) -> dict[str, Any]:
     return {"lines": lines[:LINES], "now": timezone.now()}
 
 
-open_for_visible("overview.facts", "regions/overview_facts.html", facts, 2.0)
-open_for_visible("overview.attention", "regions/overview_attention.html", attention, 2.0)
-open_for_visible("overview.pools", "regions/overview_pools.html", pool_rows, 0.5)
+open_for_visible("overview.facts", "dashboard/overview_facts.html", facts, 2.0)
+open_for_visible("overview.attention", "dashboard/overview_attention.html", attention, 2.0)
+open_for_visible("overview.pools", "dashboard/overview_pools.html", pool_rows, 0.5)
 # A viewer sees access events that are their own, and events of their own in pools that they
 # do not see.
-open_for_visible("overview.events", "regions/overview_events.html", latest, 0.5, by_reader=True)
+open_for_visible("overview.events", "dashboard/overview_events.html", latest, 0.5, by_reader=True)

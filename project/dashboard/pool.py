@@ -82,14 +82,14 @@ def show_pool(request: Any, name: str) -> HttpResponse:
         context |= {"is_dense": is_dense(boards), "chosen": chosen}
     if tab == "scaling":
         context |= scaling_context(identity, pool, request.GET)
-    return page(request, "pages/pool.html", "overview", **context)
+    return page(request, "dashboard/pool_page.html", "overview", **context)
 
 
 @signed_in
 def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
     """The side panel of a member, for the page that is open already."""
     pool = visible_pool(request.identity, name)
-    return page(request, "parts/panel.html", chosen={"id": member_id}, pool=pool)
+    return page(request, "slots/member_panel.html", chosen={"id": member_id}, pool=pool)
 
 
 # -- regions ---------------------------------------------------------------------------------------
@@ -307,7 +307,10 @@ class Drain:
         """What keeps the member beside the claims that are shown."""
         text = f" and {formatting.number(self.more)} more" if self.more else ""
         if self.board.unclean:
-            text += f"{', ' if self.keepers else ''}{formatting.plural(len(self.board.unclean), 'slot')} not clean yet"
+            text += (
+                f"{', ' if self.keepers else ''}{formatting.plural(len(self.board.unclean), 'slot')} "  # noqa: E501
+                "not clean yet"
+            )
         return text
 
 
@@ -390,25 +393,25 @@ def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
     return {"lines": lines[:LINES]}
 
 
-of_pool("pool.head", "regions/pool_head.html", head, by_role=True)
-of_pool("pool.now", "regions/pool_now.html", now_there)
+of_pool("pool.head", "dashboard/pool_head.html", head, by_role=True)
+of_pool("pool.now", "dashboard/pool_now.html", now_there)
 of_pool(
     "pool.members.count",
-    "regions/number.html",
+    "ui/number.html",
     lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there},
     1.0,
 )
 of_pool(
     "pool.queue.count",
-    "regions/number.html",
+    "ui/number.html",
     lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count},
     1.0,
 )
-of_pool("pool.members", "regions/pool_members.html", members, 0.5)
-of_pool("pool.charts", "regions/pool_charts.html", charts, 5.0)
-of_pool("pool.upcoming", "regions/pool_upcoming.html", upcoming, 5.0)
-of_pool("pool.policy", "regions/pool_policy.html", policy, 2.0, by_role=True)
-of_pool("pool.events", "regions/pool_events.html", happened, 0.5, by_reader=True)
+of_pool("pool.members", "dashboard/pool_members.html", members, 0.5)
+of_pool("pool.charts", "dashboard/pool_charts.html", charts, 5.0)
+of_pool("pool.upcoming", "dashboard/pool_upcoming.html", upcoming, 5.0)
+of_pool("pool.policy", "dashboard/pool_policy.html", policy, 2.0, by_role=True)
+of_pool("pool.events", "dashboard/pool_events.html", happened, 0.5, by_reader=True)
 
 
 @region("member")
@@ -424,7 +427,7 @@ def open_member(identity: Identity, argument: str) -> Opened | None:
     member_id, pool = member.pk, member.pool
 
     def render() -> str:
-        return render_to_string("regions/member.html", panel(identity, pool, member_id))
+        return render_to_string("slots/member.html", panel(identity, pool, member_id))
 
     full = f"member:{member_id}"
     subjects = frozenset({("member", member_id)})

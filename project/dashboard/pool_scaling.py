@@ -330,7 +330,10 @@ def draw(pool: Pool, hours: int) -> dict[str, Any]:
 
 def chart_label(last: Any) -> str:
     """The end of the chart in words, for people who do not see it."""
-    return f"{last.held:.0f} slots held, {last.reserved:.0f} reserved, {last.wanted} wanted, {last.slots} there at the end"
+    return (
+        f"{last.held:.0f} slots held, {last.reserved:.0f} reserved, {last.wanted} wanted, "
+        f"{last.slots} there at the end"
+    )
 
 
 def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
@@ -364,7 +367,7 @@ def open_scaling(identity: Identity, argument: str) -> Opened | None:
             "now": timezone.now(),
             "orders": orders(identity, fresh, board),
         }
-        return render_to_string("regions/pool_scaling.html", context)
+        return render_to_string("dashboard/pool_scaling.html", context)
 
     full = f"pool.scaling:{argument}"
     return Opened(full, f"{full}|{pool_id}|{roles}", frozenset({("pool", pool_id)}), render, 1.0)
@@ -388,7 +391,7 @@ def open_chart(identity: Identity, argument: str) -> Opened | None:
     def render() -> str:
         fresh = Pool.objects.get(LIVE, pk=pool_id)
         return render_to_string(
-            "regions/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh}
+            "dashboard/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh}
         )
 
     return Opened(full, f"{full}|{pool_id}", frozenset({("pool", pool_id)}), render, 10.0)

@@ -67,7 +67,7 @@ def show_scaling(request: Any) -> HttpResponse:
             "later": first + WEEKS,
         }
         context["is_far"] = first + WEEKS > FARTHEST
-    return page(request, "pages/scaling.html", "scaling", **context)
+    return page(request, "dashboard/scaling_overview_page.html", "scaling", **context)
 
 
 def read_week(text: str) -> int:
@@ -361,6 +361,6 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
         )
 
 
-of_all("scaling.facts", "regions/scaling_facts.html", facts, 2.0)
-of_all("scaling.pools", "regions/scaling_pools.html", pools, 1.0)
-of_all("scaling.freezes", "regions/scaling_freezes.html", freezes, 2.0)
+of_all("scaling.facts", "dashboard/scaling_overview_facts.html", facts, 2.0)
+of_all("scaling.pools", "dashboard/scaling_overview_pools.html", pools, 1.0)
+of_all("scaling.freezes", "dashboard/scaling_overview_freezes.html", freezes, 2.0)

@@ -50,7 +50,10 @@ def search(request: Any) -> HttpResponse:
         Found("Ask", questions(text, pools)),
     ]
     return page(
-        request, "parts/found.html", groups=[group for group in groups if group.hits], text=text
+        request,
+        "dashboard/search_results.html",
+        groups=[group for group in groups if group.hits],
+        text=text,
     )
 
 

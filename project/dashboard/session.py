@@ -44,7 +44,7 @@ def sign_in(request: Any) -> HttpResponse:
             )
         )
     context = {"problem": problem, "name": name, "next": target, "host": request.get_host()}
-    return render(request, "pages/sign_in.html", context, status=status)
+    return render(request, "dashboard/sign_in_page.html", context, status=status)
 
 
 @require_POST

@@ -98,7 +98,7 @@ TEMPLATES = [
                 (
                     "django.template.loaders.cached.Loader",
                     [
-                        "project.kernel.template_loader.Loader",
+                        "project.kernel.ui.template_loader.Loader",
                         "django.template.loaders.app_directories.Loader",
                     ],
                 )

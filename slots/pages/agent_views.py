@@ -56,7 +56,9 @@ def token(request: Any, member_id: int) -> HttpResponse:
         "is_ours": rotates(member.pool.provider),
         "is_agent": has_agents(member.pool.provider),
     }
-    return page(request, "pages/member_token.html", "overview", 409 if problems else 200, **context)
+    return page(
+        request, "slots/member_token_page.html", "overview", 409 if problems else 200, **context
+    )
 
 
 @signed_in

@@ -1,7 +1,8 @@
 """What a slot, a member and a pool are shown as. Derived here, never stored; pages, live deltas and
 counts all use these rules.
 
-The rule for slots stands twice: here as a function, and in dashboard_queries.sql for counts over many rows. A
+The rule for slots stands twice: here as a function, and in dashboard_queries.sql for counts over
+many rows. A
 test holds both against each other.
 """
 

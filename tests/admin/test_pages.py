@@ -39,7 +39,7 @@ from project.kernel.outbox.operations import add_operation
 from project.kernel.ui import admin_base
 from project.kernel.ui.admin_base import BoundedPaginator
 from slots.models import HoldStat, Slot, UnsavedState
-from tests.pages.visits import html_of
+from tests.dashboard.plain_browser import html_of
 
 pytestmark = pytest.mark.django_db
 

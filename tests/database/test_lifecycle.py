@@ -1,6 +1,6 @@
 """The legal life of claims and slots, walked with the named statements and every rule on: each
-declared move can be made, and is what the statements say it is. `test_transitions.py` shows the other
-half, that no undeclared one can.
+declared move can be made, and is what the statements say it is. `test_transitions.py` shows the
+other half, that no undeclared one can.
 """
 
 from collections.abc import Callable, Iterator

@@ -57,7 +57,7 @@ def show_claims(request: Any) -> HttpResponse:
     argument = urlencode({"q": str(query)} | ({"before": before} if before.isdecimal() else {}))
     return page(
         request,
-        "pages/claims.html",
+        "claims/lifecycle/claim_list_page.html",
         "claims",
         query=str(query),
         argument=argument,
@@ -72,7 +72,7 @@ def show_claim(request: Any, claim_id: int) -> HttpResponse:
         raise no_such_claim(claim_id)
     return page(
         request,
-        "pages/claim_task.html" if has_work(claim_id) else "pages/claim.html",
+        "claims/tasks/task_page.html" if has_work(claim_id) else "claims/lifecycle/claim_page.html",
         "claims",
         claim=claim,
     )
@@ -102,11 +102,13 @@ def open_claims(identity: Identity, argument: str) -> Opened | None:
         if is_plain_waiting(query) and before is None:
             groups = waiting_groups(identity, query)
             return render_to_string(
-                "regions/claims_waiting.html",
+                "claims/lifecycle/claim_list_waiting.html",
                 context | {"groups": groups, "only": query.keys.get("pool", "")},
             )
         rows, more = find_rows(identity, query, before)
-        return render_to_string("regions/claims_list.html", context | {"rows": rows, "more": more})
+        return render_to_string(
+            "claims/lifecycle/claim_list.html", context | {"rows": rows, "more": more}
+        )
 
     name = f"claims:{argument}"
     return Opened(name, f"{name}|{scope}", subjects, render, 1.0)
@@ -119,7 +121,8 @@ def open_chips(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         return render_to_string(
-            "regions/claims_chips.html", {"query": query, "chips": chips(identity, query)}
+            "claims/lifecycle/claim_list_chips.html",
+            {"query": query, "chips": chips(identity, query)},
         )
 
     return Opened(
@@ -142,7 +145,7 @@ def open_facts(identity: Identity, argument: str) -> Opened | None:
             queue for name, queue in count_waiting().items() if names is None or name in names
         ]
         return render_to_string(
-            "regions/claims_facts.html",
+            "claims/lifecycle/claim_list_facts.html",
             {
                 "waiting": sum(q.count for q in queues),
                 "blocked": sum(q.blocked for q in queues),
@@ -173,7 +176,7 @@ def open_queue(identity: Identity, argument: str) -> Opened | None:
             "now": timezone.now(),
             "more": max(0, _count(argument) - len(rows)),
         }
-        return render_to_string("regions/pool_queue.html", context)
+        return render_to_string("claims/lifecycle/pool_queue.html", context)
 
     return Opened(
         f"pool.queue:{argument}",
@@ -211,7 +214,8 @@ def open_claim(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         return render_to_string(
-            "regions/claim.html", claim_context(identity, view_claim(claim.id, explain=True))
+            "claims/lifecycle/claim.html",
+            claim_context(identity, view_claim(claim.id, explain=True)),
         )
 
     return Opened(f"claim:{claim.id}", f"claim:{claim.id}|{scope}", frozenset(subjects), render)

@@ -5,7 +5,8 @@ A yes counts for the plan that was seen, by its digest. The deadline is the data
 it is refused, whether anything has ended the claim by then or not.
 
 An approval counts while its approver may decide in the pool. Rights are read under the claim's lock
-and held until the transaction ends; they are read again when the apply starts (`tasks/runs/start.py`).
+and held until the transaction ends; they are read again when the apply starts
+(`tasks/runs/start.py`).
 """
 
 from collections.abc import Callable, Sequence

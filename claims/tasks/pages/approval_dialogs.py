@@ -199,7 +199,10 @@ def from_panel(request: Any, act: Callable[[], Done]) -> HttpResponse:
     except BerthError as error:
         status = 409 if isinstance(error, Conflict) else 422
         return render(
-            request, "parts/decide_said.html", {"problems": errors_of(error)}, status=status
+            request,
+            "claims/tasks/approval_problems.html",
+            {"problems": errors_of(error)},
+            status=status,
         )
     return finish(request, done)
 

@@ -170,7 +170,11 @@ def show_approvals(request: Any) -> HttpResponse:
         (row.claim for row in rows if str(row.claim.id) == told), rows[0].claim if rows else None
     )
     return page(
-        request, "pages/approvals.html", "approvals", argument=wanted.with_(), chosen=chosen
+        request,
+        "claims/tasks/approval_inbox_page.html",
+        "approvals",
+        argument=wanted.with_(),
+        chosen=chosen,
     )
 
 
@@ -182,7 +186,7 @@ def show_peek(request: Any, claim_id: int) -> HttpResponse:
         raise NotFound(f"There is no claim {claim_id}.", way_out="Load the page again.")
     if request.headers.get("Sec-Fetch-Dest") == "document":  # somebody opened the address by itself
         return HttpResponseRedirect(f"/claims/{claim_id}/#decide")
-    return page(request, "parts/peek.html", chosen=claim)
+    return page(request, "claims/tasks/approval_preview.html", chosen=claim)
 
 
 def opened(name: str, identity: Identity, argument: str, render: Any, every: float) -> Opened:
@@ -205,7 +209,7 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
             "is_all": not wanted.with_(),
             "more": max(0, total - MOST),
         }
-        return render_to_string("regions/approvals.html", context)
+        return render_to_string("claims/tasks/approval_inbox.html", context)
 
     return opened("approvals", identity, argument, render, 0.5)
 
@@ -225,7 +229,7 @@ def open_head(identity: Identity, argument: str) -> Opened | None:
             sum(row.pending.destroys for row in rows),
         )
         return render_to_string(
-            "regions/approvals_head.html",
+            "claims/tasks/approval_inbox_head.html",
             {
                 "count": max(len(rows), count_pending(identity.visible_pools()))
                 if len(rows) >= MOST
@@ -293,7 +297,7 @@ def open_peek(identity: Identity, argument: str) -> Opened | None:
         }
         if plan is not None:
             context |= peeked(plan)
-        return render_to_string("regions/approval.html", context)
+        return render_to_string("claims/tasks/approval.html", context)
 
     return Opened(
         f"approval:{claim_id}",

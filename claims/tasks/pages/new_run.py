@@ -367,4 +367,4 @@ def show(
             ),
         },
     }
-    return page(request, "pages/run.html", "claims", status=status, **context)
+    return page(request, "claims/tasks/new_run_page.html", "claims", status=status, **context)

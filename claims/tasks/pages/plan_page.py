@@ -249,7 +249,9 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
     )
     if show == "groups":
         return render(
-            request, "parts/plan_groups.html", groups_page(plan, groups_of(tree.others), offset)
+            request,
+            "claims/tasks/plan_groups.html",
+            groups_page(plan, groups_of(tree.others), offset),
         )
     if group:
         found, query = in_group(tree.others, group), {"group": group}
@@ -260,7 +262,7 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
         found, query = lists.get(show, list(tree.changes)), {"show": show}
     return render(
         request,
-        "parts/plan_changes.html",
+        "claims/tasks/plan_changes.html",
         page_of(plan, found, query, offset=offset, embedded=0) | {"searched": text},
     )
 
@@ -270,7 +272,7 @@ def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpR
     change = read_tree(plan_for(request.identity, claim_id, plan_id)).find(number)
     if change is None:
         raise NotFound("There is no such resource in this plan.", way_out="Load the page again.")
-    return render(request, "parts/plan_lines.html", {"lines": lines_of(change)})
+    return render(request, "claims/tasks/plan_lines.html", {"lines": lines_of(change)})
 
 
 @signed_in

@@ -602,9 +602,9 @@ def release_why(claim: ClaimView, is_apply: bool) -> str:
     )
 
 
-of_task("task.head", "regions/task_head.html", head)
-of_task("task.state", "regions/task_state.html", state, 1.0)
-of_task("task.plan", "regions/task_plan.html", plan)
-of_task("task.runs", "regions/task_runs.html", runs)
-of_task("task.decide", "regions/task_decide.html", decide)
-of_task("task.side", "regions/task_side.html", side, 1.0)
+of_task("task.head", "claims/tasks/task_head.html", head)
+of_task("task.state", "claims/tasks/task_state.html", state, 1.0)
+of_task("task.plan", "claims/tasks/task_plan.html", plan)
+of_task("task.runs", "claims/tasks/task_runs.html", runs)
+of_task("task.decide", "claims/tasks/task_approval.html", decide)
+of_task("task.side", "claims/tasks/task_side.html", side, 1.0)

@@ -84,7 +84,7 @@ def visible_by_id(identity: Identity, workspace_id: int) -> WorkspaceView:
 @signed_in
 def show_workspaces(request: Any) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:120]
-    return page(request, "pages/workspaces.html", "claims", query=text)
+    return page(request, "claims/workspaces/workspace_list_page.html", "claims", query=text)
 
 
 @signed_in
@@ -96,7 +96,13 @@ def show_workspace(request: Any, name: str) -> HttpResponse:
     if not found:
         raise no_such_workspace(name)
     if len(found) > 1:
-        return page(request, "pages/workspace_choice.html", "claims", name=name, choices=found)
+        return page(
+            request,
+            "claims/workspaces/workspace_choice_page.html",
+            "claims",
+            name=name,
+            choices=found,
+        )
     view = found[0]
     query = request.META.get("QUERY_STRING", "")
     if view.path != name:
@@ -106,7 +112,7 @@ def show_workspace(request: Any, name: str) -> HttpResponse:
     before = request.GET.get("before", "")
     return page(
         request,
-        "pages/workspace.html",
+        "claims/workspaces/workspace_page.html",
         "claims",
         name=view.name,
         argument=f"{before if before.isdecimal() else ''}:{view.id}",
@@ -135,7 +141,7 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
             )
         )
         return render_to_string(
-            "regions/workspaces.html",
+            "claims/workspaces/workspace_list.html",
             {"rows": rows, "query": argument, "now": timezone.now(), "most": LISTED},
         )
 
@@ -169,7 +175,7 @@ def open_workspace(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         return render_to_string(
-            "regions/workspace.html",
+            "claims/workspaces/workspace.html",
             context(identity, workspace_id, int(before) if before.isdecimal() else None),
         )
 

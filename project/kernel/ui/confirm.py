@@ -202,7 +202,7 @@ def show(
     request: Any, question: Question, frame: Mapping[str, Any], status: int = 200
 ) -> HttpResponse:
     is_part = bool(request.headers.get("HX-Request"))
-    template = "parts/question.html" if is_part else "pages/question.html"
+    template = "ui/confirm.html" if is_part else "ui/confirm_page.html"
     context = {**frame, "question": question, "is_part": is_part, "back": back_of(request)}
     return render(request, template, context, status=status)
 

@@ -63,7 +63,10 @@ def bring_archive(job: Job, client: BerthClient) -> str:
     if found != source.digest:
         raise TaskFailed(
             "source_refused",
-            f"The archive that came is another one: {found[:12]}… instead of {source.digest[:12]}….",  # noqa: E501
+            (
+                f"The archive that came is another one: {found[:12]}… instead of "
+                f"{source.digest[:12]}…."
+            ),
         )
     try:
         unpack(packed, job.folder.source)

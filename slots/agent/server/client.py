@@ -107,7 +107,8 @@ class BerthClient:
             or parts.fragment
         ):
             raise Unusable(
-                f"--url {url!r} is no address of a Berth server. Give one like https://berth.example."
+                f"--url {url!r} is no address of a Berth server. Give one like "
+                "https://berth.example."
             )
         self.host = parts.hostname
         try:

@@ -20,8 +20,7 @@ from claims.models import Claim, Source, Task
 from claims.tasks.files import archives
 from claims.tasks.files.archives import pack_files, repack
 from claims.tasks.files.sources import keep_files, source_of
-from claims.tasks.run_spec import RunRequest
-from claims.tasks.run_spec import RunSource as RunSource
+from claims.tasks.run_spec import RunRequest, RunSource
 from pools.lifecycle.services import update_pool
 from pools.models import Pool
 from project.kernel.errors import Invalid, Refused
