@@ -1,6 +1,4 @@
-"""The admin in a real browser, under the content policy of its path: no complaint in the
-console, and an action from end to end.
-"""
+"""The admin works in a real browser under its content policy, with no error in the console."""
 
 from typing import Any
 

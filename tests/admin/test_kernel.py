@@ -1,4 +1,4 @@
-"""The kernel's tables in the admin."""
+"""The admin pages of events, operations and users."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,7 +19,7 @@ def boss(client: Client) -> Client:
     return client
 
 
-def test_events_are_found_by_what_they_speak_of(boss: Client) -> None:
+def test_the_events_search_filters_by_claim_id(boss: Client) -> None:
     record("bind", claim_id=7, slot_id=3, after="held")
     record("bind", claim_id=8, slot_id=4, after="held")
     page = boss.get(reverse("admin:kernel_event_changelist"), {"q": "claim:7"})
@@ -27,7 +27,7 @@ def test_events_are_found_by_what_they_speak_of(boss: Client) -> None:
     assert [e.claim_id for e in page.context_data["cl"].result_list] == [7]
 
 
-def test_a_search_that_fits_no_column_finds_nothing(boss: Client) -> None:
+def test_an_events_search_with_a_bad_id_finds_nothing(boss: Client) -> None:
     record("bind", claim_id=7)
     page = boss.get(reverse("admin:kernel_event_changelist"), {"q": "claim:seven"})
     assert list(page.context_data["cl"].result_list) == []
@@ -68,13 +68,13 @@ def test_an_operation_is_retried_with_a_reason(boss: Client) -> None:
     assert b"has no error to retry" in again.content
 
 
-def test_only_superusers_come_in(client: Client) -> None:
+def test_a_staff_user_who_is_no_superuser_is_refused(client: Client) -> None:
     client.force_login(User.objects.create_user("staff", is_staff=True))
     assert client.get(reverse("admin:index")).status_code == 302
     assert client.get(reverse("admin:login")).status_code == 403
 
 
-def test_who_is_not_signed_in_goes_to_the_sign_in_page(client: Client) -> None:
+def test_the_admin_sign_in_page_redirects_an_anonymous_visitor(client: Client) -> None:
     assert client.get(reverse("admin:login"), {"next": "/admin/"}).status_code == 302
 
 

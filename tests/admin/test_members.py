@@ -1,4 +1,4 @@
-"""Members and tokens in the admin: what it does, the services do."""
+"""The admin of members, tokens and grants acts through the services."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -27,7 +27,7 @@ def member() -> Member:
     return Member.objects.get(pool=pool)
 
 
-def test_cordon_goes_through_its_service(boss: Client, member: Member) -> None:
+def test_cordon_and_uncordon_go_through_the_member_service(boss: Client, member: Member) -> None:
     url = reverse("admin:pools_member_cordon", args=[member.pk])
     assert b"take no new claims" in boss.get(url).content
     assert boss.post(url, {"asked": 1, "reason": "new disk"}).status_code == 302
@@ -39,7 +39,7 @@ def test_cordon_goes_through_its_service(boss: Client, member: Member) -> None:
     assert Slot.objects.filter(is_open=True).count() == 2
 
 
-def test_removal_is_typed(boss: Client, member: Member) -> None:
+def test_removing_a_member_requires_its_typed_id(boss: Client, member: Member) -> None:
     url = reverse("admin:pools_member_changelist")
     data = {
         "action": "leave",
@@ -54,7 +54,7 @@ def test_removal_is_typed(boss: Client, member: Member) -> None:
     assert Member.objects.get().state == "gone"
 
 
-def test_nothing_can_be_edited_added_or_deleted_behind_the_services(
+def test_members_cannot_be_added_edited_or_deleted_in_the_admin(
     boss: Client, member: Member
 ) -> None:
     page = reverse("admin:pools_member_change", args=[member.pk])

@@ -1,6 +1,4 @@
-"""Every list and every page of a row opens, with a number of queries that does not grow
-with the rows.
-"""
+"""Every admin page opens, with a number of queries that does not grow with the rows."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -141,7 +139,7 @@ def test_pages_open_with_few_queries(model: type[models.Model], boss: Client) ->
     assert after == before
 
 
-def test_every_model_is_there() -> None:
+def test_every_model_is_registered_except_the_listed_ones() -> None:
     """But runs and the pieces of their logs, whose keys have several columns: they are shown
     with their claim.
     """
@@ -160,7 +158,7 @@ def test_every_model_is_there() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)
-def test_filters_and_searches_open(model: type[models.Model], boss: Client) -> None:
+def test_every_list_filter_and_search_answers_200(model: type[models.Model], boss: Client) -> None:
     fill(2)
     url = pages(model)[0]
     page = boss.get(url)
@@ -174,7 +172,7 @@ def test_filters_and_searches_open(model: type[models.Model], boss: Client) -> N
     assert boss.get(f"{url}?q=7").status_code == 200
 
 
-def test_a_claim_shows_its_slots_and_its_events(boss: Client) -> None:
+def test_the_page_of_a_claim_links_to_its_slots_and_events(boss: Client) -> None:
     fill(2)
     claim = Claim.objects.filter(state="bound").order_by("pk").first()
     assert claim is not None
@@ -184,7 +182,7 @@ def test_a_claim_shows_its_slots_and_its_events(boss: Client) -> None:
     assert f"{reverse('admin:kernel_event_changelist')}?claim_id={claim.pk}" in page
 
 
-def test_a_long_list_ends_and_says_so(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_is_cut_and_says_so(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_base, "MOST", 60)
     Event.objects.bulk_create([Event(verb="note", actor="ana") for _ in range(65)])
     page = boss.get(reverse("admin:kernel_event_changelist"))
@@ -193,7 +191,7 @@ def test_a_long_list_ends_and_says_so(boss: Client, monkeypatch: pytest.MonkeyPa
     assert BoundedPaginator(Event.objects.order_by("pk"), 50).count == 60
 
 
-def test_waiting_claims_of_a_shape_are_linked(boss: Client) -> None:
+def test_the_claim_list_filters_by_shape_and_state(boss: Client) -> None:
     fill(2)
     shape = Shape.objects.filter(claims__state="waiting").first()
     assert shape is not None
