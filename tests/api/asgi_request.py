@@ -1,4 +1,4 @@
-"""A request to the product's own handler, without a socket: the caller may leave while it waits."""
+"""Requests to the ASGI handler without a socket, so that a test can disconnect while it waits."""
 
 import asyncio
 import json

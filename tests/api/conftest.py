@@ -1,4 +1,4 @@
-"""Who calls, and how: users with roles, their tokens, and a client that speaks JSON."""
+"""Fixtures of the API tests: users with roles, their tokens, and a JSON client."""
 
 import json
 from collections.abc import Callable

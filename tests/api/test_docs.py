@@ -1,13 +1,11 @@
-"""The schema and its page are there for everybody, and the page keeps to the strict
-content policy.
-"""
+"""The schema and its page are public, and the page keeps to the strict content policy."""
 
 import re
 
 from django.test import Client
 
 
-def test_the_schema_says_every_answer(db: None) -> None:
+def test_the_schema_lists_the_error_answers_of_every_operation(db: None) -> None:
     schema = Client().get("/api/schema/?format=json").json()
     assert schema["openapi"].startswith("3.")
     for path, operations in schema["paths"].items():
@@ -31,7 +29,7 @@ def test_the_schema_says_every_answer(db: None) -> None:
     }
 
 
-def test_the_page_needs_no_relaxed_policy(db: None) -> None:
+def test_the_docs_page_needs_no_relaxed_content_policy(db: None) -> None:
     page = Client().get("/api/docs/")
     assert page.status_code == 200
     policy = page.headers["Content-Security-Policy"]

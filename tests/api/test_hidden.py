@@ -1,4 +1,4 @@
-"""What a caller may not read is not there: the answer is the same as if it did not exist."""
+"""An object that the caller may not read is answered like an object that does not exist."""
 
 import re
 from typing import Any
@@ -36,7 +36,7 @@ def answer_to(caller: Any, name: str, number: int) -> tuple[int, dict[str, Any]]
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_hidden_is_answered_as_what_is_not_there(
+def test_a_hidden_object_is_answered_like_an_absent_object(
     name: str, world: World, caller: Callers
 ) -> None:
     stranger, elsewhere = caller(""), caller("admin", world.other)
@@ -59,7 +59,7 @@ def test_what_is_hidden_is_answered_as_what_is_not_there(
         "pools/{}/scaling/",
     ],
 )
-def test_a_hidden_pool_is_answered_as_one_that_is_not_there(
+def test_a_hidden_pool_is_answered_like_an_absent_pool(
     path: str, world: World, caller: Callers
 ) -> None:
     stranger = caller("")
@@ -72,9 +72,7 @@ def test_a_hidden_pool_is_answered_as_one_that_is_not_there(
     assert said[0] == said[1]
 
 
-def test_bulk_calls_say_of_hidden_claims_what_they_say_of_absent_ones(
-    world: World, caller: Callers
-) -> None:
+def test_bulk_calls_answer_hidden_claims_like_absent_claims(world: World, caller: Callers) -> None:
     body = {
         "claims": [
             {"id": number, "generation": world.generation} for number in (world.claim, ABSENT)

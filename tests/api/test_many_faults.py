@@ -1,4 +1,4 @@
-"""However many fields are wrong, an answer names a bounded number of them."""
+"""An answer names a bounded number of faults, however many fields are wrong."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""Who may call what: every method of every address in the URL conf, without and with wrong
-tokens, and for each role in each place.
-"""
+"""Permissions of every API endpoint: without a token, with invalid tokens, and for each role."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -253,11 +251,11 @@ def a_caller(name: str, **limits: Any) -> tuple[User, Caller]:
     return user, Caller(create_token(user=user, name="test", **limits)[1])
 
 
-def test_every_endpoint_has_a_row() -> None:
+def test_every_endpoint_has_a_row_in_the_table_of_permissions() -> None:
     assert sorted(ROWS) == ENDPOINTS
 
 
-def test_who_is_not_known_gets_401(world: World) -> None:
+def test_a_missing_or_invalid_token_gets_401(world: World) -> None:
     user, revoked = a_caller("ana")
     give_grant(role="admin", user=user)
     revoke_token(Token.objects.get(user=user).pk)
@@ -284,7 +282,7 @@ def test_who_is_not_known_gets_401(world: World) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_each_role_may_what_it_may(endpoint: str, world: World) -> None:
+def test_each_role_gets_exactly_its_permissions(endpoint: str, world: World) -> None:
     row = ROWS[endpoint]
     for role in ["", *ROLES, "superuser"]:
         for where in ("here", "elsewhere", "everywhere") if role in ROLES else ("everywhere",):
@@ -348,7 +346,7 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
             ), case
 
 
-def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
+def test_a_token_cannot_exceed_its_own_limits(world: World) -> None:
     """Its user may everything; the token reads, or knows another pool only."""
     for name, limits in {"roles": {"roles": ["viewer"]}, "pools": {"pools": [world.other]}}.items():
         user, caller = a_caller(f"ana-{name}", **limits)
@@ -368,7 +366,7 @@ def test_a_token_may_no_more_than_it_is_limited_to(world: World) -> None:
                 assert "limited" in answer.body["detail"], (endpoint, name, answer.body)
 
 
-def test_bulk_answers_each_item_by_its_own_right(world: World) -> None:
+def test_bulk_checks_the_permission_of_each_item(world: World) -> None:
     user, caller = a_caller("ana")
     give_grant(role="claimant", user=user, pool=world.other)
     made = caller.post(
@@ -402,7 +400,7 @@ def test_bulk_answers_each_item_by_its_own_right(world: World) -> None:
     assert [item["status"] for item in released.body["results"]] == [404, 200]
 
 
-def test_ones_own_claims_take_a_claimant(world: World) -> None:
+def test_a_claimant_releases_its_own_claim_without_force(world: World) -> None:
     user, caller = a_caller("ana")
     give_grant(role="claimant", user=user, pool=world.other)
     made = caller.post("claims/", {"pool": "two"}).body
@@ -411,7 +409,7 @@ def test_ones_own_claims_take_a_claimant(world: World) -> None:
     assert caller.post(f"{path}/release/", {"generation": made["generation"]}).status == 200
 
 
-def test_groups_grant(world: World) -> None:
+def test_a_grant_to_a_group_applies_to_its_members(world: World) -> None:
     user, caller = a_caller("ana")
     assert caller.get("pools/one/").status == 404
     group = user.groups.create(name="team")
@@ -421,7 +419,7 @@ def test_groups_grant(world: World) -> None:
     assert caller.get("pools/one/").status == 404
 
 
-def test_lists_show_what_may_be_seen(world: World) -> None:
+def test_lists_show_only_what_the_caller_may_see(world: World) -> None:
     user, caller = a_caller("ana")
     for path in ("pools/", "claims/", "slots/", "events/"):
         assert caller.get(path).body["results"] == [], path

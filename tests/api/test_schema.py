@@ -1,6 +1,4 @@
-"""The API against its schema: whatever is sent, no answer that the schema does not describe, and
-none that nobody expected.
-"""
+"""Every answer of the API conforms to its schema, for generated requests."""
 
 import re
 from collections.abc import Iterator
@@ -120,7 +118,7 @@ def somebody(world: World, one_connection: None) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @pytest.mark.usefixtures("somebody")
-def test_answers_are_those_of_the_schema(case: Any) -> None:
+def test_every_answer_conforms_to_the_schema(case: Any) -> None:
     with transaction.atomic():
         secret = SECRET["agent" if case.operation.path.startswith(AGENT) else "is"]
         case.call_and_validate(headers={"Authorization": f"Bearer {secret}"}, checks=CONFORM)

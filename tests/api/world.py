@@ -1,6 +1,4 @@
-"""Pools, claims and people that many calls are tried on. Made once for a module; what a test
-does to it is taken back.
-"""
+"""Pools, claims and users that are made once for a module; each test rolls its changes back."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
