@@ -1,6 +1,4 @@
-"""Every bench runs, in a few seconds, through the same code as the long one; its figures mean
-nothing here.
-"""
+"""Every bench runs for a few seconds through its real code; the figures mean nothing here."""
 
 import json
 import os
@@ -47,13 +45,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> BenchRun:
 
 
 @pytest.mark.parametrize("name", sorted(GOALS))
-def test_a_bench_says_the_fields_it_is_judged_by(name: str, run: BenchRun) -> None:
+def test_a_bench_reports_exactly_the_fields_of_its_goals(name: str, run: BenchRun) -> None:
     found: dict[str, Any] = json.loads(json.dumps(run_bench(get_bench(name), run)))
     assert set(found["goals"]) == GOALS[name]
     assert all(found[field] > 0 for field in GOALS[name])
     assert found["bench"] == name
 
 
-def test_there_is_no_other() -> None:
+def test_every_goal_belongs_to_a_bench() -> None:
     assert {bench.name for bench in list_benches()} >= set(GOALS)
     assert os.environ["DATABASE_URL"] and connections["default"]

@@ -1,6 +1,4 @@
-"""A bench does not run out of work unnoticed: claims are put in line again, and a slice that
-found none fails.
-"""
+"""A bench refills its claims, and fails when a slice finds no work."""
 
 import pytest
 
@@ -14,7 +12,7 @@ __all__ = ["run"]  # fixture
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
 
 
-def test_refilled_pools_are_bound_once_more() -> None:
+def test_refilled_pools_can_be_bound_again() -> None:
     filled = fill_pools("refill", 2, 8, waiting=8)
     for _ in range(2):
         assert (count_waiting(filled), held()) == (16, 0)
@@ -24,7 +22,9 @@ def test_refilled_pools_are_bound_once_more() -> None:
         refill(filled)
 
 
-def test_bind_is_supplied_before_each_slice(run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bind_refills_the_pools_before_each_measured_slice(
+    run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Filled] = []
     monkeypatch.setattr(allocation, "ENOUGH", 10**9)
 
@@ -37,9 +37,7 @@ def test_bind_is_supplied_before_each_slice(run: BenchRun, monkeypatch: pytest.M
     assert len(calls) == run.slices(), "not before the first slice, which warms up"
 
 
-def test_bind_fails_where_its_claims_run_out(
-    run: BenchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bind_fails_when_its_claims_run_out(run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         allocation,
         "fill_pools",
@@ -49,7 +47,7 @@ def test_bind_fails_where_its_claims_run_out(
         allocation.bench_bind(run)
 
 
-def test_a_claimer_fails_where_its_pools_are_full() -> None:
+def test_a_claimer_fails_when_its_pools_are_full() -> None:
     claim = worker_jobs.make_claimer(0, 1, fill_pools("full", 1, 1).names)
     assert claim() == 1
     with pytest.raises(NothingMeasured, match="full0 is full"):
