@@ -1,6 +1,4 @@
-"""The example that plans and applies without Terraform: by hand, and as a command that
-Berth runs.
-"""
+"""The example without Terraform works by hand and as a command that Berth runs."""
 
 import json
 import os
@@ -57,7 +55,7 @@ def by_berth(source: Path, claim: int = 7) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_by_hand_it_plans_applies_and_then_has_nothing_to_do(source: Path) -> None:
+def test_plan_and_apply_by_hand_leave_no_changes(source: Path) -> None:
     assert run(source, "plan").returncode == 2
     assert run(source, "apply").returncode == 0
     page = source.parent / "target" / "by-hand" / "index.html"
@@ -66,7 +64,7 @@ def test_by_hand_it_plans_applies_and_then_has_nothing_to_do(source: Path) -> No
     assert (again.returncode, "No changes" in again.stdout) == (0, True)
 
 
-def test_berth_gets_a_plan_that_people_can_read(source: Path) -> None:
+def test_under_berth_the_plan_is_written_as_json(source: Path) -> None:
     told = by_berth(source)
     assert run(source, "plan", **told).returncode == 2
     shown = json.loads(Path(told["BERTH_PLAN_JSON"]).read_text())
@@ -78,7 +76,7 @@ def test_berth_gets_a_plan_that_people_can_read(source: Path) -> None:
     assert Path(told["BERTH_NO_CHANGES"]).exists()
 
 
-def test_what_was_planned_is_applied_whatever_the_files_say_by_then(source: Path) -> None:
+def test_apply_uses_the_planned_files_not_the_changed_files(source: Path) -> None:
     told = by_berth(source)
     run(source, "plan", **told)
     (source / "harbour.json").write_text(json.dumps({"title": "Another", "ships": {}}))
@@ -86,7 +84,7 @@ def test_what_was_planned_is_applied_whatever_the_files_say_by_then(source: Path
     assert "aurora" in (source.parent / "target" / "team-quay" / "index.html").read_text()
 
 
-def test_a_plan_that_is_out_of_date_is_not_applied(source: Path) -> None:
+def test_an_outdated_plan_is_not_applied(source: Path) -> None:
     first, second = by_berth(source, 7), by_berth(source, 8)
     run(source, "plan", **first)
     run(source, "plan", **second)
@@ -111,7 +109,7 @@ def test_a_plan_that_is_out_of_date_is_not_applied(source: Path) -> None:
         ("plan_and_apply", {"executor": "terraform", "variables": {"target": "/tmp/ships.txt"}}),
     ],
 )
-def test_what_the_readmes_send_is_understood(task: str, given: dict[str, Any]) -> None:
+def test_the_runs_in_the_readmes_are_valid(task: str, given: dict[str, Any]) -> None:
     names = ["hello.py", "harbour.json"] if given["executor"] == "command" else ["main.tf"]
     folder = HELLO if given["executor"] == "command" else HERE / "terraform-data"
     faults = Faults()

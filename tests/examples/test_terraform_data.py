@@ -1,4 +1,4 @@
-"""The example for Terraform and OpenTofu, on the real binary."""
+"""The Terraform example works with the real OpenTofu binary."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "terraform-data"
 
 
-def test_tofu_applies_the_example_and_then_has_nothing_to_do(tofu: Path, tmp_path: Path) -> None:
+def test_tofu_applies_the_example_and_then_plans_no_changes(tofu: Path, tmp_path: Path) -> None:
     (tmp_path / "main.tf").write_text((EXAMPLE / "main.tf").read_text())
     told = {
         "PATH": os.environ["PATH"],
