@@ -1,4 +1,4 @@
-"""The driver against the real web process, by HTTP alone."""
+"""The driver of the sample works against a real web process over HTTP."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ def driver(site: str, token: str, tmp_path: Path) -> Iterator[Callable[[], Drive
         client.close()
 
 
-def test_every_request_of_every_crew_is_one_that_the_api_takes(
+def test_the_api_accepts_every_request_of_every_crew(
     driver: Callable[[], Driver],
 ) -> None:
     at_work = driver()
@@ -63,7 +63,7 @@ def test_every_request_of_every_crew_is_one_that_the_api_takes(
     assert {claim.requested_by for claim in made} == {"sample"}
 
 
-def test_every_task_of_the_planner_is_one_that_the_api_takes(
+def test_the_api_accepts_every_task_of_the_planner(
     driver: Callable[[], Driver], capsys: pytest.CaptureFixture[str]
 ) -> None:
     at_work = driver()
@@ -77,7 +77,7 @@ def test_every_task_of_the_planner_is_one_that_the_api_takes(
     assert again.planner is not None and again.planner.known == at_work.planner.known
 
 
-def test_after_its_restart_it_finds_what_is_its_own_and_ends_it(
+def test_a_restarted_driver_finds_and_releases_its_claims(
     driver: Callable[[], Driver],
 ) -> None:
     before = driver()
@@ -93,7 +93,7 @@ def test_after_its_restart_it_finds_what_is_its_own_and_ends_it(
     assert set(Claim.objects.filter(pk__in=held).values_list("outcome", flat=True)) == {"released"}
 
 
-def test_what_a_person_takes_away_is_forgotten(driver: Callable[[], Driver]) -> None:
+def test_a_claim_that_a_person_releases_is_forgotten(driver: Callable[[], Driver]) -> None:
     at_work = driver()
     at_work.ask(BY_POOL["env-test"])
     (claim,) = at_work.known
@@ -102,7 +102,9 @@ def test_what_a_person_takes_away_is_forgotten(driver: Callable[[], Driver]) -> 
     assert not at_work.known
 
 
-def test_a_queue_gets_a_reason_and_gives_up_in_the_end(driver: Callable[[], Driver]) -> None:
+def test_a_waiting_claim_has_a_reason_and_is_cancelled_in_the_end(
+    driver: Callable[[], Driver],
+) -> None:
     at_work = driver()
     while "waiting" not in at_work.known.values():
         at_work.ask(BY_POOL["env-test"])
@@ -114,14 +116,14 @@ def test_a_queue_gets_a_reason_and_gives_up_in_the_end(driver: Callable[[], Driv
     assert Claim.objects.get(pk=claim).outcome == "cancelled"
 
 
-def test_it_ends_with_the_sample(driver: Callable[[], Driver]) -> None:
+def test_the_driver_stops_when_the_sample_is_removed(driver: Callable[[], Driver]) -> None:
     at_work = driver()
     remove_sample()
     with pytest.raises(SampleUnauthorised):
         at_work.look()
 
 
-def test_sigterm_ends_it_at_once(site: str, token: str, tmp_path: Path) -> None:
+def test_sigterm_ends_the_driver_at_once(site: str, token: str, tmp_path: Path) -> None:
     environment = {**os.environ, "BERTH_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "project.sample.driver", site]
     process = subprocess.Popen(
@@ -166,7 +168,7 @@ def shaky() -> Iterator[str]:
         thread.join()
 
 
-def test_a_create_whose_answer_was_lost_is_sent_again_with_its_key(shaky: str) -> None:
+def test_a_create_with_a_lost_answer_is_sent_again_with_its_key(shaky: str) -> None:
     client = SampleClient(shaky, "berth_x")
     assert client.call("POST", "claims/", {"pool": "env-test"}, "k1").status == 201
     assert Shaky.keys == ["k1", "k1", "k1"]

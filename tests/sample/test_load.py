@@ -1,4 +1,4 @@
-"""The sample comes and goes as a whole."""
+"""The sample is loaded and removed as a whole."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def home(tmp_path: Path, settings: Any) -> Iterator[Path]:
     shutil.rmtree(sample.site_folder(), ignore_errors=True)
 
 
-def test_it_makes_three_pools_and_a_token_that_may_claim_in_them_alone(home: Path) -> None:
+def test_loading_makes_three_pools_and_a_token_limited_to_them(home: Path) -> None:
     sample.load_sample()
     pools = sample.list_pools_of_sample()
     assert [pool.name for pool in pools] == ["device-ports", "env-test", "harbour"]
@@ -48,7 +48,7 @@ def test_it_makes_three_pools_and_a_token_that_may_claim_in_them_alone(home: Pat
     assert not identity.roles_in(None)
 
 
-def test_loading_twice_makes_a_new_token_and_nothing_else(home: Path) -> None:
+def test_loading_twice_replaces_the_token_and_keeps_the_pools(home: Path) -> None:
     sample.load_sample()
     first = (home / "sample-token").read_text().strip()
     assert "pool env-test is there already" in sample.load_sample()
@@ -58,7 +58,7 @@ def test_loading_twice_makes_a_new_token_and_nothing_else(home: Path) -> None:
         identify_token(first)
 
 
-def test_a_pool_of_somebody_else_is_left_alone() -> None:
+def test_a_pool_that_the_sample_did_not_make_is_left_alone() -> None:
     create_pool({"kind": "Pool", "name": "harbour", "slots": 1})
     with pytest.raises(Conflict):
         sample.load_sample()
@@ -67,7 +67,7 @@ def test_a_pool_of_somebody_else_is_left_alone() -> None:
     assert Pool.objects.get().state == "active"
 
 
-def test_ben_may_decide_where_agents_are_and_nothing_else(home: Path) -> None:
+def test_ben_may_only_view_and_approve_in_the_pool_with_agents(home: Path) -> None:
     sample.load_sample()
     file = home / "sample-approver-token"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -76,7 +76,7 @@ def test_ben_may_decide_where_agents_are_and_nothing_else(home: Path) -> None:
     assert roles == {"harbour": {"approver", "viewer"}, "env-test": set(), "device-ports": set()}
 
 
-def test_the_pages_of_its_tasks_have_a_folder(home: Path) -> None:
+def test_the_folder_of_pages_comes_and_goes_with_the_sample(home: Path) -> None:
     sample.load_sample()
     pages = Path(spec_of(Pool.objects.get(name="harbour")).task.env["HELLO_TARGET"])
     assert pages.is_dir() and pages.parent == sample.site_folder()
@@ -94,7 +94,9 @@ def test_the_folder_of_its_pages_is_open_to_tasks_whatever_the_umask(home: Path)
     assert stat.S_IMODE(sample.site_folder().stat().st_mode) == 0o755
 
 
-def test_a_folder_of_somebody_else_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_the_sample_did_not_make_is_not_used(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "theirs").mkdir()
     (home / "site").symlink_to(home / "theirs")
     monkeypatch.setattr(sample, "site_folder", lambda: home / "site")
@@ -104,7 +106,7 @@ def test_a_folder_of_somebody_else_is_not_used(home: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["sample", "ben"])
-def test_a_person_of_that_name_gets_no_token(name: str) -> None:
+def test_a_person_with_a_name_of_the_sample_gets_no_token(name: str) -> None:
     User.objects.create_user(name, password="a long password")
     with pytest.raises(Conflict):
         sample.load_sample()
@@ -114,7 +116,7 @@ def test_a_person_of_that_name_gets_no_token(name: str) -> None:
     assert User.objects.get(username=name).has_usable_password()
 
 
-def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
+def test_removing_ends_claims_and_removes_pools_and_tokens(home: Path) -> None:
     sample.load_sample()
     secret = (home / "sample-token").read_text().strip()
     claim = create_claim(
@@ -130,5 +132,5 @@ def test_removing_takes_claims_pools_and_the_token_away(home: Path) -> None:
     assert set(Pool.objects.values_list("state", flat=True)) <= {"deleting", "gone"}
 
 
-def test_removing_nothing_says_so() -> None:
+def test_removing_an_absent_sample_says_so() -> None:
     assert sample.remove_sample() == ["there is no sample here"]

@@ -1,4 +1,4 @@
-"""What the sample's crews want: pure."""
+"""The scenario of the sample gives each crew its requests, deterministically."""
 
 import json
 from random import Random
@@ -28,18 +28,18 @@ def configs() -> dict[str, dict]:
     return {config["name"]: config for config in yaml.safe_load_all(POOLS.read_text())}
 
 
-def test_work_follows_from_its_key() -> None:
+def test_a_claim_key_always_gives_the_same_work() -> None:
     for crew in CREWS:
         assert work_of(key_of(crew.pool, "a1")) == work_of(key_of(crew.pool, "a1"))
 
 
 @pytest.mark.parametrize("key", ["", "env-test", "env-test.", "other.a1"])
-def test_keys_of_others_are_left_alone(key: str) -> None:
+def test_unknown_claim_keys_give_no_work(key: str) -> None:
     assert work_of(key) is None
 
 
 @pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
-def test_a_crew_knows_its_pool(crew: SampleTeam) -> None:
+def test_the_plan_of_a_crew_matches_the_config_of_its_pool(crew: SampleTeam) -> None:
     spec = parse_pool(configs()[crew.pool], {"static": lambda options, where, faults: {}})
     assert spec.declared is not None
     assert crew.capacity == sum(len(slots_of(spec.layout, member.own)) for member in spec.declared)
@@ -53,7 +53,7 @@ def test_a_crew_knows_its_pool(crew: SampleTeam) -> None:
     assert spec.lease.hold is None or crew.hold[1] < spec.lease.hold
 
 
-def test_demand_rises_above_the_capacity_somewhere_and_falls_again() -> None:
+def test_demand_exceeds_capacity_somewhere_and_falls_below_half_everywhere() -> None:
     assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in CREWS)
     assert all(
         min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in CREWS
@@ -61,7 +61,7 @@ def test_demand_rises_above_the_capacity_somewhere_and_falls_again() -> None:
 
 
 @pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
-def test_arrivals_times_hold_is_the_demand(crew: SampleTeam) -> None:
+def test_arrival_rate_times_hold_time_matches_the_demand(crew: SampleTeam) -> None:
     draw, now, held = Random(1), 0.0, 0.0
     while now < 200 * crew.period:
         now += pause_before_next(crew, now, draw.random())
@@ -72,7 +72,7 @@ def test_arrivals_times_hold_is_the_demand(crew: SampleTeam) -> None:
     assert held / now == pytest.approx(wanted, rel=0.15)
 
 
-def test_all_crews_together_are_gentle() -> None:
+def test_all_crews_together_send_under_four_requests_a_second() -> None:
     calls = sum(
         demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3
         + (demand_at(crew, 0) / crew.beat if crew.beat else 0)
@@ -82,7 +82,7 @@ def test_all_crews_together_are_gentle() -> None:
     assert {*BY_POOL, HARBOUR} == set(configs())
 
 
-def test_a_task_follows_from_its_key() -> None:
+def test_a_task_key_always_gives_the_same_task() -> None:
     for n in range(50):
         key = key_of(HARBOUR, str(n))
         work = task_of(key)
@@ -93,11 +93,11 @@ def test_a_task_follows_from_its_key() -> None:
     assert task_of(key_of("env-test", "1")) is None and work_of(key_of(HARBOUR, "1")) is None
 
 
-def test_plans_and_applies_and_looks_for_drift_all_come() -> None:
+def test_the_planner_draws_every_kind_of_task_and_both_decisions() -> None:
     works = [task_of(key_of(HARBOUR, str(n))) for n in range(200)]
     assert {work.task for work in works if work} == {"plan", "plan_and_apply", "drift_check"}
     assert {work.is_approved for work in works if work} == {True, False}
 
 
-def test_the_first_of_a_crew_are_more_than_there_is_room_for() -> None:
+def test_the_opening_claims_of_a_crew_exceed_its_capacity() -> None:
     assert any(opening(crew) * crew.mean_size > crew.capacity for crew in CREWS)

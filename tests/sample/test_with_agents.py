@@ -1,6 +1,4 @@
-"""The sample as a visitor gets it: agents that plan and apply, somebody who decides, plans that
-are left to the visitor, a queue.
-"""
+"""The sample with real agents: it plans, applies, queues, and leaves plans to the visitor."""
 
 import time
 from collections.abc import Iterator
@@ -64,17 +62,17 @@ def pages_of(stack: Stack) -> Path:
     return Path(stack.execute(query)[0][0])
 
 
-def test_within_a_minute_something_is_applied_and_a_page_says_so(stack: Stack) -> None:
+def test_a_task_is_applied_and_writes_a_page(stack: Stack) -> None:
     wait_for(stack, "select count(*) from claims_claim where outcome = 'applied'")
     assert list(pages_of(stack).glob("*/index.html"))
     assert stack.execute("select distinct by_user from claims_approval") == [("ben",)]
 
 
-def test_some_plans_are_left_to_the_visitor(stack: Stack) -> None:
+def test_some_plans_are_left_for_the_visitor_to_approve(stack: Stack) -> None:
     wait_for(stack, "select count(*) from claims_claim where state = 'reserved'", VISITORS)
 
 
-def test_a_queue_forms_and_says_why(stack: Stack) -> None:
+def test_a_queue_forms_with_a_reason_to_wait(stack: Stack) -> None:
     because = "select id from claims_shape where wait_reason is not null"
     wait_for(
         stack,
@@ -82,13 +80,13 @@ def test_a_queue_forms_and_says_why(stack: Stack) -> None:
     )
 
 
-def test_nothing_fails(stack: Stack) -> None:
+def test_no_run_fails_and_the_api_refuses_no_request(stack: Stack) -> None:
     failed = "select code, reason from claims_run where outcome = 'failed'"
     assert stack.execute(failed) == []
     assert "refuses" not in stack.heard
 
 
-def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack: Stack) -> None:
+def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack) -> None:
     before, running = reserved(stack), [*stack.list_processes(), *agents(stack)]
     assert before
     assert stack.stop() < 5
@@ -118,7 +116,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_start_finds_every_reservation(stack:
     ) == [(0,)]
 
 
-def test_removing_it_takes_the_agents_along(stack: Stack) -> None:
+def test_removing_the_sample_stops_its_agents(stack: Stack) -> None:
     running, pages = wait_for_agents(stack, 2), pages_of(stack)
     assert stack.manage("sample", "remove").returncode == 0
     wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
