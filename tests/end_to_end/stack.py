@@ -1,6 +1,4 @@
-"""A real `up` with all its processes, and waits that end with an event: a line, an answer, the
-end of a process.
-"""
+"""A real `up` with all its processes; each wait ends with a line, an answer or a process exit."""
 
 import http.client
 import json

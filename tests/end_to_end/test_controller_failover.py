@@ -1,6 +1,4 @@
-"""Claims that wait are served on after kill -9 of the controllers: a spare process takes over,
-and nothing has to start first.
-"""
+"""A spare process takes over from killed controllers at once, without a process start."""
 
 import json
 import os
@@ -57,7 +55,7 @@ def pids_of_controllers(stack: Stack) -> list[int]:
 
 
 @pytest.mark.parametrize("time_of_death", ["first", "again"])
-def test_a_spare_serves_claims_at_once_after_a_kill(
+def test_a_spare_serves_claims_at_once_after_controllers_are_killed(
     stack: Stack, token: str, time_of_death: str
 ) -> None:
     """Seen red without a spare: 6 to 9 s at a load of 9, all of them the start of Python with
@@ -84,7 +82,7 @@ def test_a_spare_serves_claims_at_once_after_a_kill(
     )
 
 
-def test_a_spare_that_dies_is_replaced_and_the_process_that_runs_goes_on(
+def test_a_spare_that_dies_is_replaced_while_the_active_process_continues(
     stack: Stack, token: str
 ) -> None:
     stack.wait_for(STANDS_BY, 120)
@@ -99,7 +97,7 @@ def test_a_spare_that_dies_is_replaced_and_the_process_that_runs_goes_on(
     )
 
 
-def test_a_stop_takes_the_spare_along(tmp_path: Path) -> None:
+def test_stopping_the_stack_stops_the_spare(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "state", free_port()).start(120)
     try:
         stack.wait_for(STANDS_BY, 120)

@@ -1,6 +1,4 @@
-"""`make up` with real processes: one stack, started and ended in the ways people and
-machines do it.
-"""
+"""`make up` starts and stops one stack of real processes in the ways people use it."""
 
 import os
 import re
@@ -81,7 +79,7 @@ def test_everything_listens_on_loopback_alone(stack: Stack) -> None:
     assert {address.split(":")[0] for address in ours - {""}} == {"0100007F"}
 
 
-def test_a_second_start_leaves_the_first_alone(stack: Stack) -> None:
+def test_a_second_start_is_refused_and_leaves_the_first_running(stack: Stack) -> None:
     code, said = Stack(stack.home, free_port()).refused()
     assert code == 1
     assert f"already runs on {stack.home}: http://127.0.0.1:{stack.port}/" in said
@@ -97,7 +95,7 @@ def test_a_port_in_use_is_named_with_the_way_out(stack: Stack, tmp_path: Path) -
     )
 
 
-def test_commands_beside_it_find_the_database(stack: Stack) -> None:
+def test_management_commands_find_the_running_database(stack: Stack) -> None:
     done = stack.manage("migrate", "--check")
     assert done.returncode == 0, done.stderr
 
@@ -178,7 +176,7 @@ def test_ctrl_c_stops_all_within_five_seconds(stack: Stack) -> None:
 @pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes somebody else"
 )
-def test_an_ordinary_user_runs_it_too(tmp_path: Path) -> None:
+def test_an_ordinary_user_can_run_the_stack(tmp_path: Path) -> None:
     """May read everything, because this Python may lie in root's private home; owns nothing but
     its own folder.
     """
@@ -201,7 +199,7 @@ def test_an_ordinary_user_runs_it_too(tmp_path: Path) -> None:
     assert wait_gone(before, 0) == []
 
 
-def test_services_of_ones_own_replace_the_embedded_ones(tmp_path: Path) -> None:
+def test_configured_services_replace_the_embedded_services(tmp_path: Path) -> None:
     server = urlsplit(os.environ["DATABASE_URL"])
     with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as connection:
         connection.execute("create database own_services")
