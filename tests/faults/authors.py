@@ -1,5 +1,5 @@
-"""People who plan, read, approve and look after what was lost, without pause, each in a
-workspace of their own. They remember all of it.
+"""Authors plan, read, approve and settle lost applies, each in a workspace of its own, and
+record every answer.
 """
 
 import json

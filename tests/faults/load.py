@@ -1,6 +1,4 @@
-"""Callers under load: they claim, acknowledge and release without pause, and remember every
-promise they were given.
-"""
+"""Callers claim, acknowledge and release under load, and record every promise they get."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""What somebody runs on one machine, with one provider more: it has something to do outside."""
+"""Settings of a single machine, with one more provider that has cleaning to do outside."""
 
 from project.settings.local import *  # noqa: F403
 

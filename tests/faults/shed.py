@@ -1,4 +1,4 @@
-"""A world outside made of files, which outlives every process that writes it: a folder for each
+"""A provider whose outside world is files, which outlive every process: a folder for each
 member, a file for each slot in use.
 """
 

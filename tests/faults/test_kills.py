@@ -107,7 +107,7 @@ def within() -> float:
     return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def test_any_process_may_die_at_any_moment(
+def test_claims_survive_a_kill_of_any_process_under_load(
     stack: Stack, token: str, request: pytest.FixtureRequest
 ) -> None:
     rounds = request.config.getoption("--fault-rounds")

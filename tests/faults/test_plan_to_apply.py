@@ -102,7 +102,7 @@ def within() -> float:
     return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def test_any_process_may_die_at_any_moment_of_plan_to_apply(
+def test_plans_and_applies_survive_a_kill_of_any_process(
     stack: Stack, token: str, target: Path, request: pytest.FixtureRequest
 ) -> None:
     rounds = request.config.getoption("--fault-rounds")
