@@ -1,4 +1,4 @@
-"""Pages are tested on real commits: what a socket hears comes out of the log."""
+"""Page tests commit, because a socket gets its changes from the event log."""
 
 from collections.abc import Iterator
 from typing import Any

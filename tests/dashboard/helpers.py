@@ -1,6 +1,4 @@
-"""A small world for pages: pools with members, claims that hold and wait, and people with
-every role.
-"""
+"""Pools with members, held and waiting claims, and a user of every role, for page tests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A browser without scripts: pages fetched, dialogs answered, buttons found."""
+"""A browser without scripts that fetches pages, submits dialogs and finds buttons."""
 
 import re
 from typing import Any

@@ -1,6 +1,4 @@
-"""Pictures of what a browser test tries, to look at: BERTH_SHOTS names their folder. Without it
-none is taken.
-"""
+"""Screenshots of browser tests. BERTH_SHOTS names their folder; without it none is taken."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Pages in a real browser: live in two windows, a line that drops, a server that restarts, keys,
-and what axe finds.
-"""
+"""The dashboard in a real browser: live windows, reconnection, shortcuts and accessibility."""
 
 import os
 import re
@@ -63,7 +61,7 @@ def confirm(page: Any, verb: str, reason: str = "", typed: str = "") -> None:
     dialog.wait_for(state="hidden")
 
 
-def test_cordon_claim_and_release_are_seen_in_two_windows_without_a_reload(
+def test_cordon_claim_and_release_reach_two_windows_without_a_reload(
     page: Any, other: Any, sign_in: SignIn, ana: User
 ) -> None:
     make_pool()
@@ -152,9 +150,7 @@ def server(port: int) -> Iterator[None]:
             process.wait(20)
 
 
-def test_pages_recover_by_themselves_when_the_server_restarts(
-    browser: Any, site: str, ana: User
-) -> None:
+def test_a_page_recovers_when_the_server_restarts(browser: Any, site: str, ana: User) -> None:
     make_pool()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -183,7 +179,9 @@ def test_pages_recover_by_themselves_when_the_server_restarts(
         context.close()
 
 
-def test_the_first_pool_ends_the_first_page(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_the_first_pool_replaces_the_welcome_page_live(
+    page: Any, sign_in: SignIn, ana: User
+) -> None:
     sign_in(page, ana)
     open_live(page, "/")
     page.get_by_role("heading", name="No pools yet").wait_for()
@@ -191,7 +189,9 @@ def test_the_first_pool_ends_the_first_page(page: Any, sign_in: SignIn, ana: Use
     page.get_by_role("link", name="env", exact=True).first.wait_for()
 
 
-def test_signing_out_in_one_window_ends_the_other(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_signing_out_in_one_window_signs_out_the_other(
+    page: Any, sign_in: SignIn, ana: User
+) -> None:
     make_pool()
     sign_in(page, ana)
     open_live(page, "/pools/env/")
@@ -202,7 +202,9 @@ def test_signing_out_in_one_window_ends_the_other(page: Any, sign_in: SignIn, an
     page.wait_for_url("**/login/?next=*")
 
 
-def test_keys_go_select_and_confirm(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_keyboard_shortcuts_navigate_select_and_confirm(
+    page: Any, sign_in: SignIn, ana: User
+) -> None:
     make_pool(members=1, slots=1)
     claim()
     waiting = [claim(owner=f"w{n}") for n in range(3)]
@@ -240,7 +242,7 @@ def test_keys_go_select_and_confirm(page: Any, sign_in: SignIn, ana: User) -> No
     page.wait_for_url("**/pools/env/")
 
 
-def test_arrows_move_between_members_and_n_finds_the_one_in_need(
+def test_arrows_move_between_members_and_n_finds_the_next_in_need(
     page: Any, sign_in: SignIn, ana: User
 ) -> None:
     make_pool(members=3)
@@ -261,7 +263,7 @@ def test_arrows_move_between_members_and_n_finds_the_one_in_need(
     expect(page.locator(":focus")).to_have_attribute("data-name", "env-2")
 
 
-def test_a_row_under_the_pointer_stays_where_it_is(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_a_row_under_the_pointer_does_not_move(page: Any, sign_in: SignIn, ana: User) -> None:
     make_pool()
     sign_in(page, ana)
     open_live(page, "/")
@@ -276,7 +278,7 @@ def test_a_row_under_the_pointer_stays_where_it_is(page: Any, sign_in: SignIn, a
     page.locator(".side .ev").get_by_text("newcomer").wait_for()
 
 
-def test_times_are_the_browsers_with_the_zone_named(
+def test_times_are_in_the_zone_of_the_browser_which_is_named(
     browser: Any, site: str, sign_in: SignIn, ana: User
 ) -> None:
     make_pool()
@@ -295,7 +297,7 @@ def test_times_are_the_browsers_with_the_zone_named(
     context.close()
 
 
-def test_many_new_rows_at_once_come_in_order(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_morph_keeps_the_order_of_many_new_rows(page: Any, sign_in: SignIn, ana: User) -> None:
     """Rows with white space between them, of which some are new, some gone and some elsewhere."""
     make_pool()
     sign_in(page, ana)
@@ -358,7 +360,7 @@ def faults(page: Any) -> list[str]:
     return found
 
 
-def test_axe_sees_what_is_wrong(page: Any, site: str) -> None:
+def test_axe_reports_low_contrast_and_a_nameless_button(page: Any, site: str) -> None:
     """Else the others would find nothing whatever there is."""
     page.goto("/login/")
     dim = (
@@ -370,7 +372,7 @@ def test_axe_sees_what_is_wrong(page: Any, site: str) -> None:
     assert found == ["dark color-contrast", "light button-name"]
 
 
-def test_axe_finds_nothing(page: Any, sign_in: SignIn, site: str) -> None:
+def test_axe_finds_no_fault_on_any_page_or_dialog(page: Any, sign_in: SignIn, site: str) -> None:
     page.goto("/login/")
     found = faults(page)
     sign_in(page, chief())

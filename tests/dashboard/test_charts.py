@@ -1,4 +1,4 @@
-"""What the pictures of the last hours are drawn from."""
+"""Samples of pools, and the charts and sparklines that are drawn from them."""
 
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from tests.dashboard.helpers import claim, make_pool
 pytestmark = pytest.mark.django_db
 
 
-def test_a_sample_a_minute_however_often_it_is_asked() -> None:
+def test_repeated_sampling_stores_one_sample_a_minute() -> None:
     pool = make_pool(members=1, slots=2)
     empty = make_pool("empty", members=0)
     claim()
@@ -30,7 +30,7 @@ def test_a_sample_a_minute_however_often_it_is_asked() -> None:
     assert Sample.objects.filter(pool=empty, slots=0, is_hourly=False).count() == 1
 
 
-def test_an_hour_that_is_over_is_rounded_up_once() -> None:
+def test_a_finished_hour_is_averaged_into_one_hourly_sample() -> None:
     pool = make_pool()
     # Its clock stands still: an hour may end meanwhile.
     hour = run("SELECT date_trunc('hour', now()) AS this")[0].this - timedelta(hours=1)
@@ -51,7 +51,7 @@ def test_an_hour_that_is_over_is_rounded_up_once() -> None:
     assert (whole.at, whole.held) == (hour, 2)
 
 
-def test_old_minutes_are_forgotten() -> None:
+def test_old_minute_samples_are_deleted_in_batches() -> None:
     pool = make_pool()
     for days in (1, 8, 9):
         Sample.objects.create(
@@ -66,7 +66,7 @@ def test_old_minutes_are_forgotten() -> None:
     assert [forget_minutes(7, 1), forget_minutes(7, 10), forget_minutes(7, 10)] == [1, 1, 0]
 
 
-def test_charts_want_three_points_and_end_with_now() -> None:
+def test_charts_need_three_samples_and_end_with_the_present_value() -> None:
     pool = make_pool()
     now = timezone.now()
     for minute in range(3):
@@ -86,20 +86,20 @@ def test_charts_want_three_points_and_end_with_now() -> None:
     assert charts.edge.endswith("1000,25.0")
 
 
-def test_a_spark_spans_what_is_known() -> None:
+def test_a_sparkline_spans_the_known_samples() -> None:
     start = datetime(2026, 3, 12, 14, tzinfo=UTC)
     spark = draw([(start, 0.0), (start + timedelta(minutes=1), 1.0)])
     assert (spark.line, spark.area) == ("M0.0,20.0 80.0,2.0", "M0.0,20 0.0,20.0 80.0,2.0 80.0,20Z")
 
 
-def test_a_spark_has_no_line_over_time_without_samples() -> None:
+def test_a_sparkline_is_broken_over_time_without_samples() -> None:
     start = datetime(2026, 3, 12, 14, tzinfo=UTC)
     spark = draw([(start + timedelta(minutes=minute), 0.5) for minute in (0, 1, 2, 122, 123, 160)])
     assert spark.line == "M0.0,11.0 0.5,11.0 1.0,11.0M61.0,11.0 61.5,11.0M80.0,11.0h1"
     assert spark.area.count("M") == spark.area.count("Z") == 3
 
 
-def test_charts_have_no_line_over_time_without_samples() -> None:
+def test_charts_are_broken_over_time_without_samples() -> None:
     pool = make_pool()
     now = timezone.now()
     for minutes in (*range(180, 170, -1), *range(10, 0, -1)):
@@ -117,7 +117,7 @@ def test_charts_have_no_line_over_time_without_samples() -> None:
         assert area.count("M") == area.count("Z") == 2
 
 
-def test_columns_of_the_chart_of_scaling_are_broken_where_nothing_is_known() -> None:
+def test_the_scaling_chart_is_broken_over_time_without_samples() -> None:
     row = namedtuple("row", "at slots held reserved wanted")
     found = series_of([row(60, 4, 1, 0, 1), row(240, 4, 2, 0, 2), row(7260, 4, 3, 0, 3)], 180)
     assert found["at"] == [60, 240, 241, 7260]
@@ -125,7 +125,7 @@ def test_columns_of_the_chart_of_scaling_are_broken_where_nothing_is_known() -> 
     assert found["slots"] == [4, 4, None, 4]
 
 
-def test_labels_never_stand_on_each_other() -> None:
+def test_chart_labels_never_overlap() -> None:
     for one, other in ((50, 50), (0, 0), (100, 99), (40, 45)):
         a, b = spread(one, other)
         assert abs(a - b) >= 12

@@ -51,7 +51,7 @@ def test_holder_links_mark_reserved_and_draining_slots() -> None:
     )
 
 
-def test_keeper_links_show_the_state_of_each_claim() -> None:
+def test_keeper_links_show_the_state_of_the_claim() -> None:
     keeper = SimpleNamespace(claim_id=1, css="running", word="running")
     assert (
         keeper_links([keeper])

@@ -1,4 +1,4 @@
-"""What is shown for what is stored: the rules as tables, and the same rule in SQL."""
+"""Display classes of slots, claims and members, and the same rule in SQL."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -40,7 +40,7 @@ CSS = (Path(__file__).resolve().parents[2] / "project/static/berth/berth.css").r
         ("idle", "slot", False, "gone", "", ""),
     ],
 )
-def test_a_slot_is_shown_as(
+def test_a_slot_has_its_display_class(
     state: str, lane: str, is_open: bool, member_state: str, outcome: str, shown: str
 ) -> None:
     assert (
@@ -52,7 +52,7 @@ def test_a_slot_is_shown_as(
 
 
 @pytest.mark.django_db
-def test_the_rule_in_sql_is_the_same_rule() -> None:
+def test_the_slot_class_in_sql_equals_the_slot_class_in_python() -> None:
     for state, lane, is_open, member_state in product(
         SLOT.states, ("plan", "any", "slot"), (True, False), MEMBER.states
     ):
@@ -87,12 +87,14 @@ def test_the_rule_in_sql_is_the_same_rule() -> None:
         ("ended", "", "unacknowledged", "unacknowledged", "unacknowledged"),
     ],
 )
-def test_a_claim_is_shown_as(state: str, step: str, outcome: str, shown: str, word: str) -> None:
+def test_a_claim_has_its_display_class_and_word(
+    state: str, step: str, outcome: str, shown: str, word: str
+) -> None:
     assert claim_class(state, outcome=outcome, step=step) == shown
     assert claim_word(state, outcome=outcome, step=step) == word
 
 
-def test_every_claim_is_found_by_the_class_it_is_shown_as() -> None:
+def test_the_filter_of_a_claim_class_matches_every_claim_of_the_class() -> None:
     for state, step in product(CLAIM.states, ("", "plan", "apply")):
         for outcome in OUTCOMES if state == "ended" else [""]:
             match = match_of(claim_class(state, outcome=outcome, step=step))
@@ -127,19 +129,19 @@ def test_every_class_has_a_colour_and_a_glyph() -> None:
         ("gone", {}, "lost"),
     ],
 )
-def test_a_member_is_shown_as(state: str, marks: dict[str, bool], shown: str) -> None:
+def test_a_member_has_its_display_class(state: str, marks: dict[str, bool], shown: str) -> None:
     given = {"is_cordoned": False, "is_leaving": False, **marks}
     assert member_class(state, **given) == shown
 
 
-def test_a_pause_is_over_by_the_clock() -> None:
+def test_a_pause_ends_by_the_clock() -> None:
     now = datetime(2026, 3, 12, 14, 3, tzinfo=UTC)
     assert pool_class("active", paused_until=now + timedelta(seconds=1), now=now) == "paused"
     assert pool_class("active", paused_until=now, now=now) == "active"
     assert pool_class("deleting", paused_until=now + timedelta(hours=1), now=now) == "deleting"
 
 
-def test_the_bar_has_its_order_and_leaves_out_what_is_not_there() -> None:
+def test_bar_parts_are_ordered_and_leave_out_zero_counts() -> None:
     parts = bar_parts({"idle": 1, "lost": 2, "running": 2345, "draining": 0})
     assert [(part.name, part.count) for part in parts] == [
         ("running", 2345),
@@ -179,5 +181,5 @@ def test_a_duration_has_two_units_at_most(seconds: float, said: str) -> None:
         (60, 60, "1 min"),
     ],
 )
-def test_a_guess_is_a_range(low: float, high: float, said: str) -> None:
+def test_an_estimate_is_shown_as_a_range(low: float, high: float, said: str) -> None:
     assert formatting.span(low, high) == said

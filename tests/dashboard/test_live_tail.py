@@ -1,6 +1,4 @@
-"""The live tail on a real log: order, resuming without a gap, permission, and sockets that
-can't keep up.
-"""
+"""The live tail of the event log: order, resumption, permissions and slow sockets."""
 
 import asyncio
 import json
@@ -123,7 +121,7 @@ def paints(slot: int, css: str) -> Callable[[dict[str, Any]], bool]:
     return lambda frame: "cells" in frame and slot in frame["set"].get(css, [])
 
 
-def test_a_change_reaches_region_and_cell() -> None:
+def test_a_claim_updates_the_live_region_and_the_cell_of_its_slot() -> None:
     make_pool()
     me, slot, start = identity_of(chief()), slot_of("env-1").pk, str(now_position())
 
@@ -140,7 +138,7 @@ def test_a_change_reaches_region_and_cell() -> None:
     play(story)
 
 
-def test_a_cordon_closes_the_cells_of_the_member() -> None:
+def test_a_cordon_closes_the_cells_of_its_member() -> None:
     make_pool()
     me, slot, start = identity_of(chief()), slot_of("env-1").pk, str(now_position())
 
@@ -155,7 +153,7 @@ def test_a_cordon_closes_the_cells_of_the_member() -> None:
     play(story)
 
 
-def test_who_comes_back_hears_what_happened_while_away() -> None:
+def test_a_reconnecting_socket_gets_what_it_missed() -> None:
     make_pool()
     me, slot = identity_of(chief()), slot_of("env-1").pk
 
@@ -176,7 +174,7 @@ def test_who_comes_back_hears_what_happened_while_away() -> None:
     play(story)
 
 
-def test_an_event_committed_late_is_not_passed_over() -> None:
+def test_a_late_commit_of_an_earlier_event_id_is_not_skipped() -> None:
     """Ids are drawn before the commit: a reader by id would be past it when it appears."""
     make_pool()
     me, start = identity_of(chief()), str(now_position())
@@ -200,7 +198,7 @@ def test_an_event_committed_late_is_not_passed_over() -> None:
     play(story)
 
 
-def test_the_position_told_lies_before_what_is_owed() -> None:
+def test_the_safe_position_lies_before_unpainted_changes() -> None:
     hub_owed = Position(7, 3)
 
     async def story() -> None:
@@ -216,7 +214,7 @@ def test_the_position_told_lies_before_what_is_owed() -> None:
     asyncio.run(story())
 
 
-def test_too_far_behind_is_told_to_load_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_too_far_behind_is_told_to_reload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("project.kernel.live.tail.CATCH_UP", 1)
     monkeypatch.setattr("project.kernel.live.tail.BATCH", 1)
     make_pool()
@@ -234,7 +232,7 @@ def test_too_far_behind_is_told_to_load_anew(monkeypatch: pytest.MonkeyPatch) ->
     play(story)
 
 
-def test_nobody_hears_of_a_pool_they_may_not_see() -> None:
+def test_a_socket_gets_no_change_of_a_pool_its_user_may_not_see() -> None:
     mine, other = make_pool("mine"), make_pool("other")
     me = identity_of(person("vera", "viewer", pool=mine))
     start, slots = (
@@ -269,7 +267,7 @@ def test_nobody_hears_of_a_pool_they_may_not_see() -> None:
     play(story)
 
 
-def test_a_role_taken_back_ends_what_it_let_see() -> None:
+def test_withdrawing_a_role_ends_the_regions_it_allowed() -> None:
     pool = make_pool()
     user = person("vera", "viewer", pool=pool)
     start, access = str(now_position()), Asked(user)
@@ -308,7 +306,7 @@ def test_signing_out_closes_the_socket() -> None:
     play(story)
 
 
-def test_nobody_gets_nothing_but_a_closed_door() -> None:
+def test_an_anonymous_socket_is_closed_without_a_frame() -> None:
     async def story() -> None:
         line = Line(Somebody(None))
         async with asyncio.timeout(PATIENCE):
@@ -332,7 +330,7 @@ def test_nobody_gets_nothing_but_a_closed_door() -> None:
         json.dumps({"watch": ["x" * 20_000], "after": "1.0"}),
     ],
 )
-def test_what_is_not_understood_closes_the_socket(text: str) -> None:
+def test_a_malformed_message_closes_the_socket(text: str) -> None:
     me = identity_of(chief())
 
     async def story() -> None:
@@ -359,7 +357,7 @@ def test_too_many_messages_close_the_socket() -> None:
     play(story)
 
 
-def test_a_slow_socket_keeps_little_and_loads_anew_while_others_go_on() -> None:
+def test_a_slow_socket_has_a_bounded_outbox_and_is_told_to_reload() -> None:
     make_pool(members=4)
     me, start = identity_of(chief()), str(now_position())
 
@@ -384,7 +382,7 @@ def test_a_slow_socket_keeps_little_and_loads_anew_while_others_go_on() -> None:
     play(story)
 
 
-def test_newer_content_takes_the_place_of_older_and_a_position_goes_last() -> None:
+def test_newer_frames_replace_older_ones_and_the_position_goes_last() -> None:
     async def story() -> None:
         outbox = Outbox()
         for key, frame in (("a", "a1"), ("at", "p1"), ("b", "b1"), ("a", "a2"), ("at", "p2")):
@@ -394,7 +392,7 @@ def test_newer_content_takes_the_place_of_older_and_a_position_goes_last() -> No
     asyncio.run(story())
 
 
-def test_what_many_see_is_painted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_watched_by_many_sockets_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool()
     me, start = identity_of(chief()), str(now_position())
     painted = []

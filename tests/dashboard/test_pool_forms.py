@@ -1,4 +1,4 @@
-"""Pools by form: made, edited, written as a file, deleted; their members, one or many."""
+"""Pools and members are created, edited and removed by forms and files."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.dashboard.plain_browser import browser_of, get, post
 pytestmark = pytest.mark.django_db
 
 
-def test_a_pool_form_with_five_faults_says_five_and_changes_nothing() -> None:
+def test_a_pool_form_reports_every_fault_and_creates_no_pool() -> None:
     client = browser_of(chief())
     fields = {
         "name": "No Good",
@@ -58,7 +58,7 @@ def test_a_pool_is_made_by_form_edited_and_deleted() -> None:
     assert Pool.objects.get().state in ("deleting", "gone")
 
 
-def test_a_pool_as_a_file() -> None:
+def test_a_pool_is_created_from_a_yaml_file() -> None:
     client = browser_of(chief())
     bad = client.post("/pools/new/", {"mode": "file", "file": "name: [unclosed"})
     assert (bad.status_code, b"This is not YAML" in bad.content) == (422, True)
@@ -73,7 +73,7 @@ def test_a_pool_as_a_file() -> None:
     assert "name: lab" in get(client, "/pools/lab/?tab=policy")
 
 
-def test_members_are_added_removed_and_kept() -> None:
+def test_members_are_added_removed_and_kept_by_form() -> None:
     make_pool(members=1)
     client = browser_of(chief())
     assert (
@@ -91,7 +91,7 @@ def test_members_are_added_removed_and_kept() -> None:
     assert not member("env-1").is_leaving
 
 
-def test_many_members_are_shown_densely() -> None:
+def test_more_than_sixty_members_are_shown_as_a_dense_list() -> None:
     make_pool(members=61)
     text = get(browser_of(chief()), "/pools/env/")
     assert 'role="listbox"' in text

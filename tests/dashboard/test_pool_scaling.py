@@ -1,6 +1,4 @@
-"""The tab about scaling, in a real browser: cards, charts, orders, a dry run; both themes, and
-nothing for axe to find.
-"""
+"""The scaling tab of a pool in a real browser: charts, orders and dry runs, in both themes."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -84,7 +82,9 @@ def fill() -> Pool:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, theme: str) -> None:
+def test_the_scaling_tab_shows_charts_decisions_and_dry_runs(
+    page: Any, sign_in: Callable[[Any, User], None], ana: User, theme: str
+) -> None:
     pool = fill()
     sign_in(page, ana)
     page.emulate_media(color_scheme=theme)
@@ -125,7 +125,7 @@ def test_the_tab(page: Any, sign_in: Callable[[Any, User], None], ana: User, the
     expect(page.locator("html")).to_have_js_property("scrollWidth", 390)
 
 
-def test_an_order_is_asked_and_its_effect_is_seen_live(
+def test_a_pin_by_dialog_is_applied_and_shown_live(
     page: Any, sign_in: Callable[[Any, User], None], ana: User
 ) -> None:
     pool = fill()

@@ -1,4 +1,4 @@
-"""Each reader sees what they may, also where frames are shared."""
+"""Each reader sees only what its role allows, also where rendered regions are shared."""
 
 from importlib import import_module
 
@@ -53,7 +53,7 @@ def test_a_viewer_shares_no_frame_of_events_with_an_admin() -> None:
     assert theirs.render() != mine.render(), "grants are for admins"
 
 
-def test_a_claim_over_several_pools_is_listed_for_who_reads_all_of_them() -> None:
+def test_a_claim_over_several_pools_is_listed_only_for_readers_of_all_of_them() -> None:
     lab, annex = make("lab"), make("annex")
     claim = create_claim(
         parse_claim({"pools": ["lab", "annex"], "owner": "job:77"}, requested_by="ana")
@@ -70,7 +70,7 @@ def test_a_claim_over_several_pools_is_listed_for_who_reads_all_of_them() -> Non
     assert f"/claims/{claim.id}/" in after.render()
 
 
-def test_a_token_for_a_pool_that_is_gone_is_not_one_for_all() -> None:
+def test_a_token_for_an_unknown_pool_is_refused() -> None:
     lab = make("lab")
     client = signed_in(reader("claimant", lab))
     answer = client.post(
@@ -86,7 +86,7 @@ def test_a_token_for_a_pool_that_is_gone_is_not_one_for_all() -> None:
     assert Token.objects.get().scopes == {"roles": ["claimant"], "pools": [lab.pk]}
 
 
-def test_a_digit_that_is_no_number_is_left_out() -> None:
+def test_a_unicode_digit_in_a_query_is_ignored() -> None:
     lab = make("lab")
     client = signed_in(reader("viewer", lab))
     assert client.get("/claims/?before=²").status_code == 200

@@ -1,6 +1,4 @@
-"""Scaling over all pools and the calendar of freezes, in a real browser; both themes, two
-widths, and nothing for axe to find.
-"""
+"""The scaling overview and the freeze calendar in a real browser, in both themes and two widths."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -115,7 +113,7 @@ def fill() -> dict[str, Pool]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_all_pools_and_the_calendar(
+def test_the_scaling_overview_and_the_calendar_fit_and_pass_axe(
     page: Any, sign_in: Callable[[Any, User], None], ana: User, theme: str
 ) -> None:
     fill()
@@ -139,7 +137,7 @@ def test_all_pools_and_the_calendar(
     assert found.violations_count == 0, found.generate_report()
 
 
-def test_an_order_from_the_page_is_seen_live(
+def test_resuming_scaling_from_the_overview_is_shown_live(
     page: Any, sign_in: Callable[[Any, User], None], ana: User
 ) -> None:
     found = fill()
@@ -179,7 +177,9 @@ def pages(ana: User) -> Client:
     ],
     ids=["all", "attention", "blocked", "orders", "frozen", "outdated", "name", "nonsense"],
 )
-def test_what_is_shown(pages: Client, query: str, shown: list[str]) -> None:
+def test_the_scaling_overview_filters_pools_by_its_query(
+    pages: Client, query: str, shown: list[str]
+) -> None:
     found = fill()
     text = pages.get(f"/scaling/{query}").content.decode()
     order = sorted(
@@ -189,7 +189,7 @@ def test_what_is_shown(pages: Client, query: str, shown: list[str]) -> None:
     assert order == shown
 
 
-def test_who_reads_one_pool_sees_one_and_orders_nothing() -> None:
+def test_a_viewer_of_one_pool_sees_its_scaling_only_and_may_not_change_it() -> None:
     found = fill()
     user = User.objects.create_user("leo")
     give_grant(role="viewer", user=user, pool=found["frozen"])
@@ -205,7 +205,7 @@ def test_who_reads_one_pool_sees_one_and_orders_nothing() -> None:
     assert "quiet" not in client.get("/scaling/?view=freezes&zone=Asia/Tokyo").content.decode()
 
 
-def test_the_calendar_shows_windows_by_any_clock(pages: Client) -> None:
+def test_the_calendar_shows_freeze_windows_in_the_chosen_zone(pages: Client) -> None:
     fill()
     text = pages.get("/scaling/?view=freezes&zone=America/New_York").content.decode()
     assert "columns by the clock of America/New_York" in text
@@ -216,7 +216,7 @@ def test_the_calendar_shows_windows_by_any_clock(pages: Client) -> None:
     assert "Earlier" in pages.get("/scaling/?view=freezes&week=3").content.decode()
 
 
-def test_a_frozen_pool_has_its_place_on_the_overview(pages: Client) -> None:
+def test_the_overview_lists_a_frozen_pool(pages: Client) -> None:
     found = fill()
     text = pages.get("/").content.decode()
     assert "pool frozen" in text

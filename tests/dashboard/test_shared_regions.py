@@ -1,6 +1,4 @@
-"""Viewers who share a region's key get one rendering of it, so each of them must be allowed to
-see exactly that.
-"""
+"""Viewers who share the key of a region are allowed to see exactly the same content."""
 
 from itertools import combinations
 
@@ -55,7 +53,7 @@ def everybody(env: Pool, tf: Pool) -> dict[str, Identity]:
     return found
 
 
-def test_viewers_who_share_a_key_may_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_viewers_who_share_a_region_key_get_equal_content(monkeypatch: pytest.MonkeyPatch) -> None:
     env, tf = make_pool(), make_task_pool()
     held, waiting = claim("env", "carl"), planned(workspace="net")
     seen = everybody(env, tf)

@@ -1,4 +1,4 @@
-"""What comes next in a pool: in order, with links, and nothing that is past."""
+"""The upcoming events of a pool are ordered, linked and never past."""
 
 from datetime import timedelta
 
@@ -19,18 +19,18 @@ def after(seconds: float) -> Upcoming:
     return Upcoming(NOW + timedelta(seconds=seconds), f"in {seconds:.0f}")
 
 
-def test_the_soonest_come_first_and_the_rest_is_left_out() -> None:
+def test_the_soonest_entries_come_first_up_to_the_limit() -> None:
     lines = in_order([after(s) for s in (900, 30, 60, 7, 8, 9, 10, 11)], NOW)
     assert [line.text for line in lines] == ["in 7", "in 8", "in 9", "in 10", "in 11", "in 30"]
     assert len(lines) == LINES
 
 
-def test_what_is_past_is_left_out_and_a_band_that_has_begun_is_not() -> None:
+def test_past_entries_are_left_out_but_a_range_that_has_begun_stays() -> None:
     begun = Upcoming(NOW - timedelta(seconds=5), "begun", until=NOW + timedelta(seconds=5))
     assert in_order([after(-1), begun], NOW) == [begun]
 
 
-def test_only_who_has_an_estimate_is_said_to_start() -> None:
+def test_only_a_claim_with_an_estimate_has_a_probable_start() -> None:
     def waiting(number: int, wait: Wait | None) -> ClaimView:
         return ClaimView(
             number, "lab", ["lab"], "slot", 1, "waiting", 0, NOW, owner=f"job-{number}", wait=wait
@@ -55,7 +55,7 @@ def test_only_who_has_an_estimate_is_said_to_start() -> None:
 
 
 @pytest.mark.django_db
-def test_holds_drains_and_pauses_end() -> None:
+def test_ends_of_holds_drains_and_pauses_are_listed() -> None:
     pool = make_pool(slots=2, members=2)
     held = claim(hold_for="30m", owner="demo")
     claim(owner="stays")

@@ -1,4 +1,4 @@
-"""Pages over HTTP: what each role sees, what is off and why, and what an answer does."""
+"""The dashboard over HTTP: what each role sees, what is disabled and why, and what a post does."""
 
 import re
 from datetime import timedelta
@@ -37,7 +37,7 @@ PAGES = (
 @pytest.mark.parametrize(
     "path", [*PAGES, "/claims/1/", "/pools/new/", "/search/?q=x", "/members/1/cordon/"]
 )
-def test_a_page_wants_a_sign_in_first(path: str) -> None:
+def test_an_anonymous_visitor_is_redirected_to_sign_in(path: str) -> None:
     answer = Client().get(path)
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login/?next=%2F") or answer["Location"].startswith(
@@ -46,14 +46,14 @@ def test_a_page_wants_a_sign_in_first(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_who_may_read_reads_every_page(path: str) -> None:
+def test_a_viewer_can_open_every_page(path: str) -> None:
     make_pool()
     claim()
     text = get(browser_of(person("vera", "viewer")), path)
     assert "<h1" in text
 
 
-def test_a_pool_one_may_not_see_is_not_there() -> None:
+def test_a_pool_the_user_may_not_see_answers_404() -> None:
     make_pool("env")
     other = make_pool("other")
     hidden = claim("env", owner="secret-owner")
@@ -86,7 +86,7 @@ def test_a_pool_one_may_not_see_is_not_there() -> None:
         ("admin", ["New claim…", "Add members…", "Pause…", "Edit", "Delete…"], {}),
     ],
 )
-def test_buttons_that_are_off_name_the_role(
+def test_disabled_buttons_name_the_required_role(
     role: str, on: list[str], off_because: dict[str, str]
 ) -> None:
     make_pool()
@@ -98,7 +98,7 @@ def test_buttons_that_are_off_name_the_role(
         assert off(text, word) == f"This needs the role {needed}."
 
 
-def test_what_is_off_on_the_page_is_refused_behind_it_too() -> None:
+def test_actions_disabled_on_the_page_are_refused_by_the_server() -> None:
     make_pool()
     held = claim()
     client = browser_of(person("vera", "viewer"))
@@ -121,7 +121,7 @@ def test_what_is_off_on_the_page_is_refused_behind_it_too() -> None:
     assert view_claim(held.id).state == "bound"
 
 
-def test_adding_members_says_of_each_provider_what_it_creates() -> None:
+def test_the_add_members_dialog_says_what_each_provider_creates() -> None:
     pool = make_pool()
     client = browser_of(chief())
     for provider in known_providers():
@@ -131,7 +131,7 @@ def test_adding_members_says_of_each_provider_what_it_creates() -> None:
     assert "pod" in ADDED["kubernetes"][0]
 
 
-def test_a_claimant_touches_its_own_claims_and_no_others() -> None:
+def test_a_claimant_can_release_only_its_own_claims() -> None:
     make_pool()
     cleo = person("cleo", "claimant")
     mine, others = claim(who="cleo"), claim(who="somebody")
@@ -143,7 +143,7 @@ def test_a_claimant_touches_its_own_claims_and_no_others() -> None:
     assert (view_claim(mine.id).outcome, view_claim(others.id).state) == ("released", "bound")
 
 
-def test_cordon_asks_for_a_reason_and_keeps_it() -> None:
+def test_a_cordon_requires_and_records_a_reason() -> None:
     make_pool()
     claim()
     client = browser_of(chief())
@@ -161,7 +161,7 @@ def test_cordon_asks_for_a_reason_and_keeps_it() -> None:
     assert not member("env-1").is_cordoned
 
 
-def test_force_release_is_typed() -> None:
+def test_force_release_requires_the_typed_claim_id() -> None:
     make_pool()
     held = claim()
     client = browser_of(chief())
@@ -173,7 +173,7 @@ def test_force_release_is_typed() -> None:
     assert view_claim(held.id).outcome == "cancelled"
 
 
-def test_what_has_changed_since_is_shown_again_before_it_is_done() -> None:
+def test_a_dialog_is_shown_again_when_its_subject_has_changed() -> None:
     make_pool(slots=2)
     client = browser_of(chief())
     path = f"/members/{member('env-1').pk}/cordon/"
@@ -187,7 +187,7 @@ def test_what_has_changed_since_is_shown_again_before_it_is_done() -> None:
     assert not member("env-1").is_cordoned
 
 
-def test_without_scripts_a_question_is_a_page_and_its_answer_leads_back() -> None:
+def test_without_scripts_a_dialog_is_a_page_that_leads_back() -> None:
     make_pool()
     client = browser_of(chief())
     text = get(client, "/pools/env/pause/", Referer="http://testserver/pools/env/")
@@ -199,7 +199,7 @@ def test_without_scripts_a_question_is_a_page_and_its_answer_leads_back() -> Non
     assert "is paused for 30 min" in get(client, "/pools/env/")
 
 
-def test_the_way_back_is_never_somewhere_else() -> None:
+def test_the_back_address_never_leaves_the_site() -> None:
     make_pool()
     client = browser_of(chief())
     for told in ("https://evil.example/", "//evil.example/x", "javascript:alert(1)"):
@@ -207,14 +207,14 @@ def test_the_way_back_is_never_somewhere_else() -> None:
         assert answer["Location"] == "/"
 
 
-def test_a_pause_says_what_is_wrong_with_its_length() -> None:
+def test_a_pause_of_invalid_length_is_refused_with_the_fault() -> None:
     make_pool()
     answer = post(browser_of(chief()), "/pools/env/pause/", reason="move", **{"for": "soon"})
     assert answer.status_code == 422
     assert "soon is not a length of time" in answer.content.decode()
 
 
-def test_a_bulk_release_does_what_it_may_and_says_how_much() -> None:
+def test_a_bulk_release_skips_claims_of_others_and_counts_the_rest() -> None:
     make_pool()
     claims = [claim(who="cleo"), claim(who="cleo"), claim(who="somebody")]
     answer = post(
@@ -247,7 +247,7 @@ def test_waiting_claims_are_cancelled_and_prioritised_together() -> None:
     assert {view_claim(c.id).outcome for c in (first, second)} == {"cancelled"}
 
 
-def test_the_queue_says_why_and_what_would_start_it() -> None:
+def test_a_waiting_claim_shows_its_reason_and_what_would_start_it() -> None:
     make_pool(members=1, slots=1)
     claim()
     claim(owner="next-one")
@@ -261,7 +261,7 @@ def test_the_queue_says_why_and_what_would_start_it() -> None:
     )
 
 
-def test_a_claim_beside_other_pools_is_not_shown_to_who_may_not_read_these() -> None:
+def test_a_claim_over_several_pools_is_hidden_from_readers_of_one() -> None:
     """Its row names them. Who reads one of its pools finds it counted."""
     make_pool(members=1, slots=1)
     make_pool("secret", members=1, slots=1)
@@ -277,7 +277,7 @@ def test_a_claim_beside_other_pools_is_not_shown_to_who_may_not_read_these() -> 
             assert is_shown or "secret" not in text
 
 
-def test_a_claim_is_made_and_a_slot_is_claimed_by_name() -> None:
+def test_a_claim_is_created_by_form_for_a_pool_and_for_a_named_slot() -> None:
     make_pool()
     client = browser_of(chief())
     answer = post(client, "/claims/new/", pool="env", owner="branch:login", size="1")
@@ -327,7 +327,7 @@ def test_a_token_is_shown_once_and_revoked() -> None:
     get(browser_of(person("eve", "admin")), f"/tokens/{token.pk}/revoke/", 404)
 
 
-def test_sign_in_goes_where_it_should_and_nowhere_else() -> None:
+def test_sign_in_redirects_only_within_the_site() -> None:
     chief()
     for told, target in (
         ("/claims/", "/claims/"),
@@ -341,7 +341,7 @@ def test_sign_in_goes_where_it_should_and_nowhere_else() -> None:
     assert Event.objects.filter(verb="sign_in").count() == 3
 
 
-def test_sign_out_takes_a_post_and_is_told() -> None:
+def test_sign_out_requires_a_post_and_is_an_event() -> None:
     client = browser_of(chief())
     assert client.get("/logout/").status_code == 405
     assert client.post("/logout/").status_code == 302
@@ -349,7 +349,7 @@ def test_sign_out_takes_a_post_and_is_told() -> None:
     assert client.get("/").status_code == 302
 
 
-def test_the_first_page_shows_ways_to_start() -> None:
+def test_the_overview_without_pools_shows_ways_to_start() -> None:
     text = get(browser_of(chief()), "/")
     for word in ("No pools yet", "Start the sample", "New pool", "curl", "PostgreSQL"):
         assert word in text
@@ -357,7 +357,7 @@ def test_the_first_page_shows_ways_to_start() -> None:
     assert off(text, "Start the sample") == "This needs the role admin in all pools."
 
 
-def test_attention_has_five_places_that_stay() -> None:
+def test_the_attention_list_always_shows_its_five_entries() -> None:
     pool = make_pool()
     client = browser_of(chief())
     quiet = get(client, "/")
@@ -372,7 +372,7 @@ def test_attention_has_five_places_that_stay() -> None:
     assert "licence server moves" in get(client, "/")
 
 
-def test_events_as_of_a_moment_answer_who_held_it() -> None:
+def test_the_events_page_at_a_moment_shows_the_holder_of_a_slot() -> None:
     make_pool(members=1, slots=1)
     held = claim(owner="branch:login")
     at = Event.objects.latest("id").at.isoformat()
@@ -402,7 +402,7 @@ def test_events_as_of_a_moment_answer_who_held_it() -> None:
         "state:waiting x",
     ],
 )
-def test_odd_queries_find_nothing_and_break_nothing(typed: str) -> None:
+def test_malformed_queries_answer_200_on_every_search_page(typed: str) -> None:
     make_pool()
     claim()
     client = browser_of(chief())
@@ -411,7 +411,7 @@ def test_odd_queries_find_nothing_and_break_nothing(typed: str) -> None:
     assert client.get("/search/", {"q": typed}).status_code == 200
 
 
-def test_names_are_escaped_wherever_they_stand() -> None:
+def test_names_are_escaped_on_every_page() -> None:
     make_pool(description="<script>alert(1)</script>", group="<b>x</b>")
     bad = '"><script>alert(2)</script>'
     held = claim(owner=bad)
@@ -430,7 +430,7 @@ def test_names_are_escaped_wherever_they_stand() -> None:
         assert "<b>x</b>" not in text, path
 
 
-def test_the_palette_finds_and_acts_within_the_role() -> None:
+def test_the_palette_lists_only_actions_of_the_role() -> None:
     make_pool()
     held = claim(owner="branch:login")
     text = get(browser_of(chief()), "/search/?q=env", **{"X-Part": "palette"})
@@ -440,7 +440,7 @@ def test_the_palette_finds_and_acts_within_the_role() -> None:
     assert "Pool env" in text and "Pause…" not in text
 
 
-def test_a_page_that_is_not_there_says_so_in_our_style() -> None:
+def test_an_unknown_page_has_a_styled_404() -> None:
     text = get(browser_of(chief()), "/pools/nope/", 404)
     assert "There is no pool nope." in text and "berth.css" in text
     text = get(Client(), "/nothing/at/all/", 404)
