@@ -1,10 +1,9 @@
-"""Nine deliberately buggy allocators, as they get written in earnest. Each is a round that eight
-threads play together.
+"""Nine deliberately buggy allocators; each is a round that eight threads play together.
 
-They meet at a barrier where the bug needs company, so the collision happens every time. Every buggy
-writer changes claim and slot in one statement, so that it is refused for what it does, not for its
-form; stale saves are the ORM's own `save()`. Correct code works beside them on the same slots and
-must not notice.
+The threads meet at a barrier wherever the bug needs concurrency, so the collision happens every
+time. Every buggy writer changes claim and slot in one statement, so that the database refuses the
+effect and not the form; stale saves are the ORM's own `save()`. Correct code works beside them on
+the same slots and must not notice.
 """
 
 import threading

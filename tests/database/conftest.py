@@ -1,4 +1,4 @@
-"""Tables that several connections see: committed, emptied before and after."""
+"""Tables that several connections see: committed, and emptied before and after each test."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,4 @@
-"""What the tests of the doctor say over and over: plant something wrong past every rule, find
-it, mend it.
-"""
+"""Helpers for the doctor's tests: plant a fault past every rule, find it, repair it."""
 
 from typing import Any
 

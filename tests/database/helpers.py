@@ -1,7 +1,7 @@
-"""What the tests of the model need: tables filled in plain SQL, a connection for each actor, the
+"""Helpers for the database tests: tables filled in plain SQL, a connection for each actor, the
 named statements, and the audit.
 
-Nothing here uses a service: what is proved is the database and the statements, whoever calls them.
+No service is used here: these tests prove the database and the statements, whatever calls them.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""A race of two transactions, played both ways round: one side has acted and not committed when
-the other starts.
+"""A race of two transactions, played in both orders: one side has acted but not committed when
+the other side starts.
 """
 
 import threading

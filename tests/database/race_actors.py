@@ -1,5 +1,5 @@
-"""What the two sides of a race do, in the product's own statements. Each takes a connection and
-what the setup prepared.
+"""The two sides of a race, in the product's own statements. Each takes a connection and the
+prepared setup.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
-"""Nine buggy allocators against the real tables: each is refused by the database and leaves
-nothing broken.
+"""The database refuses each of nine buggy allocators, and its tables stay consistent.
 
-Each is played a second time with the rules that stop it taken away. Then it must do harm, or the
-first half would prove nothing.
+Each allocator is played a second time without the rules that stop it. It must then do harm, or
+the first half would prove nothing.
 """
 
 from collections.abc import Callable
@@ -45,7 +44,7 @@ def left_broken(table: buggy_allocators.Table) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.bug.__name__)
-def test_refused(case: Case, tables: None) -> None:
+def test_buggy_allocator_is_refused(case: Case, tables: None) -> None:
     table = buggy_allocators.play(case.bug)
     assert left_broken(table) == 0
     assert table.refused[case.code] > 0
@@ -53,12 +52,12 @@ def test_refused(case: Case, tables: None) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.bug.__name__)
-def test_harmful_without_the_rules(case: Case, tables: None) -> None:
+def test_buggy_allocator_does_harm_without_its_rules(case: Case, tables: None) -> None:
     with helpers.without(*case.stopped_by):
         assert left_broken(buggy_allocators.play(case.bug)) > 0
 
 
-def test_all_rules_are_back(tables: None) -> None:
+def test_all_rules_are_restored_after_the_trials(tables: None) -> None:
     with helpers.connect() as c:
         for rule in {rule for case in CASES for rule in case.stopped_by}:
             assert helpers.exists(c, rule), rule

@@ -1,5 +1,5 @@
-"""What no statement of ours does and nobody else can: halves of hand-overs, thefts, ends without
-an outcome.
+"""The database refuses statements that no service makes: partial handovers, theft of slots, ends
+without an outcome.
 """
 
 from collections.abc import Iterator
@@ -169,7 +169,9 @@ def refusal(c: Connection, statements: str) -> str | None:
 @pytest.mark.parametrize(
     ("statements", "code"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
 )
-def test_refused(statements: str, code: str, c: Connection) -> None:
+def test_forbidden_statement_is_refused_with_its_code(
+    statements: str, code: str, c: Connection
+) -> None:
     """Claim 0 holds slot 0; slot 3 drains for claim 6, which has ended."""
     c.execute("UPDATE pools_pool SET queue = 'local'")
     generation = p.hand(c)
@@ -178,7 +180,7 @@ def test_refused(statements: str, code: str, c: Connection) -> None:
     assert helpers.violations(c) == {}
 
 
-def test_a_late_release_by_an_old_generation_does_nothing(c: Connection) -> None:
+def test_late_release_by_an_old_generation_does_nothing(c: Connection) -> None:
     generation = p.hand(c)
     assert not p.give_back(c, generation - 1)
     assert p.slot_row(c) == ("held", 0)

@@ -1,5 +1,5 @@
-"""The doctor: each broken invariant is planted past the rules, is found, and is mended where
-that is safe; a healthy database has none.
+"""The doctor finds each broken invariant, repairs it where that is safe, and finds none in a
+healthy database.
 """
 
 import json
@@ -82,7 +82,7 @@ def test_i1_a_slot_is_held_by_a_claim_that_does_not_hold(pool: Pool, state: str)
     assert not Slot.objects.exclude(state="idle").exists()
 
 
-def test_i1_where_something_is_outside_the_slot_drains(drains: Pool) -> None:
+def test_i1_repaired_slot_with_external_resources_drains(drains: Pool) -> None:
     claim = ask()
     plant("DELETE FROM claims_claim WHERE id = %s", claim.id)
     mend("I1")
@@ -140,7 +140,7 @@ def test_i2_a_claim_that_holds_disagrees_with_its_slots(
     assert Claim.objects.get(pk=claim.id).outcome == "lost"
 
 
-def test_i4_generations_that_would_be_drawn_again(pool: Pool) -> None:
+def test_i4_generation_sequence_behind_used_generations_is_found(pool: Pool) -> None:
     assert find("I4") == []
     ask()
     with connection.cursor() as cursor:
@@ -150,7 +150,7 @@ def test_i4_generations_that_would_be_drawn_again(pool: Pool) -> None:
     mend("I4")
 
 
-def test_i6_a_rule_that_is_off_or_gone() -> None:
+def test_i6_disabled_or_missing_rule_is_found() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE slots_slot DISABLE TRIGGER slot_agrees")
     assert told("I6") == [("trigger slot_agrees on slots_slot", "is switched off")]
@@ -165,7 +165,7 @@ def test_i6_a_rule_that_is_off_or_gone() -> None:
     )
 
 
-def test_i6_a_check_that_asks_for_less_or_is_gone() -> None:
+def test_i6_weakened_or_missing_check_constraint_is_found() -> None:
     with connection.cursor() as cursor:
         cursor.execute(SLOT_SOUND.function("slot_drain"))
     assert told("I6") == [
@@ -182,7 +182,7 @@ def test_i6_a_check_that_asks_for_less_or_is_gone() -> None:
     )
 
 
-def test_i20_the_log_names_another_holder(pool: Pool) -> None:
+def test_i20_log_that_names_another_holder_is_found(pool: Pool) -> None:
     first, second = ask(), ask()
     slot, other = first.slots[0].id, second.slots[0].id
     plant("UPDATE kernel_event SET claim_id = 77 WHERE slot_id = %s", slot)
@@ -195,7 +195,7 @@ def test_i20_the_log_names_another_holder(pool: Pool) -> None:
     mend("I20")
 
 
-def test_i20_a_slot_that_was_let_go_without_a_word(pool: Pool) -> None:
+def test_i20_slot_freed_without_an_event_is_found(pool: Pool) -> None:
     claim = ask()
     slot = claim.slots[0].id
     release_claim(claim_id=claim.id, generation=claim.generation)
@@ -204,7 +204,7 @@ def test_i20_a_slot_that_was_let_go_without_a_word(pool: Pool) -> None:
     mend("I20")
 
 
-def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> None:
+def test_i20_holder_older_than_the_oldest_event_is_accepted(pool: Pool) -> None:
     claim = ask()
     plant("DELETE FROM kernel_event WHERE slot_id = %s", claim.slots[0].id)
     age("slots_slot", claim.slots[0].id, seconds=86400)
@@ -212,7 +212,7 @@ def test_i20_a_holder_from_before_the_oldest_event_is_all_right(pool: Pool) -> N
 
 
 # -- tasks and sets --------------------------------------------------------------------------------
-def test_i43_a_workspace_without_a_pool_and_an_undecided_use(pool: Pool) -> None:
+def test_i43_workspace_with_no_or_several_pools_is_found(pool: Pool) -> None:
     ask(workspace="prod", task="plan")
     assert told("I43") == []
     plant(
@@ -233,7 +233,7 @@ def test_i43_a_workspace_without_a_pool_and_an_undecided_use(pool: Pool) -> None
     ]
 
 
-def test_i12_waiting_in_a_locked_workspace(pool: Pool) -> None:
+def test_i12_claim_waiting_in_a_locked_workspace_is_found(pool: Pool) -> None:
     fill()
     claim = ask(workspace="prod", task="plan")
     plant(
@@ -246,7 +246,7 @@ def test_i12_waiting_in_a_locked_workspace(pool: Pool) -> None:
     assert Claim.objects.get(pk=claim.id).state == "blocked"
 
 
-def test_i12_two_serial_claims_under_way(pool: Pool) -> None:
+def test_i12_two_running_serial_claims_of_a_workspace_are_found(pool: Pool) -> None:
     claims = [ask(workspace=name, task="plan_and_apply").id for name in ("prod", "test")]
     with connection.cursor() as cursor:
         cursor.execute("DROP INDEX claim_serial")
@@ -274,7 +274,7 @@ SAY = "INSERT INTO claims_approval (plan_id, by_user, is_yes) VALUES (1, %s, %s)
         (False, False, {"ann": True, "bob": False}, "somebody has said no"),
     ],
 )
-def test_i13_an_apply_without_an_approval(
+def test_i13_apply_without_an_approval_is_found(
     pool: Pool, of_another: bool, is_stale: bool, votes: dict[str, bool], words: str | None
 ) -> None:
     claim = ask(workspace="prod", task="plan_and_apply")
@@ -287,13 +287,13 @@ def test_i13_an_apply_without_an_approval(
     )
 
 
-def test_i13_an_apply_without_a_plan(pool: Pool) -> None:
+def test_i13_apply_without_a_plan_is_found(pool: Pool) -> None:
     claim = ask(workspace="prod", task="plan_and_apply")
     plant(APPLY, claim.id)
     assert told("I13") == [(f"claim {claim.id}", "applies, bound: it names no plan")]
 
 
-def test_i21_a_set_with_too_many_claims(pool: Pool) -> None:
+def test_i21_claim_set_with_too_many_claims_is_found(pool: Pool) -> None:
     claims = fill()
     plant(
         "INSERT INTO claims_claimset (id, name, shape_id, replicas, max_surge) SELECT 1, 'web', "
@@ -306,13 +306,13 @@ def test_i21_a_set_with_too_many_claims(pool: Pool) -> None:
 
 
 # -- members ---------------------------------------------------------------------------------------
-def test_i10_a_member_leaves_with_open_slots(pool: Pool) -> None:
+def test_i10_leaving_member_with_open_slots_is_found(pool: Pool) -> None:
     plant("UPDATE pools_member SET state = 'deleting' WHERE name = 'a'")
     assert told("I10") == [("member a of pool lab", "deleting, with 2 open and 0 occupied slots")]
     mend("I10")
 
 
-def test_i10_a_member_leaves_under_its_claims(pool: Pool) -> None:
+def test_i10_member_leaving_under_its_claims_is_found(pool: Pool) -> None:
     claim = ask()
     plant("UPDATE pools_member SET state = 'gone' WHERE name = 'a'")
     plant("UPDATE slots_slot SET is_open = false")
@@ -323,7 +323,9 @@ def test_i10_a_member_leaves_under_its_claims(pool: Pool) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_i19_a_member_is_missing_outside(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i19_member_missing_at_its_provider_is_found(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     look_at_pool(pool)
     assert find("I19") == []
     a, b = Member.objects.order_by("name")
@@ -335,7 +337,7 @@ def test_i19_a_member_is_missing_outside(pool: Pool, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.django_db(transaction=True)
-def test_i19_not_ready_unknown_or_not_seen_at_all(
+def test_i19_unready_unknown_or_unobserved_member_is_found(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_at_pool(pool)
@@ -355,7 +357,7 @@ def test_i19_not_ready_unknown_or_not_seen_at_all(
 
 
 # -- the command -----------------------------------------------------------------------------------
-def test_the_command_says_what_is_wrong_repairs_it_and_then_is_content(
+def test_doctor_command_reports_repairs_and_then_exits_clean(
     pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     claim = ask()

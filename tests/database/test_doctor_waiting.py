@@ -1,4 +1,6 @@
-"""The doctor on claims that wait: I16 everything moves, I17 nobody waits beside what is free."""
+"""The doctor on waiting claims: I16 every queue is tried, I17 no claim waits beside a suitable
+free slot.
+"""
 
 from typing import Any
 
@@ -16,7 +18,7 @@ from tests.database.doctor_helpers import age, ask, fill, find, is_told, mend, p
 pytestmark = pytest.mark.django_db
 
 
-def test_i16_a_line_that_nobody_tries(pool: Pool) -> None:
+def test_i16_queue_that_is_not_tried_is_found(pool: Pool) -> None:
     fill()
     waits = ask()
     age("claims_claim", waits.id)
@@ -28,14 +30,14 @@ def test_i16_a_line_that_nobody_tries(pool: Pool) -> None:
     mend("I16a")
 
 
-def test_i16_a_line_whose_heads_are_bound_all_the_time_is_tried(pool: Pool) -> None:
+def test_i16_queue_whose_heads_were_just_bound_is_accepted(pool: Pool) -> None:
     fill()
     age("claims_claim", ask().id)
     plant("UPDATE claims_shape SET tried_at = now() - interval '2 minutes'")
     assert find("I16a") == []
 
 
-def test_i16_blocked_by_nothing(pool: Pool) -> None:
+def test_i16_blocked_claim_without_a_blocker_is_found(pool: Pool) -> None:
     first = ask(workspace="prod", task="plan_and_apply")
     second = ask(workspace="prod", task="plan_and_apply")
     assert second.state == "blocked"
@@ -51,7 +53,7 @@ def test_i16_blocked_by_nothing(pool: Pool) -> None:
     assert Claim.objects.get(pk=second.id).state == "waiting"
 
 
-def test_i16_blocked_without_a_workspace_or_a_timer(pool: Pool) -> None:
+def test_i16_blocked_claim_without_workspace_or_timer_is_found(pool: Pool) -> None:
     fill()
     claim = ask()
     plant(
@@ -65,7 +67,7 @@ def test_i16_blocked_without_a_workspace_or_a_timer(pool: Pool) -> None:
     assert is_told(claim.id)
 
 
-def test_i16_a_timer_that_nobody_looks_at(pool: Pool) -> None:
+def test_i16_overdue_timer_is_found(pool: Pool) -> None:
     claim = ask(hold_for=60.0)
     age("claims_claim", claim.id, "due_at", 90)
     assert told("I16c") == [(f"claim {claim.id}", "bound, to be looked at 90 s ago")]
@@ -83,7 +85,7 @@ def passed_over(**what: Any) -> Any:
 
 
 @pytest.mark.parametrize("what", [{}, {"size": 3}])
-def test_i17_somebody_waits_beside_a_free_slot(pool: Pool, what: dict[str, Any]) -> None:
+def test_i17_claim_waiting_beside_free_slots_is_found(pool: Pool, what: dict[str, Any]) -> None:
     claim = passed_over(**what)
     size = what.get("size", 1)
     assert told("I17") == [
@@ -94,7 +96,7 @@ def test_i17_somebody_waits_beside_a_free_slot(pool: Pool, what: dict[str, Any])
 
 
 @pytest.mark.parametrize("what", [{"size": 5, "kind": "slot"}, {"selector": (("disk", "ssd"),)}])
-def test_i17_what_is_free_is_not_what_it_waits_for(pool: Pool, what: dict[str, Any]) -> None:
+def test_i17_unsuitable_free_slots_are_no_finding(pool: Pool, what: dict[str, Any]) -> None:
     Pool.objects.update(max_members=9)
     passed_over(**what)
     assert find("I17") == []
@@ -120,7 +122,7 @@ SEARCHED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", SEARCHED.values(), ids=SEARCHED)
-def test_i17_what_only_a_search_can_tell(pool: Pool, what: dict[str, Any]) -> None:
+def test_i17_slot_search_decides_whether_free_slots_fit(pool: Pool, what: dict[str, Any]) -> None:
     for name in ("eu", "us"):
         ports(name, shared=True)
     ports("apart", protocols=["tcp", "udp"])
@@ -154,7 +156,7 @@ def test_i17_what_only_a_search_can_tell(pool: Pool, what: dict[str, Any]) -> No
     assert Claim.objects.get(pk=claim.id).state == "bound"
 
 
-def test_i17_closed_slots_are_not_free(pool: Pool) -> None:
+def test_i17_closed_slots_do_not_count_as_free(pool: Pool) -> None:
     passed_over()
     for member in Member.objects.all():
         cordon_member(member_id=member.pk, reason="disk")
@@ -162,7 +164,7 @@ def test_i17_closed_slots_are_not_free(pool: Pool) -> None:
     assert find("I17") == []
 
 
-def test_i17_behind_somebody_whom_nobody_may_pass(pool: Pool) -> None:
+def test_i17_claim_behind_one_that_may_not_be_passed_is_no_finding(pool: Pool) -> None:
     held = fill()
     large, small = ask(size=4), ask()
     release_claim(claim_id=held[0].id, generation=held[0].generation)
@@ -187,7 +189,7 @@ def test_i17_behind_somebody_whom_nobody_may_pass(pool: Pool) -> None:
     )
 
 
-def test_i17_behind_an_equal_that_wants_something_else(pool: Pool) -> None:
+def test_i17_claim_behind_an_equal_with_other_needs_is_no_finding(pool: Pool) -> None:
     held = fill()
     first, second = ask(size=2, contiguous=True), ask(size=2)
     for claim in (held[0], held[2]):
@@ -200,7 +202,7 @@ def test_i17_behind_an_equal_that_wants_something_else(pool: Pool) -> None:
     assert [f.subject for f in find("I17")] == [f"claim {second.id}"]
 
 
-def test_i17_what_a_search_finds_may_be_kept_for_a_larger_claim(pool: Pool) -> None:
+def test_i17_slots_kept_for_a_larger_claim_are_no_finding(pool: Pool) -> None:
     held = fill()
     large, small = ask(size=3), ask(size=2, on_one_member=True)
     for claim in held[:2]:

@@ -1,6 +1,6 @@
-"""The legal life of claims and slots, walked with the named statements and every rule on: each
-declared move can be made, and is what the statements say it is. `test_transitions.py` shows the
-other half, that no undeclared one can.
+"""The named statements can make every declared transition of claims and slots with all rules on.
+
+`test_transitions.py` proves the other half: undeclared transitions are refused.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def operations(c: Connection) -> int:
 
 
 # -- bind and release ------------------------------------------------------------------------------
-def test_heads_of_the_line_get_the_first_slots(c: Connection) -> None:
+def test_heads_of_the_queue_get_the_first_slots(c: Connection) -> None:
     rows = p.bind_batch(c, None, 3)
     assert sorted((r.claim_id, r.slot_id) for r in rows) == [(0, 0), (2, 1), (4, 2)]
     assert len({r.generation for r in rows}) == 3
@@ -51,13 +51,13 @@ def test_priority_goes_before_age(c: Connection) -> None:
     assert [r.claim_id for r in p.bind_batch(c, None, 1)] == [6]
 
 
-def test_released_slots_are_idle_at_once_where_nothing_is_outside(c: Connection) -> None:
+def test_released_slots_without_external_resources_are_idle_at_once(c: Connection) -> None:
     assert p.release(c, p.hand(c))
     assert p.slot_row(c) == ("idle", None)
     assert p.claim_row(c)[2] == "released"
 
 
-def test_released_slots_drain_where_something_is_outside(d: Connection) -> None:
+def test_released_slots_with_external_resources_drain(d: Connection) -> None:
     assert p.release(d, p.hand(d))
     assert p.slot_row(d) == ("draining", None)
     assert value(
@@ -103,7 +103,7 @@ def test_release_by_an_old_generation_does_nothing(c: Connection) -> None:
     assert p.claim_row(c)[0] == "bound"
 
 
-def test_a_batch_of_releases_leaves_out_who_is_stale(c: Connection) -> None:
+def test_batch_release_skips_stale_generations(c: Connection) -> None:
     good, stale = p.hand(c, 0, (0,)), p.hand(c, 2, (1,))
     rows = run(
         c,
@@ -127,7 +127,7 @@ def test_shrinking_keeps_the_first_slots(d: Connection) -> None:
     assert not p.release(d, before), "what is held has changed, so has the generation"
 
 
-def test_one_of_three_slots_is_replaced(c: Connection) -> None:
+def test_move_replaces_one_of_three_slots(c: Connection) -> None:
     c.execute("UPDATE claims_claim SET size = 3 WHERE id = 0")
     assert p.move(c, p.hand(c, 0, (0, 1, 2)), target=11, ordinals=(1,), lost=0) == 1
     assert [
@@ -136,7 +136,7 @@ def test_one_of_three_slots_is_replaced(c: Connection) -> None:
     assert p.slot_row(c, 1)[0] == "retired"
 
 
-def test_a_move_is_taken_back_onto_the_slot_that_still_drains(d: Connection) -> None:
+def test_move_can_return_to_the_slot_that_still_drains(d: Connection) -> None:
     p.move(d, p.hand(d))
     found = run(d, "find_node", pool=0, lane="any", claim=0, labels="{}", earlier_claims=[])[0].id
     assert found == 0
@@ -145,7 +145,7 @@ def test_a_move_is_taken_back_onto_the_slot_that_still_drains(d: Connection) -> 
     assert p.slot_row(d, 10)[0] == "draining"
 
 
-def test_lost_and_queued_again(c: Connection) -> None:
+def test_lost_claim_is_queued_again_and_its_slot_is_retired(c: Connection) -> None:
     assert p.lose(c, p.hand(c))
     assert p.claim_row(c)[0] == "waiting"
     assert p.slot_row(c)[0] == "retired"
@@ -154,7 +154,7 @@ def test_lost_and_queued_again(c: Connection) -> None:
     )
 
 
-def test_a_retired_slot_of_a_pool_with_a_queue_has_no_deadline_either(d: Connection) -> None:
+def test_retired_slot_of_a_pool_with_a_queue_has_no_deadline(d: Connection) -> None:
     p.give_back(d, p.hand(d), to="waiting", lost=0)
     p.move(d, p.hand(d, 2, (1,)), 2, target=11, lost=0)
     assert (
@@ -185,7 +185,7 @@ def test_plan_park_approve_apply_elsewhere(c: Connection) -> None:
     assert p.give_back(c, p.generation_of(c), outcome="applied", verb="finish")
 
 
-def test_a_parked_claim_gets_a_place_again_and_keeps_its_deadline(c: Connection) -> None:
+def test_parked_claim_reserves_a_slot_again_and_keeps_its_deadline(c: Connection) -> None:
     generation = p.parked(c)
     deadline = value(c, "SELECT expires_at FROM claims_claim WHERE id = 0")
     assert p.reserve_again(c, generation)
@@ -194,7 +194,7 @@ def test_a_parked_claim_gets_a_place_again_and_keeps_its_deadline(c: Connection)
     assert not p.reserve_again(c, generation), "once"
 
 
-def test_an_approval_after_the_deadline_is_refused_even_if_nothing_has_expired_it(
+def test_approval_after_the_deadline_is_refused_before_the_claim_expires(
     c: Connection,
 ) -> None:
     generation = p.overdue(c)
@@ -203,7 +203,7 @@ def test_an_approval_after_the_deadline_is_refused_even_if_nothing_has_expired_i
     assert value(c, "SELECT is_stale FROM claims_plan WHERE id = 1")
 
 
-def test_serial_the_next_waits_until_the_first_has_ended(c: Connection) -> None:
+def test_next_serial_claim_waits_until_the_first_has_ended(c: Connection) -> None:
     c.execute("INSERT INTO claims_workspace (id, name) VALUES (1, 'prod')")
     c.execute("UPDATE claims_claim SET workspace_id = 1, is_serial = true WHERE id = 2")
     c.execute(
@@ -224,7 +224,7 @@ def test_serial_the_next_waits_until_the_first_has_ended(c: Connection) -> None:
 
 
 # -- what the log says -----------------------------------------------------------------------------
-def test_the_log_knows_who_held_a_slot(c: Connection) -> None:
+def test_log_names_the_holder_of_a_slot(c: Connection) -> None:
     first = p.hand(c)
     then = value(c, "SELECT clock_timestamp()")
     p.release(c, first)
@@ -233,7 +233,7 @@ def test_the_log_knows_who_held_a_slot(c: Connection) -> None:
     assert run(c, "who_held", slot=0, at=value(c, "SELECT clock_timestamp()"))[0].claim_id == 2
 
 
-def test_the_log_says_before_and_after(c: Connection) -> None:
+def test_log_records_state_before_and_after(c: Connection) -> None:
     p.give_back(c, p.reserved(c), outcome="rejected", verb="reject")
     told = c.execute(
         "SELECT verb, before, after FROM kernel_event WHERE slot_id = 0 ORDER BY id"
@@ -338,7 +338,7 @@ LIVES: list[list[Step]] = [
 ]
 
 
-def test_every_declared_move_can_be_made(c: Connection) -> None:
+def test_every_declared_transition_can_be_made(c: Connection) -> None:
     walk = Walk(c)
     for life in LIVES:
         walk.start()

@@ -1,4 +1,4 @@
-"""What docs/model.md says of the model is so."""
+"""docs/model.md agrees with the declared state machines and rules."""
 
 import re
 
@@ -10,7 +10,7 @@ def test_the_diagrams_are_those_of_the_declared_machines() -> None:
     assert written() == draw(), "run: python -m tests.database.diagrams"
 
 
-def test_every_rule_is_named() -> None:
+def test_every_rule_is_named_in_the_model_docs() -> None:
     """So that nobody looks in vain for what refused."""
     text = PAGE.read_text()
     assert [

@@ -1,5 +1,5 @@
-"""Operations are taken once and settled by who holds them; a thousand failures ask for capacity
-once; a reader of the log misses nobody.
+"""The outbox hands each operation to one worker, scale requests are deduplicated, and a reader of
+the event log misses no event.
 """
 
 from collections.abc import Iterator
@@ -41,14 +41,14 @@ def expire_leases(c: Connection) -> None:
 
 
 # -- the outbox ------------------------------------------------------------------------------------
-def test_a_hand_over_and_its_operation_are_one_commit(c: Connection, d: Connection) -> None:
+def test_handover_and_its_operation_commit_together(c: Connection, d: Connection) -> None:
     with c.transaction(force_rollback=True):
         p.hand(c)
         assert take(d) == [], "not before the commit"
     assert value(c, "SELECT count(*) FROM kernel_operation") == 0, "and never without it"
 
 
-def test_an_operation_is_taken_once(c: Connection, d: Connection) -> None:
+def test_operation_is_taken_once(c: Connection, d: Connection) -> None:
     p.release(c, p.hand(c))
     with d.transaction():
         assert len(take(d)) == 2
@@ -56,7 +56,7 @@ def test_an_operation_is_taken_once(c: Connection, d: Connection) -> None:
     assert take(c) == [], "nor while its lease runs"
 
 
-def test_after_the_lease_somebody_else_takes_it_and_the_first_may_not_settle(
+def test_operation_taken_after_its_lease_is_settled_by_the_new_holder_only(
     c: Connection, d: Connection
 ) -> None:
     p.hand(c)
@@ -79,7 +79,7 @@ def test_after_the_lease_somebody_else_takes_it_and_the_first_may_not_settle(
     assert settle(c, second) == 0, "once"
 
 
-def test_taken_by_two_at_once_each_gets_its_own(c: Connection, d: Connection) -> None:
+def test_two_concurrent_takers_get_different_operations(c: Connection, d: Connection) -> None:
     for claim in (0, 2, 4):
         p.hand(c, claim, (claim // 2,))
     c.execute("BEGIN")
@@ -113,11 +113,11 @@ def ask(c: Connection) -> list[bool]:
     return [r.won for r in run(c, "request_scale", pool=0)]
 
 
-def test_a_thousand_failures_one_request(c: Connection) -> None:
+def test_thousand_failures_make_one_scale_request(c: Connection) -> None:
     assert [won for _ in range(1000) for won in ask(c)] == [True]
 
 
-def test_the_first_request_after_a_completion_is_absorbed_and_the_next_one_passes(
+def test_first_request_after_a_completion_is_absorbed_and_the_next_passes(
     c: Connection,
 ) -> None:
     c.execute(
@@ -144,7 +144,7 @@ def read(c: Connection, after: log.Position) -> list[log.EventRow]:
     return [log.row_of(r) for r in rows]
 
 
-def test_who_commits_late_is_not_skipped(c: Connection, d: Connection) -> None:
+def test_event_of_a_late_commit_is_not_skipped(c: Connection, d: Connection) -> None:
     start = log.Position(value(c, log.NOW_POSITION), 0)
     d.execute("BEGIN")
     d.execute(ADD, ["late"])
@@ -157,9 +157,7 @@ def test_who_commits_late_is_not_skipped(c: Connection, d: Connection) -> None:
     assert read(c, seen[-1].position) == []
 
 
-def test_ids_are_not_in_the_order_of_commits_and_nobody_is_lost(
-    c: Connection, d: Connection
-) -> None:
+def test_ids_out_of_commit_order_lose_no_event(c: Connection, d: Connection) -> None:
     """The later transaction draws the lower id: a reader that remembers only ids loses it."""
     position = log.Position(value(c, log.NOW_POSITION), 0)
     d.execute("BEGIN")
@@ -186,7 +184,7 @@ def test_a_reader_is_not_held_up_by_a_transaction_that_only_reads(
     d.execute("COMMIT")
 
 
-def test_a_hand_over_never_waits_for_a_reader(c: Connection, d: Connection) -> None:
+def test_handover_never_waits_for_a_reader(c: Connection, d: Connection) -> None:
     d.execute("BEGIN")
     read(d, log.START)
     p.hand(c)

@@ -1,8 +1,7 @@
-"""Plans made on empty tables, which stay in a session while the tables grow: none may scan
-what grows.
+"""Generic plans made on empty tables never scan a table that grows.
 
-Every named statement is planned as a prepared one is (generic), on an empty database, on a
-connection as the product opens it.
+Every named statement is planned as a prepared statement is, on an empty database, on a connection
+as the product opens it.
 """
 
 import re
@@ -106,7 +105,7 @@ def walks(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_no_scan(file: str, c: Connection) -> None:
+def test_hot_statement_never_scans(file: str, c: Connection) -> None:
     plans = {name: plan(c, FILES[file].text(name, 50)) for name in FILES[file].texts}
     assert {name: found for name, found in plans.items() if scans(found)} == {}
     assert {
@@ -114,13 +113,13 @@ def test_no_scan(file: str, c: Connection) -> None:
     } == {}
 
 
-def test_the_reader_of_the_log_walks_its_index(c: Connection) -> None:
+def test_log_reader_walks_its_index(c: Connection) -> None:
     found = plan(c, log.READ_EVENTS.format(limit=100))
     assert scans(found) == []
     assert "event_position" in found
 
 
-def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Connection) -> None:
+def test_bind_batch_reads_queue_and_free_slots_in_index_order(c: Connection) -> None:
     found = plan(c, helpers.CLAIMS.text("bind_batch", 100))
     assert "claim_line" in found
     assert "slot_free" in found
@@ -129,22 +128,20 @@ def test_the_line_and_the_free_slots_come_out_of_their_indexes_in_order(c: Conne
 @pytest.mark.parametrize(
     "name", ["create_and_bind", "create_and_bind_here", "create_batch", "overtaken", "rivals"]
 )
-def test_rivals_are_found_by_who_waits_not_by_all_lines_of_the_pool(
-    name: str, c: Connection
-) -> None:
+def test_rivals_are_found_by_waiting_claims_not_by_all_queues(name: str, c: Connection) -> None:
     found = plan(c, helpers.CLAIMS.text(name))
     assert "claim_rivals" in found
     assert "shape_pools_behind" in found
     assert not re.search(r"on shape_pools\b", found)
 
 
-def test_with_scans_allowed_it_would_go_wrong(c: Connection) -> None:
+def test_hot_statements_would_scan_where_scans_are_allowed(c: Connection) -> None:
     """So the option is needed, and the test above can fail."""
     c.execute("SET enable_seqscan = on")
     assert any(scans(plan(c, FILES[file].text(name, 50))) for file, name in HOT)
 
 
-def test_the_option_is_on_in_every_connection_the_product_opens(c: Connection) -> None:
+def test_no_scan_option_is_set_on_every_connection(c: Connection) -> None:
     assert value(c, "SELECT current_setting('enable_seqscan')") == "off"
     assert "enable_seqscan=off" in str(settings.DATABASES["default"]["OPTIONS"]["options"]).replace(
         " ", ""

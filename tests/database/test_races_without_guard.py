@@ -1,6 +1,4 @@
-"""A race test counts once it has been seen red: with the guard taken out of the statement, the
-race must go wrong.
-"""
+"""Each race goes wrong once its guard is taken out of the statement, so the race test can fail."""
 
 from dataclasses import dataclass
 
@@ -50,7 +48,7 @@ def wrong_ways(race: Race) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.race} without {m.guard}")
-def test_red_without_its_guard(
+def test_race_goes_wrong_without_its_guard(
     mutant: Mutant, tables: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = next(s for s in (helpers.SLOTS, helpers.CLAIMS) if mutant.statement in s.texts)

@@ -1,4 +1,4 @@
-"""Races about who gets a slot, keeps it, and lets it go."""
+"""Races for binding, keeping and releasing slots, in both orders."""
 
 from typing import Any
 
@@ -262,5 +262,5 @@ RACES = AGAINST_CAPACITY + AGAINST_THE_CLAIM + LETTING_GO + MOVES
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_race(race: Race, order: str, tables: None) -> None:
+def test_slot_race_ends_as_declared(race: Race, order: str, tables: None) -> None:
     race.play(order)

@@ -1,6 +1,4 @@
-"""Races about plans, approvals, deadlines and the serial claims of a workspace. Their services
-come later; their statements are here.
-"""
+"""Races about plans, approvals, deadlines and the serial claims of a workspace, in both orders."""
 
 from typing import Any
 
@@ -166,5 +164,5 @@ RACES = APPROVALS + PARKED + WORKSPACES
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_race(race: Race, order: str, tables: None) -> None:
+def test_task_race_ends_as_declared(race: Race, order: str, tables: None) -> None:
     race.play(order)

@@ -1,4 +1,4 @@
-"""What the database refuses: every move that is not declared, and every half of a hand-over."""
+"""The database refuses every undeclared transition and every partial handover."""
 
 from collections.abc import Iterator
 
@@ -98,7 +98,7 @@ def attempt(c: Connection, machine: Machine, before: str, after: str) -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_states_times_edges(machine: Machine, c: Connection) -> None:
+def test_exactly_the_declared_transitions_are_allowed(machine: Machine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
         pairs = [
@@ -115,7 +115,7 @@ def test_states_times_edges(machine: Machine, c: Connection) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_an_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
+def test_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
         with pytest.raises(
@@ -125,7 +125,7 @@ def test_an_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_the_trigger_in_the_database_is_the_declared_one(machine: Machine, c: Connection) -> None:
+def test_database_trigger_matches_the_declared_machine(machine: Machine, c: Connection) -> None:
     """The migration keeps its own copy of the text; this is what makes a changed declaration
     fail until a migration follows it.
     """
@@ -142,13 +142,13 @@ def test_the_trigger_in_the_database_is_the_declared_one(machine: Machine, c: Co
 
 
 @pytest.mark.parametrize("sound", helpers.SOUND, ids=lambda sound: sound.name)
-def test_the_function_of_a_check_is_the_declared_one(sound: Sound, c: Connection) -> None:
+def test_check_function_matches_its_declaration(sound: Sound, c: Connection) -> None:
     assert helpers.body_of(c, sound) == sound.body()
     assert [rule for rule in sound.rules if not helpers.exists(c, rule)] == []
 
 
 @pytest.mark.parametrize("rule", [rule for sound in helpers.SOUND for rule in sound.rules])
-def test_a_rule_about_a_row_is_named_when_it_is_broken(rule: str, c: Connection) -> None:
+def test_broken_row_rule_is_named_in_the_error(rule: str, c: Connection) -> None:
     """And nothing else refuses: the rules say different things."""
     with (
         c.transaction(force_rollback=True),
@@ -165,7 +165,7 @@ def test_a_rule_about_a_row_is_named_when_it_is_broken(rule: str, c: Connection)
             other.execute(BROKEN[rule])  # type: ignore[arg-type]
 
 
-def test_every_declared_constraint_and_index_is_there(c: Connection) -> None:
+def test_every_declared_constraint_and_index_exists(c: Connection) -> None:
     missing = []
     for model in apps.get_models():
         if model._meta.app_label not in ("pools", "slots", "claims", "kernel"):
@@ -189,7 +189,7 @@ def test_the_doctor_knows_every_rule(c: Connection) -> None:
     assert set(rows) == {(table, name) for table, names in RULES.items() for name in names}
 
 
-def test_the_functions_of_the_rules_never_scan(c: Connection) -> None:
+def test_rule_functions_disable_sequential_scans(c: Connection) -> None:
     """Their plans are made once a session, perhaps on empty tables, whatever the connection's
     own setting is.
     """
