@@ -1,4 +1,6 @@
-"""What `docker build` sends: enough to run Berth, and nothing else from the checkout."""
+"""The build context of the image holds all that Berth needs to run, and no secrets of the
+checkout.
+"""
 
 import os
 import re
@@ -46,11 +48,11 @@ def is_sent(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SECRETS)
-def test_a_secret_in_the_checkout_stays_out_of_the_image(path: str) -> None:
+def test_secret_in_the_checkout_stays_out_of_the_image(path: str) -> None:
     assert not is_sent(path)
 
 
-def test_what_is_sent_is_enough_to_start_berth(tmp_path: Path) -> None:
+def test_build_context_is_enough_to_start_berth(tmp_path: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -85,7 +87,7 @@ def test_what_is_sent_is_enough_to_start_berth(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_every_base_image_is_named_by_its_digest() -> None:
+def test_every_base_image_is_pinned_by_digest() -> None:
     files = [*ROOT.glob("deploy/*Dockerfile"), ROOT / "deploy/compose.yaml"]
     own = re.compile(r"image: berth$")
     lines = [

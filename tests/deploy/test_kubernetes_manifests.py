@@ -1,5 +1,5 @@
-"""deploy/kubernetes on a real API server: each document is taken as it stands, its accounts can
-do a pod's whole life, and no more.
+"""deploy/kubernetes on a real API server: every document is valid, and its accounts have exactly
+the rights that the life of a pod needs.
 """
 
 import json
@@ -209,7 +209,7 @@ def enter_in_cluster(
 # -- it is taken -----------------------------------------------------------------------------------
 
 
-def test_every_document_is_taken_as_it_stands(real_kube: KubeWorld, home: Space) -> None:
+def test_every_document_is_accepted_by_the_api_server(real_kube: KubeWorld, home: Space) -> None:
     documents = render(DEPLOY) + read(DEPLOY / "role.yaml") + render(AGENT)
     for document in documents:
         apply(real_kube, document, HOME, is_dry=True)
@@ -221,14 +221,14 @@ def test_every_document_is_taken_as_it_stands(real_kube: KubeWorld, home: Space)
     )
 
 
-def test_a_field_that_nobody_knows_would_be_refused(real_kube: KubeWorld, home: Space) -> None:
+def test_unknown_field_is_refused_by_the_api_server(real_kube: KubeWorld, home: Space) -> None:
     """What the test above looks for, seen: its eyes are open."""
     (account,) = read(DEPLOY / "account.yaml")
     with pytest.raises(AssertionError, match="automountServiceToken"):
         apply(real_kube, {**account, "automountServiceToken": False}, HOME, is_dry=True)
 
 
-def test_everybody_who_asks_the_cluster_signs_in_as_the_account_of_the_binding(home: Space) -> None:
+def test_every_deployment_uses_the_account_of_the_role_binding(home: Space) -> None:
     deployments = {
         each["metadata"]["name"]: each["spec"]["template"]["spec"]
         for each in render(DEPLOY)
@@ -248,7 +248,7 @@ def test_everybody_who_asks_the_cluster_signs_in_as_the_account_of_the_binding(h
 
 
 @pytest.mark.parametrize("who", ACCOUNTS)
-def test_its_accounts_can_do_the_whole_life_of_a_pod(
+def test_service_accounts_can_do_the_whole_life_of_a_pod(
     site: Bench, sign_in: Entrance, who: str
 ) -> None:
     sign_in(who)
@@ -341,7 +341,7 @@ FORBIDDEN: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("who", ACCOUNTS)
-def test_its_accounts_may_do_what_is_documented_and_nothing_else(
+def test_service_accounts_have_exactly_the_documented_rights(
     site: Bench, sign_in: Entrance, elsewhere: Space, who: str
 ) -> None:
     world, token = site.space.world, sign_in(who)

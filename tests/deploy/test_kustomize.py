@@ -1,5 +1,5 @@
-"""The kustomize folders: addresses fit each other, and every long-running process has
-its probes.
+"""The kustomize folders: addresses fit each other, and every long-running process has probes and
+a disruption budget.
 """
 
 import os
@@ -75,7 +75,7 @@ def ask(url: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_agents_address_is_one_that_berth_answers() -> None:
+def test_agent_address_is_served_by_berth() -> None:
     url = literals("kustomize-agent")["BERTH_URL"]
     assert urlsplit(url).scheme == "https", "a token is never sent in the clear"
     assert ask(url) == "401", "asked for its token: neither redirected nor refused for its host"
@@ -85,11 +85,11 @@ def test_the_agents_address_is_one_that_berth_answers() -> None:
     ("url", "status"),
     [("http://berth.example.com/", "301"), ("https://web.berth.svc:8000/", "400")],
 )
-def test_plain_http_and_names_of_the_cluster_are_not_answered(url: str, status: str) -> None:
+def test_plain_http_and_cluster_names_are_not_served(url: str, status: str) -> None:
     assert ask(url) == status
 
 
-def test_the_agents_token_is_mounted_as_a_folder_so_that_a_rotated_one_arrives() -> None:
+def test_agent_token_is_mounted_as_a_folder_so_that_rotation_arrives() -> None:
     (container,) = pods("kustomize-agent")["agent-1"]["containers"]
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == "token"]
     assert "subPath" not in mount
@@ -98,7 +98,7 @@ def test_the_agents_token_is_mounted_as_a_folder_so_that_a_rotated_one_arrives()
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_every_process_has_probes_on_a_port_that_it_serves(name: str) -> None:
+def test_every_process_has_probes_on_a_served_port(name: str) -> None:
     (container,) = pods("kustomize")[name]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     for probe in ("livenessProbe", "readinessProbe"):
@@ -126,7 +126,7 @@ def test_every_process_has_a_disruption_budget_that_leaves_one_running() -> None
         assert deployments[name]["spec"]["replicas"] > spec["maxUnavailable"]
 
 
-def test_ingress_is_refused_but_for_web_and_the_metrics() -> None:
+def test_ingress_is_allowed_for_web_and_metrics_only() -> None:
     policies = {
         each["metadata"]["name"]: each["spec"]
         for each in read("kustomize")

@@ -1,4 +1,4 @@
-"""What an API server does that a provider of pods could notice: asked in the same words of any,
+"""The API server's behaviour that a pod provider depends on: the same requests to any server,
 answered with facts to compare.
 """
 

@@ -1,11 +1,9 @@
 """Clusters for tests: one in memory and a real one behind a gate, with the same handles.
-`kubeconfig` has a context for each user of them:
 
-admin       may do everything, straight to the server
-gated       likewise, on the way where `refuse`, `hang`, `cut` and `mute` work
-limited     may do what `Space.grant` gave it
-stranger    has a token that nobody knows
-nowhere     names a server that does not answer
+`kubeconfig` has a context for each user: `admin` may do everything, straight to the server;
+`gated` may do the same through the gate, where `refuse`, `hang`, `cut` and `mute` work; `limited`
+may do what `Space.grant` gave it; `stranger` has an unknown token; `nowhere` names a server that
+does not answer.
 """
 
 import http.client

@@ -1,6 +1,4 @@
-"""A small proxy that takes CONNECT: it leads to where it is told, or does what a test
-orders instead.
-"""
+"""A small CONNECT proxy that forwards a tunnel or fails as a test orders."""
 
 import base64
 import select

@@ -1,5 +1,5 @@
-"""What an API server demands of pods and secrets, and what it adds to them. Only what a provider
-of pods could run into.
+"""The API server's validation and defaults for pods and secrets, as far as a pod provider meets
+them.
 """
 
 import base64

@@ -1,6 +1,4 @@
-"""What an API server does with objects as such: it patches them, selects among them, and says
-why it refuses.
-"""
+"""How an API server patches objects, selects among them, and words its refusals."""
 
 import copy
 import re

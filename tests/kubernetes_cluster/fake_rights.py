@@ -1,4 +1,4 @@
-"""Who may do what on the fake API server, by the roles that are stored in it."""
+"""Authorisation on the fake API server, by the roles that are stored in it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

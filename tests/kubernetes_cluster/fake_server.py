@@ -1,5 +1,8 @@
-"""A small Kubernetes API server in memory. What a provider of pods could notice is as on the real
-one: tests/kubernetes_cluster/test_fake_server.py asks both the same and compares."""
+"""A small Kubernetes API server in memory that behaves like the real one in all that a pod
+provider notices.
+
+tests/kubernetes_cluster/test_fake_server.py sends both servers the same requests and compares.
+"""
 
 import base64
 import copy

@@ -1,5 +1,5 @@
-"""The objects of the fake API server, and all that has become of them: every version can be
-listed and watched until it is forgotten.
+"""The objects of the fake API server and their history: every version can be listed and watched
+until it is forgotten.
 """
 
 import copy

@@ -1,6 +1,4 @@
-"""A way to a real API server on which things go wrong by order of a test: the same faults that
-the fake one has in itself.
-"""
+"""A gate before a real API server that injects the faults which the fake one has built in."""
 
 import http.client
 import queue

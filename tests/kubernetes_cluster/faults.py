@@ -1,4 +1,4 @@
-"""What goes wrong on the way to an API server, by order of a test."""
+"""Faults on the way to an API server, as a test orders them."""
 
 import json
 import threading

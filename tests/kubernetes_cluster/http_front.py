@@ -1,5 +1,5 @@
-"""An HTTP server on a port that stays its own, also while it is down. Whoever asks is answered
-in a thread of his connection.
+"""An HTTP server that keeps its port while it is down and answers each connection in its own
+thread.
 """
 
 import json

@@ -1,10 +1,10 @@
 """A scheduler and a kubelet for tests: pods of a namespace get a node and an address and run as
 processes on this machine.
 
-There are no containers: what a pod's command finds under its mounts are folders of ours, and their
-paths are put into its variables. A pod's processes end together
-(tests.kubernetes_cluster.container_init), as they do in a container. Everything is asked of the API
-server and told to it.
+There are no containers: the mounts of a pod are folders on this machine, and their paths are put
+into the pod's variables. A pod's processes end together
+(tests.kubernetes_cluster.container_init), as they do in a container. The kubelet reads from and
+writes to the API server only.
 """
 
 import base64

@@ -1,5 +1,5 @@
-"""A namespace of a test's own, and what happens in a cluster: somebody schedules, runs, evicts,
-deletes and loses pods.
+"""A namespace for one test, and events of a cluster: pods are scheduled, run, evicted, deleted
+and lost.
 """
 
 import secrets

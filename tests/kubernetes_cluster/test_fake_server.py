@@ -1,6 +1,4 @@
-"""The fake API server tells the truth: whatever a provider of pods could notice, it does as the
-real one does.
-"""
+"""The fake API server behaves like the real one in all that a pod provider notices."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +21,7 @@ def facts_of(world: KubeWorld, ask: Callable[[Space], Any]) -> Any:
 
 
 @pytest.mark.parametrize("ask", PROBES, ids=[probe.__name__ for probe in PROBES])
-def test_the_fake_does_as_the_real_kube_apiserver(
+def test_fake_server_answers_like_the_real_kube_apiserver(
     ask: Callable[[Space], Any], fake_kube: FakeKube, real_kube: RealKube
 ) -> None:
     with ThreadPoolExecutor(2) as both:  # half of it is waiting

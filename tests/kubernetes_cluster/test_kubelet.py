@@ -1,5 +1,5 @@
-"""The kubelet of these tests, tried by itself: pods run as processes, tell what becomes of them,
-and end with all that they started.
+"""The test kubelet: pods run as processes, report their state, and end with all their child
+processes.
 """
 
 import os
@@ -61,7 +61,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kubelet) -> None:
+def test_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kubelet) -> None:
     space.create("secrets", {"metadata": {"name": "p"}, "stringData": {"token": "told"}})
     volumes = [
         {"name": "token", "secret": {"secretName": "p", "defaultMode": 0o440}},
@@ -88,7 +88,7 @@ def test_a_pod_runs_with_its_secret_and_its_variables(space: Space, kubelet: Kub
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
-def test_one_that_ends_by_itself_says_how(
+def test_pod_that_exits_reports_its_exit_code(
     space: Space, kubelet: Kubelet, code: int, phase: str
 ) -> None:
     run(space, f"raise SystemExit({code})")
@@ -99,9 +99,7 @@ def test_one_that_ends_by_itself_says_how(
     assert kubelet.started == ["p"]
 
 
-def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(
-    space: Space, kubelet: Kubelet
-) -> None:
+def test_deleted_pod_is_terminated_with_its_child_processes(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     assert space.delete("p") == 200
@@ -110,9 +108,7 @@ def test_one_that_is_deleted_is_asked_first_and_gone_with_all_that_it_started(
     assert kubelet.killed == []
 
 
-def test_one_that_does_not_want_to_go_is_killed_after_its_grace(
-    space: Space, kubelet: Kubelet
-) -> None:
+def test_pod_that_ignores_sigterm_is_killed_after_its_grace(space: Space, kubelet: Kubelet) -> None:
     run(space, f"import signal; signal.signal(15, signal.SIG_IGN)\n{SLEEPS}", grace=1)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.delete("p")
@@ -121,14 +117,14 @@ def test_one_that_does_not_want_to_go_is_killed_after_its_grace(
     assert kubelet.killed == ["p"]
 
 
-def test_one_that_is_forced_away_ends_too(space: Space, kubelet: Kubelet) -> None:
+def test_pod_deleted_without_grace_ends_its_process(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.delete("p", grace=0)
     space.until(lambda: not is_there(pid))
 
 
-def test_one_on_a_lost_node_neither_ends_nor_is_confirmed(space: Space, kubelet: Kubelet) -> None:
+def test_pod_on_a_lost_node_stays_after_its_process_died(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
     pid = int(space.until(lambda: log_of(kubelet).strip()))
     space.until(lambda: phase_of(space) == "Running")
@@ -139,9 +135,7 @@ def test_one_on_a_lost_node_neither_ends_nor_is_confirmed(space: Space, kubelet:
     assert space.get("p") is not None
 
 
-def test_a_server_that_was_away_hears_what_became_of_its_pods(
-    space: Space, kubelet: Kubelet
-) -> None:
+def test_restarted_server_learns_the_state_of_its_pods(space: Space, kubelet: Kubelet) -> None:
     run(space, SLEEPS)
     space.until(lambda: log_of(kubelet).strip())
     space.until(lambda: phase_of(space) == "Running")
