@@ -1,5 +1,5 @@
-"""`make` installs what it needs step by step: an interrupted step heals by itself, and what
-happens is said at once.
+"""`make` installs Berth step by step: an interrupted step heals by itself, and progress is
+printed at once.
 """
 
 import base64
@@ -114,7 +114,7 @@ def list_broken(venv: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_an_install_that_was_killed_at_any_step_heals_by_itself(checkout: Path) -> None:
+def test_install_killed_at_any_step_heals_by_itself(checkout: Path) -> None:
     venv = checkout / ".venv"
     kill_when(checkout, lambda: count(venv, "pip") > 0)
     kill_when(checkout, lambda: count(venv, "uv") > 0)
@@ -150,7 +150,7 @@ def blocked(checkout: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["up", "test"])
-def test_the_first_line_comes_before_anything_is_loaded(
+def test_first_line_is_printed_before_anything_is_loaded(
     checkout: Path, blocked: Path, target: str
 ) -> None:
     command = ["make", "--no-print-directory", target]
@@ -164,7 +164,7 @@ def test_the_first_line_comes_before_anything_is_loaded(
     assert process.returncode == 0
 
 
-def test_the_install_says_what_it_does_before_it_is_done(checkout: Path, tmp_path: Path) -> None:
+def test_install_reports_progress_before_it_ends(checkout: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     # Making the environment waits here.
@@ -184,7 +184,7 @@ def test_the_install_says_what_it_does_before_it_is_done(checkout: Path, tmp_pat
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_read_only_checkout_is_told_as_that(checkout: Path) -> None:
+def test_read_only_checkout_is_named_with_the_way_out(checkout: Path) -> None:
     """Root may write to every folder but those of the kernel."""
     is_root = os.geteuid() == 0
     checkout.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -242,7 +242,7 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("how", ["environment", "file"])
-def test_pip_s_index_is_used_for_all_packages(
+def test_pip_index_is_used_for_all_packages(
     index: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
@@ -278,7 +278,7 @@ def test_pip_s_index_is_used_for_all_packages(
     assert (tmp_path / "into" / "berth_probe.py").exists()
 
 
-def test_each_setting_of_pip_has_one_of_uv() -> None:
+def test_each_pip_setting_has_a_uv_setting() -> None:
     install = load_install()
     pip = install.parse_pip(
         ":env:.cert='/env.pem'\nglobal.cert='/global.pem'\n"

@@ -77,7 +77,7 @@ def test_browser_tests_evaluate_no_strings() -> None:
         'page.eval_on_selector("p", "e => e.id")',
     ],
 )
-def test_a_string_evaluation_is_found(call: str) -> None:
+def test_string_evaluation_is_found(call: str) -> None:
     assert [line for line, _ in find_string_evaluations(f"def test(page):\n    {call}\n")] == [2]
 
 
@@ -91,5 +91,5 @@ def test_a_string_evaluation_is_found(call: str) -> None:
         'expect(page.locator("html")).to_have_js_property("scrollWidth", 390)',
     ],
 )
-def test_a_function_and_a_locator_are_let_through(call: str) -> None:
+def test_functions_and_locators_are_allowed(call: str) -> None:
     assert not list(find_string_evaluations(f"def test(page):\n    {call}\n"))

@@ -1,6 +1,4 @@
-"""The tables of a test are emptied at its end, also where a page that nobody waits for any more
-is still being answered.
-"""
+"""Emptying the tables at the end of a test wins against a page that still reads them."""
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -15,7 +13,7 @@ def empty() -> str:
     return "empty"
 
 
-def test_who_still_reads_gives_way():
+def test_reader_gives_way_to_emptying_of_tables():
     with (
         connection.cursor() as cursor,
         pytest.raises(OperationalError, match="deadlock"),

@@ -1,4 +1,4 @@
-"""What a test run leaves out is the last thing that it says."""
+"""A test run ends with the list of tests that it left out."""
 
 import ast
 import subprocess
@@ -30,7 +30,7 @@ def test_pass(): pass
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
-def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(
+def test_left_out_tests_are_grouped_last_with_the_way_to_include_them(
     tmp_path: Path, workers: list[str]
 ) -> None:
     (tmp_path / "test_it.py").write_text(SKIPS)
@@ -74,7 +74,7 @@ def test_it_stands_grouped_below_the_skipped_lines_with_the_way_to_include_it(
     ]
 
 
-def test_a_run_that_leaves_nothing_out_says_nothing(tmp_path: Path) -> None:
+def test_run_without_left_out_tests_prints_no_summary(tmp_path: Path) -> None:
     assert describe([]) == []
 
 

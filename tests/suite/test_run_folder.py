@@ -25,7 +25,7 @@ OURS = ("PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER", "BERTH_WORK", "TMPDIR")
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
-def test_what_tests_leave_goes_with_the_run(tmp_path: Path, workers: list[str]) -> None:
+def test_leftover_files_and_processes_end_with_the_run(tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "test_messy.py").write_text(MESSY)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntmp_path_retention_policy = failed\n")
     temporary = tmp_path / "temporary"

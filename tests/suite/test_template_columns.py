@@ -36,5 +36,5 @@ def test_template_lines_have_at_most_120_columns(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 121, "a \nb", "\t<p>"])
-def test_a_wide_line_and_stray_white_space_are_found(text: str) -> None:
+def test_wide_line_and_stray_white_space_are_found(text: str) -> None:
     assert faults_of(text)

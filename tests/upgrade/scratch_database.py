@@ -1,4 +1,4 @@
-"""A database of its own beside the one of the tests, migrated (or not) by the test itself."""
+"""A scratch database beside the one of the tests; the test migrates it itself."""
 
 import copy
 import os

@@ -1,5 +1,5 @@
-"""Migrations: forward on the data of earlier versions, back to nothing, and never long in
-anybody's way.
+"""Migrations upgrade the data of earlier versions, reverse completely, and give up on a lock
+instead of blocking others.
 """
 
 import re
@@ -59,7 +59,7 @@ def schema(name: str) -> str:
     return "\n".join(lines)
 
 
-def test_all_migrations_go_back_and_forward_again(scratch: BaseDatabaseWrapper) -> None:
+def test_all_migrations_reverse_and_apply_again(scratch: BaseDatabaseWrapper) -> None:
     migrate(scratch)
     name = str(scratch.settings_dict["NAME"])
     first = schema(name)
@@ -81,7 +81,7 @@ def test_all_migrations_go_back_and_forward_again(scratch: BaseDatabaseWrapper) 
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.dump")), ids=lambda file: file.stem)
-def test_the_data_of_an_earlier_version_migrates(scratch: BaseDatabaseWrapper, file: Path) -> None:
+def test_data_of_an_earlier_version_migrates(scratch: BaseDatabaseWrapper, file: Path) -> None:
     """Every version that was released, so the tag before is among them. What comes out is the
     schema that a fresh start makes.
     """
@@ -110,9 +110,7 @@ BROKEN = [
 ]
 
 
-def test_a_dump_of_all_that_there_is_comes_back(
-    scratch: BaseDatabaseWrapper, tmp_path: Path
-) -> None:
+def test_dump_of_all_tables_is_restored(scratch: BaseDatabaseWrapper, tmp_path: Path) -> None:
     """What CHECKs and triggers call is there before the rows are, and found without a search
     path; then it refuses what it refused.
     """

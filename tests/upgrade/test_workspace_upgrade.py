@@ -1,4 +1,4 @@
-"""Workspaces of an installation in which they belonged to no pool yet."""
+"""Workspaces of an installation from before workspaces belonged to a pool."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def scratch(django_db_blocker: Any) -> Iterator[BaseDatabaseWrapper]:
         yield connection
 
 
-def test_a_workspace_belongs_to_the_pool_of_its_last_apply_and_others_are_undecided(
+def test_workspace_gets_the_pool_of_its_last_apply_or_stays_undecided(
     scratch: BaseDatabaseWrapper,
 ) -> None:
     executor = MigrationExecutor(scratch)
