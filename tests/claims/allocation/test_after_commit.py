@@ -1,4 +1,4 @@
-"""What fails after a commit changes no answer: the claim is made, the release is done."""
+"""A failure after the commit does not change the answer of a create or a release."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def fail(*given: Any) -> None:
     raise RuntimeError("the hook fails")
 
 
-def test_a_claim_whose_hook_fails_is_answered_as_made(
+def test_a_failing_hook_does_not_fail_the_answer_of_a_create(
     caller: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana = caller("claimant", make_pool("full", slots=1))
@@ -30,7 +30,7 @@ def test_a_claim_whose_hook_fails_is_answered_as_made(
     assert (made.status, made.body["state"]) == (202, "waiting")
 
 
-def test_a_release_whose_hook_fails_is_answered_as_done(
+def test_a_failing_hook_does_not_fail_the_answer_of_a_release(
     caller: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana = caller("claimant", make_pool("tf", slots=["any"]))
@@ -44,7 +44,7 @@ def test_a_release_whose_hook_fails_is_answered_as_done(
     assert Claim.objects.get(pk=made.body["id"]).state == "ended"
 
 
-def test_every_hook_goes_through_after_commit() -> None:
+def test_every_commit_hook_is_registered_by_after_commit() -> None:
     direct = [
         f"{file}:{number}"
         for folder in ("project", "pools", "slots", "claims")

@@ -1,6 +1,4 @@
-"""Claims asked for at the same moment share a statement, and each is what it would have
-been alone.
-"""
+"""Simultaneous creates share a statement, and each gets the result that it would get alone."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -109,7 +107,9 @@ def make(pool: str = "lab", **body: Any) -> Callable[[], ClaimView]:
     return lambda: create_claim(wish(pool, **body))
 
 
-def test_one_statement_for_all_who_came_meanwhile(gatherer: Watched, statements: list[str]) -> None:
+def test_creates_that_arrive_meanwhile_share_one_statement(
+    gatherer: Watched, statements: list[str]
+) -> None:
     make_pool("a", slots=3)
     make_pool("b", slots=2)
     with crowd(
@@ -145,7 +145,7 @@ def test_one_statement_for_all_who_came_meanwhile(gatherer: Watched, statements:
     assert is_sound()
 
 
-def test_what_they_say_of_themselves_stays_with_each(gatherer: Watched) -> None:
+def test_each_claim_of_a_batch_keeps_its_own_fields(gatherer: Watched) -> None:
     make_pool("a", slots=5, lease={"hold": "1h"})
     odd = 'quo"te \\ Bücher 漢'
     with crowd(
@@ -164,7 +164,7 @@ def test_what_they_say_of_themselves_stays_with_each(gatherer: Watched) -> None:
     assert (row.due_at - row.bound_at).total_seconds() == 7200  # type: ignore[operator]
 
 
-def test_a_key_that_came_twice_is_one_claim(gatherer: Watched) -> None:
+def test_creates_with_one_key_in_a_batch_make_one_claim(gatherer: Watched) -> None:
     make_pool(slots=5)
     with crowd(
         gatherer,
@@ -180,7 +180,9 @@ def test_a_key_that_came_twice_is_one_claim(gatherer: Watched) -> None:
     assert is_sound()
 
 
-def test_ranks_of_one_pool_take_turns(gatherer: Watched, statements: list[str]) -> None:
+def test_two_queues_of_one_pool_are_not_in_one_statement(
+    gatherer: Watched, statements: list[str]
+) -> None:
     """Two lines of a pool look for the same slots, so they are not in one statement."""
     make_pool(slots=2)
     with crowd(gatherer, make(), make(priority=5), make()) as futures:
@@ -191,7 +193,7 @@ def test_ranks_of_one_pool_take_turns(gatherer: Watched, statements: list[str]) 
     assert is_sound()
 
 
-def test_who_waits_is_not_passed(gatherer: Watched) -> None:
+def test_a_batch_does_not_pass_a_waiting_claim(gatherer: Watched) -> None:
     make_pool("a")
     make_pool("b")
     holder = ask("a")
@@ -203,7 +205,7 @@ def test_who_waits_is_not_passed(gatherer: Watched) -> None:
     assert waits.state == "waiting"
 
 
-def test_a_pool_that_has_changed_is_read_anew(gatherer: Watched) -> None:
+def test_a_changed_pool_config_applies_to_the_next_batch(gatherer: Watched) -> None:
     make_pool("a")
     make_pool("b")
     let_go(ask("a")), let_go(ask("b"))  # both routes are remembered
@@ -214,7 +216,7 @@ def test_a_pool_that_has_changed_is_read_anew(gatherer: Watched) -> None:
     assert (a.state, a.spec.get("hold"), b.state) == ("bound", 3600, "bound")
 
 
-def test_one_that_fails_takes_no_other_along(
+def test_claims_of_a_failed_batch_are_created_one_by_one(
     gatherer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_pool(slots=3)
@@ -241,7 +243,7 @@ def breaks_after(
     return run
 
 
-def test_a_connection_that_breaks_after_the_commit_makes_nothing_twice(
+def test_a_connection_lost_after_the_commit_makes_no_claim_twice(
     gatherer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a key nobody knows whether it was made: that is told. With one it is asked for
@@ -265,7 +267,7 @@ def test_a_connection_that_breaks_after_the_commit_makes_nothing_twice(
     assert is_sound()
 
 
-def test_a_connection_that_breaks_before_anything_is_done(
+def test_a_connection_lost_before_the_insert_repeats_only_creates_with_keys(
     gatherer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks the same from here: only what has a key is asked for again."""
@@ -280,7 +282,7 @@ def test_a_connection_that_breaks_before_anything_is_done(
     assert is_sound()
 
 
-def test_on_an_event_loop_a_broken_connection_makes_nothing_twice(
+def test_on_an_event_loop_a_lost_connection_makes_no_claim_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The way of the web server: what may be repeated comes back as not made, and is made in the
@@ -311,7 +313,7 @@ def known(request: Any) -> Any:
     return route
 
 
-def test_a_locked_pool_keeps_only_its_own_waiting(gatherer: Watched) -> None:
+def test_a_locked_pool_delays_only_its_own_batch(gatherer: Watched) -> None:
     locked = make_pool("a")
     make_pool("b")
     let_go(ask("a"))
@@ -325,7 +327,7 @@ def test_a_locked_pool_keeps_only_its_own_waiting(gatherer: Watched) -> None:
             assert futures[1].result(LONG).state == "bound"
 
 
-def test_nobody_waits_long_for_a_statement_that_is_held_up(
+def test_a_create_does_not_wait_for_a_stuck_batch(
     gatherer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_batching, "PATIENCE", 0.05)
@@ -336,14 +338,14 @@ def test_nobody_waits_long_for_a_statement_that_is_held_up(
         )
 
 
-def test_within_a_transaction_nobody_waits_for_others(statements: list[str]) -> None:
+def test_a_create_within_a_transaction_is_not_batched(statements: list[str]) -> None:
     make_pool()
     with transaction.atomic():
         assert ask().state == "bound"
     assert statements == ["create_and_bind_here"]
 
 
-def test_a_crowd_for_real() -> None:
+def test_eight_threads_create_400_claims_without_a_double() -> None:
     """Eight threads, four pools, no order at all: 0 doubles, 0 lost."""
     for name in "abcd":
         make_pool(name, slots=25, members=4)

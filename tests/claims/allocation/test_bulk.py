@@ -1,6 +1,4 @@
-"""Many claims in one call: each on its own, with the answer of the single call, in the
-order asked.
-"""
+"""A bulk create answers each claim like a single create, in request order."""
 
 from typing import Any
 
@@ -22,7 +20,7 @@ def told(answers: list[ClaimView | BerthError]) -> list[str]:
     return [answer.state if isinstance(answer, ClaimView) else answer.code for answer in answers]
 
 
-def test_bound_as_far_as_it_goes_then_waiting_in_the_order_asked() -> None:
+def test_bulk_claims_are_bound_first_and_then_wait_in_request_order() -> None:
     make_pool(slots=2, members=2)
     answers = create_claims([wish(owner=f"pod:{i}") for i in range(6)])
     assert told(answers) == ["bound"] * 4 + ["waiting"] * 2
@@ -37,7 +35,7 @@ def test_bound_as_far_as_it_goes_then_waiting_in_the_order_asked() -> None:
     assert is_sound()
 
 
-def test_whatever_they_ask_for() -> None:
+def test_a_bulk_create_mixes_every_kind_of_request_and_refusal() -> None:
     make_pool(slots=3, members=2)
     make_pool("tf", slots=["any", "plan"])
     answers = create_claims([
@@ -52,7 +50,7 @@ def test_whatever_they_ask_for() -> None:
     ]  # fmt: skip
 
 
-def test_keys_old_and_new_and_twice_in_one_call() -> None:
+def test_bulk_keys_replay_old_claims_and_repeats_within_the_call() -> None:
     make_pool(slots=9)
     first = ask(key="a")
     answers = create_claims(
@@ -73,7 +71,7 @@ def test_keys_old_and_new_and_twice_in_one_call() -> None:
     assert held() == 4
 
 
-def test_nobody_is_overtaken() -> None:
+def test_a_bulk_create_does_not_overtake_a_waiting_claim() -> None:
     make_pool(slots=2)
     holders = [ask(), ask()]
     waiting = ask()
@@ -88,7 +86,7 @@ def test_nobody_is_overtaken() -> None:
     assert again(waiting).state == "bound"
 
 
-def test_a_thousand() -> None:
+def test_a_bulk_create_takes_1000_claims_and_replays_them() -> None:
     make_pool(slots=400, members=2)
     answers = create_claims([wish(owner=f"pod:{i}", key=f"k{i}") for i in range(1000)])
     assert told(answers) == ["bound"] * 800 + ["waiting"] * 200
@@ -101,7 +99,7 @@ def test_a_thousand() -> None:
         create_claims([wish()] * 1001)
 
 
-def test_what_was_made_is_answered_though_nobody_can_say_why_it_waits(
+def test_created_claims_are_answered_when_their_wait_cannot_be_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else whoever sends no keys would make all of them once more."""

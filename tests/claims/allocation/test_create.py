@@ -1,6 +1,4 @@
-"""A new claim: bound at once where it may be, else waiting with its reason, else
-refused with it.
-"""
+"""A new claim is bound at once, waits with a reason, or is refused with a code."""
 
 from datetime import timedelta
 from typing import Any
@@ -49,7 +47,7 @@ def refused(kind: type[BerthError] = Refused, /, pool: str = "lab", **body: Any)
 # -- simple ones -----------------------------------------------------------------------------------
 
 
-def test_bound_at_once_with_all_one_needs_to_know() -> None:
+def test_a_claim_with_a_free_slot_is_bound_at_once_and_described() -> None:
     make_pool(slots=2, members=[{"name": "a", "labels": {"zone": "eu"}}])
     claim = ask(owner="pod:1", priority=5)
     assert (claim.state, claim.pool, claim.kind, claim.priority, claim.wait) == (
@@ -72,14 +70,14 @@ def test_bound_at_once_with_all_one_needs_to_know() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["in one statement", "in several"])
-def test_nobody_is_bound_before_they_were_there(size: int) -> None:
+def test_a_claim_is_bound_no_earlier_than_it_was_created(size: int) -> None:
     make_pool(slots=2)
     claim = ask(size=size)
     assert claim.bound_at is not None
     assert claim.created_at <= again(claim).bound_at == claim.bound_at
 
 
-def test_nor_by_a_step_that_began_before() -> None:
+def test_an_older_allocator_transaction_does_not_predate_the_bind() -> None:
     """The allocator's transaction may be older than the claim that it finds."""
     make_pool(slots=1)
     first = ask()
@@ -94,7 +92,7 @@ def test_nor_by_a_step_that_began_before() -> None:
     assert began < bound.created_at <= bound.bound_at
 
 
-def test_it_waits_when_all_is_taken_and_says_why() -> None:
+def test_a_claim_on_a_full_pool_waits_with_its_reason() -> None:
     make_pool()
     first = ask()
     claim = ask()
@@ -106,7 +104,7 @@ def test_it_waits_when_all_is_taken_and_says_why() -> None:
     assert again(claim).state == "bound"
 
 
-def test_nobody_overtakes_who_waits_with_equal_or_better_rank() -> None:
+def test_a_claim_overtakes_only_waiting_claims_of_lower_rank() -> None:
     pool = make_pool()
     first = ask()
     waiting = ask()
@@ -121,7 +119,7 @@ def test_nobody_overtakes_who_waits_with_equal_or_better_rank() -> None:
     assert Slot.objects.filter(pool=pool, state="held").count() == 1
 
 
-def test_who_waits_for_several_pools_is_a_rival_in_each() -> None:
+def test_a_claim_waiting_for_several_pools_competes_in_each() -> None:
     for name in ("eu", "us", "asia"):
         make_pool(name)
     taken = ask("eu")
@@ -134,7 +132,7 @@ def test_who_waits_for_several_pools_is_a_rival_in_each() -> None:
     let_go(taken)
 
 
-def test_a_line_that_nothing_free_serves_is_passed_by_many_others() -> None:
+def test_queues_that_no_free_slot_serves_are_passed_but_the_next_is_not() -> None:
     """Rivals are found hop by hop: the first ones found are passable, one further on is not."""
     pool = make_pool(slots=1, members=3)
     for i in range(5):
@@ -152,7 +150,7 @@ def test_a_line_that_nothing_free_serves_is_passed_by_many_others() -> None:
     )
 
 
-def test_who_waits_for_another_lane_is_no_rival() -> None:
+def test_a_claim_waiting_for_another_lane_does_not_compete() -> None:
     make_pool(slots=["any", "plan"])
     ask(kind="plan_and_apply")
     waiting = ask(kind="plan_and_apply")
@@ -162,12 +160,12 @@ def test_who_waits_for_another_lane_is_no_rival() -> None:
     )
 
 
-def test_tasks_fill_the_slots_that_fit_few_first() -> None:
+def test_tasks_take_the_slots_of_the_narrowest_lane_first() -> None:
     make_pool(slots=["any", "plan", "plan"])
     assert [places(ask(kind="plan"))[0][1] for _ in range(3)] == ["plan", "plan", "any"]
 
 
-def test_a_task_has_a_step_and_a_workspace_is_not_needed_for_a_plan() -> None:
+def test_a_plan_task_has_a_step_and_needs_no_workspace() -> None:
     make_pool(slots=["any"])
     claim = ask(task="plan")
     assert (claim.kind, claim.task, claim.step) == ("plan", "plan", "plan")
@@ -177,7 +175,7 @@ def test_a_task_has_a_step_and_a_workspace_is_not_needed_for_a_plan() -> None:
     ("placement", "order"),
     [("pack", ["m0", "m0", "m1", "m1"]), ("spread", ["m0", "m1", "m0", "m1"])],
 )
-def test_placement(placement: str, order: list[str]) -> None:
+def test_pack_and_spread_choose_members_in_their_order(placement: str, order: list[str]) -> None:
     make_pool(slots=2, members=2, placement=placement)
     found = [places(ask())[0] for _ in range(4)]
     assert [name for name, _, _ in found] == order
@@ -190,7 +188,7 @@ def test_random_placement_takes_each_slot_once() -> None:
     assert len({places(ask())[0] for _ in range(9)}) == 9
 
 
-def test_a_paused_pool_and_a_cordoned_member_give_nothing() -> None:
+def test_a_paused_pool_and_a_cordoned_member_give_no_slot() -> None:
     pool = make_pool(members=2)
     cordon_member(member_id=member("m0").pk, reason="disk")
     assert places(ask())[0][0] == "m1"
@@ -201,7 +199,7 @@ def test_a_paused_pool_and_a_cordoned_member_give_nothing() -> None:
     assert "firmware" in claim.wait.text
 
 
-def test_a_provider_with_a_queue_is_told() -> None:
+def test_a_bind_in_a_pool_with_a_provider_queue_enqueues_a_sync() -> None:
     make_pool()
     sql("UPDATE pools_pool SET queue = 'shelf', revision = revision + 1")
     claim = ask()
@@ -213,7 +211,7 @@ def test_a_provider_with_a_queue_is_told() -> None:
 # -- the same call again ---------------------------------------------------------------------------
 
 
-def test_the_same_key_brings_the_same_claim_ten_times() -> None:
+def test_a_reused_key_returns_the_same_claim_ten_times() -> None:
     make_pool(slots=5)
     first = ask(key="k", owner="x")
     for _ in range(10):
@@ -223,14 +221,14 @@ def test_the_same_key_brings_the_same_claim_ten_times() -> None:
 
 
 @pytest.mark.parametrize("body", [{"size": 2}, {"pool": "nowhere"}])
-def test_the_key_of_any_claim_brings_it_again(body: dict[str, Any]) -> None:
+def test_a_key_of_a_larger_or_waiting_claim_returns_it_again(body: dict[str, Any]) -> None:
     make_pool(slots=5)
     first = ask(key="k", **body)
     assert ask(key="k", **body).id == first.id
     assert Claim.objects.count() == 1
 
 
-def test_the_key_with_another_body_is_refused_and_named() -> None:
+def test_a_key_reused_with_another_body_is_refused_and_names_its_claim() -> None:
     make_pool(slots=5)
     first = ask(key="k")
     error = refused(Conflict, key="k", priority=1)
@@ -238,7 +236,7 @@ def test_the_key_with_another_body_is_refused_and_named() -> None:
     assert f"claim {first.id}" in error.detail
 
 
-def test_keys_belong_to_who_asks_and_stay_after_the_end() -> None:
+def test_keys_are_per_caller_and_stay_after_the_end_of_the_claim() -> None:
     make_pool(slots=5)
     first = ask(key="k")
     assert ask(key="k", by="ben").id != first.id
@@ -249,7 +247,7 @@ def test_keys_belong_to_who_asks_and_stay_after_the_end() -> None:
 # -- what could never be served --------------------------------------------------------------------
 
 
-def test_refused_at_once_by_layout_size_and_maximum() -> None:
+def test_a_claim_beyond_layout_or_maximum_is_refused_at_once() -> None:
     make_pool(slots=2, members=1, most=3)
     assert refused(kind="train").code == "kind_not_offered"
     assert refused(size=7).code == "too_big"
@@ -259,7 +257,7 @@ def test_refused_at_once_by_layout_size_and_maximum() -> None:
     assert refused(pool="tf").code == "kind_missing"
 
 
-def test_not_refused_for_who_is_there_now() -> None:
+def test_a_claim_beyond_the_present_members_waits() -> None:
     make_pool(slots=2, members=1, most=3)
     claim = ask(size=6)
     assert claim.wait is not None
@@ -269,7 +267,7 @@ def test_not_refused_for_who_is_there_now() -> None:
     assert (claim.state, claim.wait.code) == ("waiting", "no_member_with_labels")
 
 
-def test_a_pool_that_is_being_deleted_takes_nobody() -> None:
+def test_a_pool_being_deleted_refuses_claims() -> None:
     make_pool()
     ask()
     with pytest.raises(Conflict, match="has 1 claim"):
@@ -278,7 +276,7 @@ def test_a_pool_that_is_being_deleted_takes_nobody() -> None:
     assert refused(Conflict).code == "pool_deleting"
 
 
-def test_what_a_process_remembers_of_a_pool_is_never_trusted() -> None:
+def test_a_cached_pool_config_is_not_used_after_a_change() -> None:
     make_pool(slots=1, members=[])
     ask()
     update_pool("lab", {"name": "lab", "slots": ["any"], "members": {"max": 1, "list": ["a"]}})
@@ -286,7 +284,7 @@ def test_what_a_process_remembers_of_a_pool_is_never_trusted() -> None:
     assert places(ask(kind="plan")) == [("a", "any", 0)]
 
 
-def test_a_new_pool_of_the_same_name_is_another_pool() -> None:
+def test_a_new_pool_of_the_same_name_takes_the_next_claim() -> None:
     make_pool()
     let_go(ask())
     delete_pool("lab")
@@ -299,7 +297,7 @@ def test_a_new_pool_of_the_same_name_is_another_pool() -> None:
 # -- a pool that is not there yet ------------------------------------------------------------------
 
 
-def test_it_waits_for_its_pool_and_is_bound_when_that_appears() -> None:
+def test_a_claim_without_a_kind_waits_when_its_new_pool_offers_several() -> None:
     claim = ask("ghost")
     assert claim.wait is not None
     assert (claim.state, claim.wait.code, claim.pool_id) == ("waiting", "pool_not_found", None)
@@ -312,7 +310,7 @@ def test_it_waits_for_its_pool_and_is_bound_when_that_appears() -> None:
     assert plan.pool_id == pool.pk
 
 
-def test_it_gets_what_the_pool_says_of_leases() -> None:
+def test_a_claim_older_than_its_pool_takes_the_leases_of_the_pool() -> None:
     claim, own = ask("ghost"), ask("ghost", hold_for="5m")
     make_pool("ghost", slots=2, lease={"acknowledge": "30s", "hold": "1h"})
     assert serve() == 2
@@ -328,7 +326,7 @@ def test_it_gets_what_the_pool_says_of_leases() -> None:
 # -- more than one slot ----------------------------------------------------------------------------
 
 
-def test_several_slots_all_or_none() -> None:
+def test_a_claim_for_several_slots_gets_all_of_them() -> None:
     make_pool(slots=2, members=2)
     ask()
     claim = ask(size=3)
@@ -338,20 +336,20 @@ def test_several_slots_all_or_none() -> None:
     assert is_sound()
 
 
-def test_a_hundred_ports() -> None:
+def test_a_claim_for_a_hundred_ports_gets_them_in_order() -> None:
     make_pool("eu", slots={"ports": "30000-30099", "shared": True, "quota": 100})
     claim = ask("eu", size=100)
     assert [slot.number for slot in claim.slots] == list(range(30000, 30100))
 
 
-def test_ports_of_several_protocols_are_several_claims() -> None:
+def test_ports_are_claimed_by_kind_and_their_protocol() -> None:
     make_pool("eu", slots={"ports": "30000-30003", "protocols": ["tcp", "udp"], "quota": 8})
     assert places(ask("eu", kind="tcp", size=2)) == [("m0", "tcp", 30000), ("m0", "tcp", 30001)]
     assert places(ask("eu", kind="quic")) == [("m0", "udp", 30000)]
     assert refused(pool="eu", kind="port").code == "kind_not_offered"
 
 
-def test_numbers_in_a_row_on_one_member() -> None:
+def test_contiguous_ports_are_on_one_member() -> None:
     make_pool("eu", slots={"ports": "30000-30049", "shared": True, "segment": 10}, members=2)
     claim_named_slot(
         slot_id=Slot.objects.get(member=member("m0"), number=30020).pk, request=wish(slot=1)
@@ -360,7 +358,7 @@ def test_numbers_in_a_row_on_one_member() -> None:
     assert places(claim) == [("m1", "port", 30000), ("m1", "port", 30010), ("m1", "port", 30020)]
 
 
-def test_together_on_one_member_across_its_lanes() -> None:
+def test_slots_on_one_member_may_be_in_several_lanes() -> None:
     make_pool("tf", slots=["any", "plan", "plan"], members=2)
     ask("tf", kind="plan")
     claim = ask("tf", kind="plan", size=3, on_one_member=True)
@@ -371,7 +369,7 @@ def test_together_on_one_member_across_its_lanes() -> None:
     ]
 
 
-def test_with_labels() -> None:
+def test_a_claim_with_a_selector_gets_a_slot_of_a_matching_member() -> None:
     make_pool(
         slots=1,
         members=[
@@ -388,7 +386,7 @@ def test_with_labels() -> None:
     assert places(ask()) == [("a", "slot", 0)], "a slot that the one before could not use"
 
 
-def test_a_node_by_labels() -> None:
+def test_a_node_is_claimed_by_labels() -> None:
     make_pool("cn", slots="node", members=["a", {"name": "b", "labels": {"gpu": "t4"}}])
     assert places(ask("cn", selector={"gpu": "t4"})) == [("b", "node", 0)]
 
@@ -398,7 +396,7 @@ def test_a_node_by_labels() -> None:
 PORTS = {"ports": "30000-30003", "shared": True}
 
 
-def test_one_in_each_pool_or_none() -> None:
+def test_a_claim_over_two_pools_holds_no_slot_until_both_have_room() -> None:
     make_pool("eu", slots=PORTS)
     make_pool("us", slots=PORTS)
     ask("eu", size=4)
@@ -408,7 +406,7 @@ def test_one_in_each_pool_or_none() -> None:
     assert (claim.wait.code, claim.wait.facts["pool"]) == ("full", "eu")
 
 
-def test_the_same_number_in_every_pool() -> None:
+def test_same_number_takes_one_number_in_every_pool() -> None:
     for name in ("eu", "us", "ap"):
         make_pool(name, slots=PORTS)
     ask("eu")
@@ -422,7 +420,7 @@ def test_the_same_number_in_every_pool() -> None:
     assert (claim.size, claim.total) == (1, 3)
 
 
-def test_the_same_numbers_in_a_row() -> None:
+def test_same_number_and_contiguous_take_one_run_in_every_pool() -> None:
     for name in ("eu", "us"):
         make_pool(name, slots={"ports": "30000-30009", "shared": True}, members=1)
     ask("eu")
@@ -438,7 +436,7 @@ def test_the_same_numbers_in_a_row() -> None:
     assert is_sound()
 
 
-def test_no_common_number_is_free() -> None:
+def test_a_claim_without_a_common_number_waits() -> None:
     make_pool("eu", slots=PORTS)
     make_pool("us", slots=PORTS)
     for name, number in (("eu", 30000), ("eu", 30001), ("us", 30002), ("us", 30003)):
@@ -449,7 +447,7 @@ def test_no_common_number_is_free() -> None:
     assert (claim.state, claim.wait.code) == ("waiting", "no_common_number")
 
 
-def test_pools_that_number_differently_are_refused_by_name() -> None:
+def test_pools_of_different_numbering_are_refused_for_same_number() -> None:
     make_pool("eu", slots=PORTS)
     make_pool("us", slots={**PORTS, "ports": "31000-31003"})
     make_pool("ap", slots={**PORTS, "segment": 2})
@@ -463,7 +461,7 @@ def test_pools_that_number_differently_are_refused_by_name() -> None:
     assert ask(pools=["eu", "us"]).state == "bound", "without the same number they go together"
 
 
-def test_it_waits_until_all_its_pools_are_there() -> None:
+def test_a_claim_waits_until_all_its_pools_exist() -> None:
     make_pool("eu", slots=PORTS)
     claim = ask(pools=["eu", "us"])
     assert claim.wait is not None
@@ -477,7 +475,7 @@ def test_it_waits_until_all_its_pools_are_there() -> None:
 # -- a named slot ----------------------------------------------------------------------------------
 
 
-def test_this_slot_and_no_other() -> None:
+def test_a_claim_for_a_named_slot_gets_it_or_is_refused() -> None:
     make_pool("tf", slots=["any", "plan"], members=2)
     slot = Slot.objects.get(member=member("m1"), lane="plan")
     claim = create_claim(wish(slot=slot.pk, owner="x"))
@@ -493,7 +491,7 @@ def test_this_slot_and_no_other() -> None:
     assert Claim.objects.count() == 1
 
 
-def test_a_closed_slot_is_refused_and_so_is_passing_who_waits() -> None:
+def test_a_named_slot_is_refused_when_closed_or_when_claims_wait() -> None:
     make_pool(members=2)
     first = ask()
     cordon_member(member_id=member("m1").pk, reason="disk")
@@ -508,7 +506,7 @@ def test_a_closed_slot_is_refused_and_so_is_passing_who_waits() -> None:
     assert again(waiting).state == "waiting"
 
 
-def test_a_named_slot_by_the_same_key() -> None:
+def test_a_named_slot_with_the_same_key_returns_its_claim() -> None:
     make_pool(slots=2)
     slot = Slot.objects.first()
     assert slot is not None
@@ -516,7 +514,7 @@ def test_a_named_slot_by_the_same_key() -> None:
     assert create_claim(wish(slot=slot.pk, key="k")).id == first.id
 
 
-def test_members_added_later_serve_who_waits() -> None:
+def test_members_added_later_serve_waiting_claims() -> None:
     pool = make_pool(members=[], most=2)
     claim = ask()
     assert claim.wait is not None

@@ -1,4 +1,4 @@
-"""When a claim will probably start: a band, or no band and the reason."""
+"""The estimated start of a waiting claim: a range, or no range and the reason."""
 
 import random
 
@@ -7,27 +7,27 @@ from claims.allocation.estimate import Band, Holds, estimate_start
 MINUTE = Holds([60.0] * 20)
 
 
-def test_who_needs_nothing_more_starts_now() -> None:
+def test_a_claim_that_needs_no_more_slots_starts_now() -> None:
     assert estimate_start(0, [], Holds([])) == Band(0.0, 0.0)
 
 
-def test_too_few_ends_allow_no_guess() -> None:
+def test_too_few_past_holds_give_no_estimate() -> None:
     band = estimate_start(1, [5.0], Holds([60.0] * 7))
     assert (band.start, band.end) == (None, None)
     assert "too few" in band.note
 
 
-def test_holders_older_than_all_we_have_seen_allow_none() -> None:
+def test_holders_older_than_all_past_holds_give_no_estimate() -> None:
     band = estimate_start(1, [61.0, 3600.0], MINUTE)
     assert band.start is None
     assert "longer than any" in band.note
 
 
-def test_nobody_holds_anything() -> None:
+def test_a_pool_without_holders_gives_no_estimate() -> None:
     assert estimate_start(1, [], MINUTE).start is None
 
 
-def test_equal_holds_end_when_they_are_as_old_as_the_others_were() -> None:
+def test_equal_past_holds_predict_an_end_at_their_length() -> None:
     band = estimate_start(1, [10.0, 20.0], MINUTE)
     assert band.start is not None
     assert band.end is not None
@@ -35,7 +35,7 @@ def test_equal_holds_end_when_they_are_as_old_as_the_others_were() -> None:
     assert 39 <= band.end <= 43
 
 
-def test_the_further_back_in_line_the_later_and_the_band_never_turns_round() -> None:
+def test_estimates_grow_with_the_place_and_start_before_they_end() -> None:
     draw = random.Random(1)
     holds = Holds([draw.expovariate(1 / 300) for _ in range(200)])
     ages = [draw.uniform(0, 300) for _ in range(30)]
@@ -48,7 +48,7 @@ def test_the_further_back_in_line_the_later_and_the_band_never_turns_round() -> 
     )
 
 
-def test_a_sample_of_many_holders_counts_for_all_of_them() -> None:
+def test_a_weighted_sample_of_holders_stands_for_all_holders() -> None:
     draw = random.Random(2)
     holds = Holds([draw.uniform(10, 100) for _ in range(100)])
     ages = [draw.uniform(0, 50) for _ in range(50)]
@@ -58,7 +58,7 @@ def test_a_sample_of_many_holders_counts_for_all_of_them() -> None:
     assert many.start < few.start
 
 
-def test_it_holds_in_a_simulation() -> None:
+def test_the_estimate_agrees_with_a_simulation() -> None:
     """Ends drawn from the same hold times: half of them by the start of the band, nine in ten by
     its end, give or take.
     """

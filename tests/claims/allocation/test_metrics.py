@@ -1,4 +1,4 @@
-"""What Prometheus reads of queues."""
+"""The Prometheus metrics of queues and binds."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def value(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
 
-def test_a_queue_is_told_by_its_length_and_the_age_of_its_oldest_claim() -> None:
+def test_waiting_claims_are_measured_by_number_and_oldest_age() -> None:
     make_pool("lab", slots=1)
     make_pool("idle", slots=1)
     ask("lab")
@@ -52,7 +52,7 @@ def test_the_wait_of_a_claim_for_several_slots_is_measured_when_it_is_bound() ->
     assert 20 <= (value("berth_claim_wait_seconds_sum", pool="pairs") or 0) < 60
 
 
-def test_an_allocation_that_fails_is_counted_once_for_each_reason() -> None:
+def test_an_allocation_failure_is_counted_once_for_each_reason() -> None:
     make_pool("full", slots=1)
     ask("full")
     ask("full")

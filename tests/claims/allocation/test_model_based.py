@@ -1,8 +1,7 @@
-"""Claims against a simple model: whatever is called in whatever order, the rows say what a few
-dictionaries say.
+"""Random sequences of operations on claims agree with a model made of a few dictionaries.
 
-The model knows one pool of single slots, served strictly by rank and age; what it does not know, no
-test here may depend on.
+The model knows one pool of single slots, served strictly by rank and age; no test here may
+depend on anything else.
 """
 
 from typing import Any
@@ -231,7 +230,7 @@ class Claims(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("tables")
-def test_rows_say_what_the_model_says() -> None:
+def test_the_database_agrees_with_the_model_after_random_steps() -> None:
     """Seen red with the order turned round in bind_batch, and with close_member left out
     of cordon.
     """

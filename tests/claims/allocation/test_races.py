@@ -1,5 +1,5 @@
-"""Many at the same moment, in real processes on a real PostgreSQL. Where a test was seen red,
-how stands beside it.
+"""Races of claims in real processes on a real PostgreSQL. A docstring says how its test was
+seen red.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ def outcome(work: Any) -> Any:
         return error.code
 
 
-def test_a_thousand_claims_over_eight_processes() -> None:
+def test_eight_processes_create_1000_claims_without_a_double() -> None:
     """0 doubles, 0 lost. Red without SKIP LOCKED in `free` of create_and_bind: two took one slot
     and the second was refused (BR001).
     """
@@ -64,7 +64,7 @@ def test_a_thousand_claims_over_eight_processes() -> None:
     assert is_sound()
 
 
-def test_several_allocators_and_claims_of_every_kind() -> None:
+def test_four_allocators_bind_every_claim_that_fits_once() -> None:
     """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by
     itself is seen red in tests/model: "batch, batch" and "two allocators, three slots each"."""
     make_pool("a", slots=10, members=10)
@@ -88,7 +88,7 @@ def test_several_allocators_and_claims_of_every_kind() -> None:
     assert is_sound()
 
 
-def test_cancel_against_bind() -> None:
+def test_a_claim_is_either_cancelled_or_bound() -> None:
     """Of the two one wins, and the other is told. Red without the state in the UPDATE of
     end_unheld: a bound claim was ended under its slots (23514: it named no generation)."""
     make_pool(slots=100, members=[], most=1)
@@ -110,7 +110,7 @@ def test_cancel_against_bind() -> None:
     assert is_sound()
 
 
-def test_cordon_against_bind() -> None:
+def test_a_cordoned_member_gets_no_new_claim() -> None:
     """Once a cordon has answered, nothing new comes to the member. The moment in which it must wait
     is played step by step, and was seen red, in tests/slots/members/test_races.py; here it is many
     members under load."""
@@ -142,7 +142,7 @@ def test_cordon_against_bind() -> None:
     assert is_sound()
 
 
-def test_release_by_an_old_generation() -> None:
+def test_a_release_racing_a_resize_succeeds_or_is_stale() -> None:
     """The holder before the last lets go while the hold changes: either it was in time, or it
     does nothing. Red without the generation in give_back: the second hold was ended by the
     first's release."""
@@ -173,7 +173,7 @@ def test_release_by_an_old_generation() -> None:
     assert is_sound()
 
 
-def test_the_same_key_from_eight_processes() -> None:
+def test_one_key_from_eight_processes_makes_one_claim() -> None:
     """One claim, one slot, eight equal answers. Red without ON CONFLICT in create_and_bind
     (23505 to all but one).
     """
@@ -192,7 +192,7 @@ def test_the_same_key_from_eight_processes() -> None:
     ) == (40, 40, 40)
 
 
-def test_the_same_keys_in_bulk_and_alone() -> None:
+def test_one_key_in_bulk_and_single_creates_makes_one_claim() -> None:
     """Bulk and single calls with the same keys. Red without ON CONFLICT in create_batch."""
     make_pool(slots=50, members=4)
 
@@ -211,7 +211,7 @@ def test_the_same_keys_in_bulk_and_alone() -> None:
     assert (len(answers[0]), Claim.objects.count(), held()) == (80, 80, 80)
 
 
-def test_one_serial_claim_a_workspace() -> None:
+def test_one_serial_claim_of_a_workspace_is_bound_at_a_time() -> None:
     """Red without FOR NO KEY UPDATE of the workspace and the unique index claim_serial: several
     were under way.
     """
@@ -230,7 +230,7 @@ def test_one_serial_claim_a_workspace() -> None:
     assert is_sound()
 
 
-def test_acknowledge_against_its_deadline() -> None:
+def test_an_acknowledged_claim_is_not_ended_by_the_finalizer() -> None:
     """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock
     that an acknowledgement needs. Step by step, and red without that lock: "acknowledge, finalize"
     in tests/database/test_races_without_guard.py."""
@@ -257,7 +257,7 @@ def test_acknowledge_against_its_deadline() -> None:
     assert is_sound()
 
 
-def test_delete_against_create() -> None:
+def test_a_deleted_pool_has_no_claim_from_a_racing_create() -> None:
     """No claim is left in a pool that has been deleted. Red without FOR KEY SHARE of the pool in
     create_and_bind: the claim was there, the pool had found none."""
     for name in ("p0", "p1", "p2", "p3"):
@@ -287,7 +287,7 @@ def test_delete_against_create() -> None:
     ) == [(0,)]
 
 
-def test_strictness_holds_against_new_claims() -> None:
+def test_a_strict_claim_is_served_under_constant_new_claims() -> None:
     """While one waits for three slots together, others come and go all the time: it is served in
     the end. Red with is_strict always false: it starved."""
     make_pool(slots=4, members=1)

@@ -1,4 +1,4 @@
-"""The same numbers in several pools, against trying everything."""
+"""The search for common numbers in several pools, compared with an exhaustive search."""
 
 from itertools import product
 
@@ -13,14 +13,14 @@ NUMBERS = st.sets(st.integers(0, 9), max_size=10)
 POOLS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-def test_bits_and_back() -> None:
+def test_bit_sets_round_trip_to_sorted_numbers() -> None:
     assert bits_of([]) == 0
     assert lowest(bits_of([65535, 3, 30000]), 9) == [3, 30000, 65535]
     assert lowest(bits_of([1, 2, 3]), 2) == [1, 2]
 
 
 @given(NUMBERS, st.integers(1, 5), st.integers(1, 3))
-def test_runs(numbers: set[int], length: int, step: int) -> None:
+def test_runs_are_found_at_every_start(numbers: set[int], length: int, step: int) -> None:
     expected = [n for n in sorted(numbers) if all(n + i * step in numbers for i in range(length))]
     assert lowest(runs(bits_of(numbers), length, step), 99) == expected
 
@@ -43,7 +43,7 @@ def is_right(match: NumberMatch, pools: list[list[set[int]]], size: int) -> bool
 
 @settings(max_examples=200)
 @given(POOLS, st.integers(1, 4))
-def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
+def test_find_match_takes_the_lowest_common_numbers(pools: list[list[set[int]]], size: int) -> None:
     common = set.intersection(*[set.union(*pool) for pool in pools])
     match = find_match(free(pools), size)
     assert (match is not None) == (len(common) >= size)
@@ -54,7 +54,9 @@ def test_anywhere(pools: list[list[set[int]]], size: int) -> None:
 
 @settings(max_examples=200)
 @given(POOLS, st.integers(2, 4))
-def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
+def test_find_match_together_uses_one_member_in_each_pool(
+    pools: list[list[set[int]]], size: int
+) -> None:
     is_there = any(len(set.intersection(*chosen)) >= size for chosen in product(*pools))
     match = find_match(free(pools), size, is_together=True)
     assert (match is not None) == is_there
@@ -65,7 +67,9 @@ def test_on_one_member_each(pools: list[list[set[int]]], size: int) -> None:
 
 @settings(max_examples=200)
 @given(POOLS, st.integers(2, 4), st.integers(1, 2))
-def test_in_a_row(pools: list[list[set[int]]], size: int, step: int) -> None:
+def test_find_match_of_a_run_takes_its_lowest_start(
+    pools: list[list[set[int]]], size: int, step: int
+) -> None:
     starts = [
         n
         for n in range(10)
@@ -78,7 +82,7 @@ def test_in_a_row(pools: list[list[set[int]]], size: int, step: int) -> None:
     assert match is None or (is_right(match, pools, size) and match.numbers[0] == starts[0])
 
 
-def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_a_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is common to any members of the last two pools, and that shows only there."""
     monkeypatch.setattr(same_number, "MOST_TRIED", 500)
     many = [Free(m, bits_of([m, 100])) for m in range(60)]

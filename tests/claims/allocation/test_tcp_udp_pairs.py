@@ -1,5 +1,5 @@
-"""The same number in TCP and UDP (A5): two slots of one member where they are separate
-listeners, one where they are shared.
+"""Claims for one number in TCP and UDP: two slots of one member where the lanes are apart, one
+slot where they are shared.
 """
 
 from typing import Any
@@ -63,7 +63,7 @@ def why(claim: ClaimView) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["tcp_udp", "tcpudp"])
-def test_one_number_in_both_lanes_of_one_member(kind: str) -> None:
+def test_a_pair_is_one_number_in_both_lanes_of_one_member(kind: str) -> None:
     ports()
     claim = ask("clb", kind=kind)
     assert (claim.state, claim.size, claim.total) == ("bound", 1, 2)
@@ -73,7 +73,7 @@ def test_one_number_in_both_lanes_of_one_member(kind: str) -> None:
     assert is_sound()
 
 
-def test_one_listener_where_it_is_shared() -> None:
+def test_a_pair_on_shared_ports_is_one_slot() -> None:
     make_pool("nlb", slots={"ports": "30000-30001", "shared": True})
     claim = both("nlb")
     assert (places(claim), claim.total) == ([("m0", "port", 30000)], 1)
@@ -83,14 +83,14 @@ def test_one_listener_where_it_is_shared() -> None:
     assert Shape.objects.get(kind="tcp_udp").is_simple, "served in batches like all of its pool"
 
 
-def test_numbers_taken_in_one_lane_are_passed_over() -> None:
+def test_numbers_taken_in_one_lane_are_skipped() -> None:
     ports()
     ask("clb", kind="tcp")
     ask("clb", kind="udp", size=2)
     assert places(both()) == [("m0", "tcp", 30002), ("m0", "udp", 30002)]
 
 
-def test_a_number_on_two_members_is_no_pair() -> None:
+def test_free_lanes_on_two_members_are_no_pair() -> None:
     ports(span="30000-30001", members=2, quota=2)
     tcp, udp = ask("clb", kind="tcp"), ask("clb", kind="udp")
     sql(
@@ -110,7 +110,9 @@ def test_a_number_on_two_members_is_no_pair() -> None:
     ],
     ids=["several", "in a row", "on one member"],
 )
-def test_several_numbers(terms: dict[str, Any], numbers: list[int]) -> None:
+def test_several_pairs_may_be_contiguous_or_on_one_member(
+    terms: dict[str, Any], numbers: list[int]
+) -> None:
     ports()
     spare = ask("clb", kind="udp", size=2)
     resize_claim(claim_id=spare.id, generation=spare.generation, size=1)  # leaves 30000
@@ -121,13 +123,13 @@ def test_several_numbers(terms: dict[str, Any], numbers: list[int]) -> None:
     assert (claim.size, claim.total) == (2, 4)
 
 
-def test_with_labels() -> None:
+def test_pairs_are_found_by_labels() -> None:
     ports(members=[{"name": "a"}, {"name": "b", "labels": {"zone": "eu"}}])
     assert places(both(selector={"zone": "eu"})) == [("b", "tcp", 30000), ("b", "udp", 30000)]
     assert {p[0] for p in places(both(selector={"zone": "eu"}, size=2, contiguous=True))} == {"b"}
 
 
-def test_fewer_numbers_are_fewer_pairs() -> None:
+def test_resizing_a_pair_claim_releases_both_lanes() -> None:
     ports()
     claim = both(size=3)
     fewer = resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
@@ -135,7 +137,7 @@ def test_fewer_numbers_are_fewer_pairs() -> None:
     assert is_sound()
 
 
-def test_in_several_pools_whatever_each_is() -> None:
+def test_pairs_span_pools_with_apart_and_shared_lanes() -> None:
     ports("clb")
     make_pool("nlb", slots={"ports": "30000-30004", "shared": True, "quota": 100})
     ask("nlb", kind="tcp")
@@ -153,7 +155,7 @@ def test_in_several_pools_whatever_each_is() -> None:
     assert is_sound()
 
 
-def test_refused_at_once_what_no_member_could_ever_serve() -> None:
+def test_a_pair_claim_beyond_the_quota_is_refused_at_once() -> None:
     ports(quota=5)  # three numbers in TCP, two of them in UDP, too
     for terms, code in [
         ({"size": 3}, "too_big"),
@@ -173,21 +175,21 @@ def test_refused_at_once_what_no_member_could_ever_serve() -> None:
     )
 
 
-def test_the_kinds_of_a_pool_name_it() -> None:
+def test_a_refused_kind_names_tcp_udp_among_the_offered_kinds() -> None:
     ports()
     with pytest.raises(Refused) as caught:
         ask("clb", kind="sctp")
     assert caught.value.way_out == "Use one of tcp, tcp_ssl, udp, quic, tcp_udp."
 
 
-def test_two_slots_a_number_count_against_the_most() -> None:
+def test_two_slots_a_pair_count_against_the_maximum_size() -> None:
     ports(span="20000-21000", quota=5000)
     with pytest.raises(Invalid) as caught:
         both(size=600)
     assert [fault.field for fault in caught.value.fields] == ["size"]
 
 
-def test_why_it_waits_and_what_would_help() -> None:
+def test_a_waiting_pair_says_how_many_numbers_are_free_in_each_lane() -> None:
     ports(span="30000-30001")
     tcp, udp = ask("clb", kind="tcp"), ask("clb", kind="udp")
     other = ask("clb", kind="udp")
@@ -212,7 +214,7 @@ def test_why_it_waits_and_what_would_help() -> None:
     assert again(more).state == "bound"
 
 
-def test_a_run_and_one_member_say_how_far_they_are() -> None:
+def test_a_waiting_run_of_pairs_says_the_largest_free_run() -> None:
     ports(span="30000-30003")
     sql("UPDATE slots_slot SET is_open = false WHERE lane = 'udp' AND number = 30001")
     assert why(both(size=3, contiguous=True)) == (
@@ -224,7 +226,7 @@ def test_a_run_and_one_member_say_how_far_they_are() -> None:
     )
 
 
-def test_small_ones_pass_it_for_ten_minutes_and_then_nobody() -> None:
+def test_single_ports_pass_a_waiting_pair_for_ten_minutes_only() -> None:
     ports(span="30000-30001")
     hold = [ask("clb", kind="tcp"), ask("clb", kind="udp"), ask("clb", kind="udp")]
     claim = both()
@@ -243,7 +245,7 @@ def test_small_ones_pass_it_for_ten_minutes_and_then_nobody() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
-def test_it_waits_for_its_pool_and_takes_what_a_number_takes_there(shared: bool) -> None:
+def test_a_pair_claim_older_than_its_pool_takes_the_slots_of_its_layout(shared: bool) -> None:
     claim = ask("later", kind="tcp_udp", size=2)
     one = ask("later", kind="tcp_udp")
     assert why(claim)[0] == "pool_not_found"
@@ -260,13 +262,13 @@ def test_it_waits_for_its_pool_and_takes_what_a_number_takes_there(shared: bool)
     assert is_sound()
 
 
-def test_many_in_one_call() -> None:
+def test_bulk_pair_claims_are_bound_as_far_as_pairs_go() -> None:
     ports(span="30000-30002")
     made = create_claims([wish("clb", kind="tcp_udp") for _ in range(4)])
     assert [c.state for c in made if isinstance(c, ClaimView)] == ["bound"] * 3 + ["waiting"]
 
 
-def test_what_was_lost_is_replaced_pair_by_pair() -> None:
+def test_a_lost_pair_is_replaced_by_a_pair() -> None:
     ports(span="30000-30003", members=2, quota=4, placement="spread")
     claim = both(size=2)
     assert [p[0] for p in places(claim)] == ["m0", "m0", "m1", "m1"]
@@ -278,7 +280,7 @@ def test_what_was_lost_is_replaced_pair_by_pair() -> None:
     assert is_sound()
 
 
-def test_a_named_slot_is_one_slot() -> None:
+def test_a_named_slot_cannot_be_claimed_as_a_pair() -> None:
     ports()
     slot = Slot.objects.filter(lane="udp").first()
     assert slot is not None
@@ -287,7 +289,7 @@ def test_a_named_slot_is_one_slot() -> None:
     assert caught.value.code == "kind_not_offered"
 
 
-def test_a_claim_that_is_cancelled_leaves_no_trace() -> None:
+def test_a_cancelled_pair_claim_holds_no_slot_later() -> None:
     ports(span="30000-30001", members=[], most=1)
     claim = both()
     assert claim.state == "waiting"
@@ -296,7 +298,7 @@ def test_a_claim_that_is_cancelled_leaves_no_trace() -> None:
     assert (serve(), held()) == (0, 0)
 
 
-def test_pairs_against_single_ports_in_many_processes() -> None:
+def test_pairs_beside_single_ports_never_share_or_split_a_number() -> None:
     """Nothing is taken twice, half a pair is never held, and what fits is not left over."""
     ports(span="30000-30019", members=3, quota=40)
 
@@ -323,7 +325,7 @@ def test_pairs_against_single_ports_in_many_processes() -> None:
     assert is_sound()
 
 
-def test_together_in_every_pool_on_one_member_each() -> None:
+def test_same_number_on_one_member_takes_one_member_in_each_pool() -> None:
     """`same_number` with `on_one_member`: the numbers that a member of each pool has in common."""
     for name in ("eu", "us"):
         make_pool(
@@ -359,7 +361,7 @@ def test_together_in_every_pool_on_one_member_each() -> None:
 
 
 @pytest.mark.parametrize("taken", ["tcp", "udp"])
-def test_a_number_of_which_somebody_takes_one_half_is_passed_over(taken: str) -> None:
+def test_a_pair_with_one_half_locked_is_skipped(taken: str) -> None:
     """At once, without waiting for them. Red with FOR NO KEY UPDATE OF a: 30000 was found though
     its UDP slot was being taken; the rules refused the hand-over and it was found anew."""
     pool = ports()

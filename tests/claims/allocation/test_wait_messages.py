@@ -1,4 +1,4 @@
-"""Why a claim waits and what would change it, as people read it."""
+"""The texts that say why a claim waits and what would change it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -162,7 +162,9 @@ SAYINGS: list[tuple[WaitContext, str, list[str]]] = [
     SAYINGS,
     ids=[f"{s.code}-{s.ahead}-{s.pool}" for s, _, _ in SAYINGS],
 )
-def test_state_reason_way_out(scene: WaitContext, text: str, unblock: list[str]) -> None:
+def test_a_wait_is_described_by_reason_and_way_out(
+    scene: WaitContext, text: str, unblock: list[str]
+) -> None:
     assert describe_wait(scene) == (text, unblock)
 
 
@@ -175,7 +177,7 @@ def blocked(**changes: object) -> tuple[str, str, list[str]]:
     return code, said.text, said.unblock
 
 
-def test_blocked_says_by_whom() -> None:
+def test_a_blocked_claim_names_its_blocker() -> None:
     assert blocked(is_locked=True, locked_by="ben", lock_reason="state is broken") == (
         "workspace_locked", "Workspace net is locked by ben: state is broken", ["net is unlocked"],
     )  # fmt: skip

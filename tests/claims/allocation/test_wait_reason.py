@@ -1,4 +1,4 @@
-"""Why somebody waits, read from the rows: exact numbers, names, what would help, and when."""
+"""The wait reason of a claim, computed from rows: numbers, names, way out and estimated start."""
 
 from datetime import timedelta
 
@@ -42,7 +42,7 @@ def why(claim: object) -> tuple[str, str, list[str]]:
     return wait.code, wait.text, wait.unblock
 
 
-def test_full_with_members_that_could_help() -> None:
+def test_a_full_pool_names_the_members_and_claims_that_could_help() -> None:
     make_pool(slots=2, members=["a", "b", "c"], most=4)
     cordon_member(member_id=member("b").pk, reason="disk")
     take_offline(member_id=member("c").pk, reason="no heartbeat")
@@ -62,7 +62,7 @@ def test_full_with_members_that_could_help() -> None:
     )
 
 
-def test_runs_and_members_by_name() -> None:
+def test_a_wait_for_a_run_or_one_member_names_the_best_member() -> None:
     make_pool("eu", slots={"ports": "30000-30009", "shared": True}, members=["lb-1"])
     claims = [ask("eu") for _ in range(10)]
     for i in (2, 3, 4, 8):
@@ -80,7 +80,7 @@ def test_runs_and_members_by_name() -> None:
     )
 
 
-def test_of_members_without_its_labels_nothing_is_counted() -> None:
+def test_a_wait_for_one_member_counts_only_members_with_its_labels() -> None:
     make_pool(slots=3, members=["plain", {"name": "gpu", "labels": {"gpu": "t4"}}])
     ask(selector={"gpu": "t4"}, size=2)
     claim = ask(selector={"gpu": "t4"}, size=2, on_one_member=True)
@@ -90,7 +90,7 @@ def test_of_members_without_its_labels_nothing_is_counted() -> None:
 @pytest.mark.parametrize(
     "how", [{"on_one_member": True}, {"contiguous": True}], ids=["together", "in a row"]
 )
-def test_room_since_it_was_tried_last_is_said(how: dict[str, bool]) -> None:
+def test_room_that_appeared_since_the_last_try_is_reported(how: dict[str, bool]) -> None:
     """Else it would read: no member has 2 open slots; the most is 2."""
     make_pool(slots={"ports": "30000-30002", "shared": True})
     first = [ask() for _ in range(3)]
@@ -101,7 +101,7 @@ def test_room_since_it_was_tried_last_is_said(how: dict[str, bool]) -> None:
     assert why(behind)[1] == "2 slots are open, and 1 claim is ahead"
 
 
-def test_paused_until() -> None:
+def test_a_paused_pool_is_named_with_its_end_and_reason() -> None:
     pool = make_pool()
     until = timezone.now() + timedelta(hours=2)
     pause_pool(pool_id=pool.pk, until=until, reason="firmware")
@@ -112,7 +112,7 @@ def test_paused_until() -> None:
     assert (claim.wait.start, claim.wait.start_note[:10]) == (None, "not before")
 
 
-def test_places_count_who_competes() -> None:
+def test_a_place_counts_only_competing_claims() -> None:
     make_pool("eu", slots={"ports": "30000-30001", "protocols": ["tcp", "udp"], "quota": 2})
     for kind in ("tcp", "udp"):
         ask("eu", kind=kind)
@@ -130,7 +130,9 @@ def queue_holder(pool: str) -> object:
     return list_claims(ClaimFilter(states=["bound"]))[0]
 
 
-def test_a_queue_of_a_hundred_costs_a_few_reads(django_assert_max_num_queries: object) -> None:
+def test_a_queue_shows_its_first_hundred_claims_with_places(
+    django_assert_max_num_queries: object,
+) -> None:
     make_pool(slots=1)
     ask()
     create_claims([wish(owner=f"pod:{i}") for i in range(150)])
@@ -143,7 +145,7 @@ def test_a_queue_of_a_hundred_costs_a_few_reads(django_assert_max_num_queries: o
     assert queue[41].wait.text.endswith("and 41 claims are ahead")
 
 
-def test_those_who_are_blocked_come_last_and_have_no_place() -> None:
+def test_blocked_claims_come_last_in_the_queue_without_a_place() -> None:
     make_pool("tf", slots=["any"])
     running = ask("tf", task="plan_and_apply", workspace="net")
     blocked = ask("tf", task="plan_and_apply", workspace="net")
@@ -161,7 +163,7 @@ def test_those_who_are_blocked_come_last_and_have_no_place() -> None:
     assert [(c.waiting, c.blocked) for c in counts.values()] == [(1, 2)]
 
 
-def test_a_band_from_how_long_claims_held_lately() -> None:
+def test_the_start_is_estimated_from_recent_holds() -> None:
     make_pool(slots=3)
     for _ in range(12):
         claim = ask()
@@ -178,7 +180,7 @@ def test_a_band_from_how_long_claims_held_lately() -> None:
     assert first.wait.start_note == ""
 
 
-def test_no_band_where_none_is_honest() -> None:
+def test_a_wait_without_an_estimate_says_why() -> None:
     make_pool()
     ask()
     claim = ask()
@@ -192,7 +194,7 @@ def test_no_band_where_none_is_honest() -> None:
     assert (ghost.wait.start, ghost.wait.start_note) == (None, "when it is created")
 
 
-def test_behind_one_that_nobody_passes() -> None:
+def test_a_claim_behind_a_strict_head_names_it() -> None:
     make_pool(slots=2)
     holder = ask(), ask()
     big = ask(size=2)
@@ -204,14 +206,14 @@ def test_behind_one_that_nobody_passes() -> None:
     assert f"Claim {big.id} goes first, and this claim may not pass it" in why(small)[1]
 
 
-def test_who_waits_for_nothing_has_no_reason() -> None:
+def test_a_bound_claim_has_no_wait_reason() -> None:
     make_pool()
     assert explain(ask().id) is None
     with pytest.raises(NotFound):
         explain(404)
 
 
-def test_lists_are_filtered_and_go_back_page_by_page() -> None:
+def test_claims_are_listed_by_filter_newest_first_and_by_page() -> None:
     pool = make_pool(slots=2)
     other = make_pool("annex", slots=["any"])
     mine = [ask(owner="pod:1"), ask(by="ben"), ask(owner="pod:2")]

@@ -1,6 +1,4 @@
-"""Many in one call: an answer for each, in the order asked, as the single call would
-have given it.
-"""
+"""Bulk create and bulk release over HTTP: one answer for each item, in request order."""
 
 from typing import Any
 
@@ -15,7 +13,7 @@ def without_varying(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in VARYING}
 
 
-def test_each_item_is_answered_as_alone_and_in_order(caller: Callers) -> None:
+def test_each_bulk_item_is_answered_like_a_single_create_and_in_order(caller: Callers) -> None:
     pool = make_pool(slots=3)
     make_pool("full", slots=1)
     ana = caller("claimant")
@@ -61,7 +59,7 @@ def test_each_item_is_answered_as_alone_and_in_order(caller: Callers) -> None:
     assert alone.body.keys() == bound.keys()
 
 
-def test_keys_make_it_safe_to_repeat(caller: Callers) -> None:
+def test_a_repeated_bulk_create_with_keys_returns_the_same_claims(caller: Callers) -> None:
     pool = make_pool(slots=20)
     ana = caller("claimant", pool)
     body = {"claims": [{"pool": pool.name, "key": f"k{n}"} for n in range(10)]}
@@ -74,7 +72,7 @@ def test_keys_make_it_safe_to_repeat(caller: Callers) -> None:
         assert {item["status"] for item in again.body["results"]} == {201}
 
 
-def test_release_of_many_says_for_each_what_became_of_it(caller: Callers) -> None:
+def test_bulk_release_reports_the_outcome_of_each_claim(caller: Callers) -> None:
     pool = make_pool(slots=3)
     ana = caller("claimant", pool)
     made = [
@@ -97,7 +95,7 @@ def test_release_of_many_says_for_each_what_became_of_it(caller: Callers) -> Non
     assert done[0]["body"]["outcome"] == "released"
 
 
-def test_from_one_to_a_thousand(caller: Callers) -> None:
+def test_a_bulk_create_takes_1_to_1000_claims(caller: Callers) -> None:
     pool = make_pool(slots=1200)
     ana = caller("claimant", pool)
     for wrong in (

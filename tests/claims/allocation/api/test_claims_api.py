@@ -1,10 +1,10 @@
-"""A claim over HTTP, from asking to letting go."""
+"""One claim over HTTP: created, read and released."""
 
 from tests.api.conftest import Callers
 from tests.api.helpers import make_pool
 
 
-def test_a_claim_is_made_looked_at_and_released(caller: Callers) -> None:
+def test_a_claim_is_created_read_and_released(caller: Callers) -> None:
     pool = make_pool("env-test", slots=1)
     ana = caller("claimant", pool)
     made = ana.post("claims/", {"pool": "env-test", "owner": "branch:login"})

@@ -1,5 +1,5 @@
-"""A claim of a caller known a moment ago is one statement, which looks at the caller again: what
-has changed since is seen at once.
+"""The fast path of a create: one statement that checks a cached caller again, so that revoked
+permissions take effect at once.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def claim(caller: Caller, **body: Any) -> Any:
     return caller("POST", "claims/", {"pool": "lab", **body})
 
 
-def test_the_second_claim_asks_for_nobody(ana: Caller, asked: list[str]) -> None:
+def test_a_repeated_create_skips_the_token_query(ana: Caller, asked: list[str]) -> None:
     answer = claim(ana, owner="pod:1")
     assert answer.status == 201
     assert (answer.body["requested_by"], answer.body["owner"], len(answer.body["slots"])) == (
@@ -86,7 +86,7 @@ def set_sql(text: str) -> Callable[[], Any]:
         (lambda: Token.objects.update(scopes={"roles": None, "pools": [0]}), 403),
     ],
 )
-def test_what_has_changed_is_seen_at_once(
+def test_a_revoked_permission_is_refused_at_once_despite_the_cache(
     ana: Caller, change: Callable[[], Any], status: int
 ) -> None:
     """Red without token_told in create_and_bind: each was let in by what was remembered of it."""
@@ -96,14 +96,16 @@ def test_what_has_changed_is_seen_at_once(
     assert claim(ana, unknown=1).status in (400, status), "and nobody learns more than that"
 
 
-def test_a_refused_body_is_told_only_to_who_may_call(ana: Caller, asked: list[str]) -> None:
+def test_faults_of_a_body_are_shown_only_to_an_authorised_caller(
+    ana: Caller, asked: list[str]
+) -> None:
     assert claim(ana, size=0).status == 400
     assert len(asked) == 1, "it was made sure of"
     Token.objects.update(expires_at="2001-01-01T00:00:00Z")
     assert claim(ana, size=0).status == 401
 
 
-def test_a_key_used_again_answers_as_always(ana: Caller) -> None:
+def test_a_reused_key_replays_its_claim_or_is_refused(ana: Caller) -> None:
     first, second = (claim(ana, key="k") for _ in range(2))
     assert (first.status, second.status, second.body["id"]) == (201, 201, first.body["id"])
     assert second.headers["Idempotency-Replayed"] == "true"
@@ -111,14 +113,14 @@ def test_a_key_used_again_answers_as_always(ana: Caller) -> None:
     assert Claim.objects.count() == 2
 
 
-def test_a_pool_that_has_changed_is_read_anew(ana: Caller) -> None:
+def test_a_changed_pool_config_applies_to_the_next_claim(ana: Caller) -> None:
     update_pool("lab", {"name": "lab", "slots": 20, "members": {"max": 1}, "lease": {"hold": "1h"}})
     answer = claim(ana)
     assert answer.status == 201
     assert answer.body["expires_at"] is not None
 
 
-def test_what_a_group_gives_counts_as_well(ana: Caller) -> None:
+def test_a_grant_by_group_counts_on_the_fast_path(ana: Caller) -> None:
     user, group = User.objects.get(), Group.objects.create(name="team")
     Grant.objects.all().delete()
     give_grant(role="claimant", group=group)
@@ -129,7 +131,7 @@ def test_what_a_group_gives_counts_as_well(ana: Caller) -> None:
     assert claim(ana).status == 403
 
 
-def test_after_a_while_it_is_asked_again(
+def test_an_expired_token_cache_entry_is_queried_again(
     ana: Caller, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "REMEMBERED", 0.0)
@@ -137,7 +139,7 @@ def test_after_a_while_it_is_asked_again(
     assert asked == [hash_secret(ana.secret)]
 
 
-def test_of_two_callers_in_one_statement_only_one_may(ana: Caller) -> None:
+def test_a_batch_leaves_out_the_create_of_a_revoked_token(ana: Caller) -> None:
     """Seen red without the comparison in create_gathered: both claims were there."""
     ben = User.objects.create_user("ben")
     give_grant(role="claimant", user=ben)

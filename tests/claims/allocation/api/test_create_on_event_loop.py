@@ -1,6 +1,4 @@
-"""The claim that is asked for most, answered on the event loop: the same answers as on a thread,
-in company, and nobody held up.
-"""
+"""Simple creates on the event loop are batched and answered like creates on a thread."""
 
 import asyncio
 import json
@@ -153,7 +151,9 @@ def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-async def test_one_statement_and_the_answer_of_always(ask: Asker, statements: list[str]) -> None:
+async def test_a_create_on_the_event_loop_takes_one_statement(
+    ask: Asker, statements: list[str]
+) -> None:
     status, body = await ask({"pool": "lab", "owner": "pod:1"}, (b"idempotency-key", b"k"))
     assert (status, body["state"], body["owner"], body["requested_by"], body["key"]) == (
         201,
@@ -177,9 +177,7 @@ async def test_one_statement_and_the_answer_of_always(ask: Asker, statements: li
     }
 
 
-async def test_those_that_come_together_share_a_statement(
-    ask: Asker, statements: list[str]
-) -> None:
+async def test_simultaneous_creates_share_one_statement(ask: Asker, statements: list[str]) -> None:
     answers = await asyncio.gather(*[ask({"pool": "lab", "owner": f"o{n}"}) for n in range(6)])
     assert statements == ["create_gathered"]
     assert [(status, body["owner"]) for status, body in answers] == [
@@ -188,7 +186,7 @@ async def test_those_that_come_together_share_a_statement(
     assert len({body["slots"][0]["id"] for _, body in answers}) == 6
 
 
-async def test_one_that_waits_is_told_why(ask: Asker) -> None:
+async def test_a_waiting_claim_in_a_batch_gets_its_wait_reason(ask: Asker) -> None:
     (first, bound), (second, waits) = await asyncio.gather(
         ask({"pool": "lab"}), ask({"pool": "small"})
     )
@@ -196,7 +194,7 @@ async def test_one_that_waits_is_told_why(ask: Asker) -> None:
     assert (second, waits["state"], waits["wait"]["code"]) == (202, "waiting", "full")
 
 
-async def test_a_key_used_again_answers_as_always(ask: Asker) -> None:
+async def test_a_reused_key_on_the_event_loop_replays_its_claim_or_is_refused(ask: Asker) -> None:
     first, second = await ask({"pool": "lab", "key": "k"}), await ask({"pool": "lab", "key": "k"})
     assert (first[0], second[0], second[1]["id"]) == (201, 201, first[1]["id"])
     assert ask.headers["Idempotency-Replayed"] == "true"
@@ -211,7 +209,9 @@ async def test_a_key_used_again_answers_as_always(ask: Asker) -> None:
         ("UPDATE pools_grant SET role = 'viewer'", 403),
     ],
 )
-async def test_who_may_not_any_more_gets_nothing(ask: Asker, change: str, status: int) -> None:
+async def test_a_caller_that_lost_its_permission_is_refused(
+    ask: Asker, change: str, status: int
+) -> None:
     await away(model_sql, change)
     assert (await ask({"pool": "lab"}))[0] == status
     assert (await ask({"pool": "lab", "colour": "red"}))[0] in (400, status)
@@ -223,7 +223,7 @@ def model_sql(text: str) -> None:
         cursor.execute(text)
 
 
-async def test_what_is_wrong_is_told_as_always(ask: Asker) -> None:
+async def test_an_invalid_create_gets_a_problem_answer(ask: Asker) -> None:
     assert (await ask({"pool": "lab", "size": 0, "colour": "red"}))[0] == 400
     assert ask.headers["Content-Type"] == "application/problem+json"
     assert (await ask({"pool": "lab"}, query=b"x=1"))[0] == 400
@@ -231,7 +231,9 @@ async def test_what_is_wrong_is_told_as_always(ask: Asker) -> None:
     assert (await ask({"pool": "lab"}, (b"cookie", b"sessionid=nobody")))[0] == 201
 
 
-async def test_more_than_its_share_is_refused(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_over_its_rate_limit_gets_429(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(settings, "BERTH_REQUESTS_PER_MINUTE", 3)
     monkeypatch.setattr(rate_limit, "_buckets", None)
     assert [(await ask({"pool": "lab"}))[0] for _ in range(4)] == [201, 201, 201, 429], (
@@ -241,7 +243,7 @@ async def test_more_than_its_share_is_refused(ask: Asker, monkeypatch: pytest.Mo
     monkeypatch.setattr(rate_limit, "_buckets", None)
 
 
-async def test_a_locked_pool_keeps_only_its_own_waiting(ask: Asker) -> None:
+async def test_a_locked_pool_delays_only_its_own_creates(ask: Asker) -> None:
     """Seen red with two statements at once at most: the third waited for the lock of others."""
     lock = await away(model.connect)
     try:
@@ -264,7 +266,7 @@ async def test_a_locked_pool_keeps_only_its_own_waiting(ask: Asker) -> None:
         await away(lock.close)
 
 
-async def test_a_caller_that_has_gone_disturbs_nobody(ask: Asker) -> None:
+async def test_a_cancelled_caller_does_not_disturb_its_batch(ask: Asker) -> None:
     gone = asyncio.create_task(ask({"pool": "lab", "owner": "gone"}))
     stays = asyncio.create_task(ask({"pool": "lab"}))
     await until(lambda: bool(batching.company_of(ask.http.quick).waiting))
@@ -273,12 +275,12 @@ async def test_a_caller_that_has_gone_disturbs_nobody(ask: Asker) -> None:
     assert await away(Claim.objects.filter(owner="gone").count) == 1, "it was asked for"
 
 
-async def test_a_token_that_is_gone_is_not_found_by_its_memory(ask: Asker) -> None:
+async def test_a_deleted_token_is_refused_despite_the_cache(ask: Asker) -> None:
     await away(Token.objects.all().delete)
     assert (await ask({"pool": "lab"}))[0] == 401
 
 
-async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(
+async def test_a_created_claim_is_answered_when_a_later_step_fails(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else whoever sends no key would make it once more."""
@@ -295,7 +297,7 @@ async def test_a_claim_that_was_made_is_answered_whatever_fails_afterwards(
     assert (second, waits["state"], waits["wait"]) == (202, "waiting", None)
 
 
-async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(
+async def test_an_error_in_one_answer_of_a_batch_reaches_only_its_caller(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = batching.claim_made
@@ -310,7 +312,7 @@ async def test_what_is_wrong_with_one_answer_is_told_to_one_caller(
     assert [status for status, _ in answers] == [201, 500, 201]
 
 
-async def test_no_thread_to_be_had_is_an_answer(
+async def test_a_batch_without_a_thread_fails_and_the_next_create_succeeds(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*args: Any) -> None:
@@ -331,7 +333,7 @@ def asking(n: int) -> batching.PendingCreate:
     return asked
 
 
-async def test_a_database_that_was_started_anew_takes_no_claim_along(ask: Asker) -> None:
+async def test_creates_succeed_after_the_database_ended_its_sessions(ask: Asker) -> None:
     """Without a key, too: the connection is looked at before it is used."""
     for _ in range(3):
         await away(end_sessions, ask.http)
@@ -359,7 +361,7 @@ def end_sessions(http: Http) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["on the loop", "on a thread"])
-async def test_a_server_that_stops_says_so(ask: Asker, size: int) -> None:
+async def test_a_create_cancelled_by_the_stop_of_the_server_gets_503(ask: Asker, size: int) -> None:
     """Whoever waits for a lock longer than the server waits for its calls. Seen red: 500 in
     plain text.
     """

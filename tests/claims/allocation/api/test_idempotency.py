@@ -1,11 +1,11 @@
-"""The same key, the same claim: however often it is sent, and whoever else uses the key."""
+"""One idempotency key of one caller makes one claim, however often it is sent."""
 
 from claims.models import Claim
 from tests.api.conftest import Callers
 from tests.api.helpers import make_pool
 
 
-def test_ten_times_the_same_key_is_one_claim(caller: Callers) -> None:
+def test_ten_creates_with_one_key_make_one_claim(caller: Callers) -> None:
     pool = make_pool(slots=5)
     ana = caller("claimant", pool)
     answers = [
@@ -21,7 +21,7 @@ def test_ten_times_the_same_key_is_one_claim(caller: Callers) -> None:
     assert Claim.objects.count() == 1
 
 
-def test_header_and_field_are_the_same_key(caller: Callers) -> None:
+def test_the_key_in_the_header_and_in_the_body_are_the_same_key(caller: Callers) -> None:
     pool = make_pool()
     ana = caller("claimant", pool)
     first = ana.post("claims/", {"pool": pool.name, "key": "k"})
@@ -32,7 +32,7 @@ def test_header_and_field_are_the_same_key(caller: Callers) -> None:
     assert (differing.status, differing.body["errors"][0]["field"]) == (400, "key")
 
 
-def test_another_body_is_refused_and_changes_nothing(caller: Callers) -> None:
+def test_a_key_reused_with_another_body_is_refused(caller: Callers) -> None:
     pool = make_pool()
     ana = caller("claimant", pool)
     first = ana.post("claims/", {"pool": pool.name, "key": "k"})
@@ -45,7 +45,7 @@ def test_another_body_is_refused_and_changes_nothing(caller: Callers) -> None:
     assert Claim.objects.count() == 1
 
 
-def test_keys_belong_to_who_asks(caller: Callers) -> None:
+def test_keys_of_different_callers_are_independent(caller: Callers) -> None:
     pool = make_pool()
     ids = {
         caller("claimant", pool).post("claims/", {"pool": pool.name, "key": "k"}).body["id"]
@@ -54,7 +54,9 @@ def test_keys_belong_to_who_asks(caller: Callers) -> None:
     assert len(ids) == 2
 
 
-def test_one_that_waits_stays_202_and_one_that_has_ended_is_shown_so(caller: Callers) -> None:
+def test_a_replay_of_a_waiting_claim_is_202_and_of_an_ended_claim_shows_its_end(
+    caller: Callers,
+) -> None:
     pool = make_pool(slots=1)
     ana = caller("claimant", pool)
     held = ana.post("claims/", {"pool": pool.name, "key": "held"}).body
@@ -66,7 +68,7 @@ def test_one_that_waits_stays_202_and_one_that_has_ended_is_shown_so(caller: Cal
     assert (again.status, again.body["id"], again.body["state"]) == (201, held["id"], "ended")
 
 
-def test_a_key_that_no_header_can_carry_is_refused(caller: Callers) -> None:
+def test_an_idempotency_key_over_its_length_is_refused(caller: Callers) -> None:
     pool = make_pool()
     answer = caller("claimant", pool).post(
         "claims/", {"pool": pool.name}, Idempotency_Key="x" * 121
@@ -74,7 +76,7 @@ def test_a_key_that_no_header_can_carry_is_refused(caller: Callers) -> None:
     assert (answer.status, answer.body["errors"][0]["field"]) == (400, "Idempotency-Key")
 
 
-def test_a_repeated_call_gets_its_claim_even_if_it_is_refused_by_now(caller: Callers) -> None:
+def test_a_replay_returns_its_claim_even_if_a_new_one_would_be_refused(caller: Callers) -> None:
     root = caller("superuser")
     body = {"pool": "later", "kind": "tape", "key": "k"}
     first = root.post("claims/", body)

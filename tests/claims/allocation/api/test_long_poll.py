@@ -1,5 +1,5 @@
-"""`?wait=`: answered when it is so, or when the time is over, holding neither thread nor
-database connection meanwhile.
+"""`?wait=` answers when the state is reached or the time is over, and holds neither a thread nor
+a database connection meanwhile.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ async def until_watched(count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_it_answers_at_once_when_it_is_so(world: Any) -> None:
+async def test_a_poll_for_a_state_that_is_reached_answers_at_once(world: Any) -> None:
     server, held, waiting = world
     began = time.monotonic()
     assert (await server.get(f"claims/{held.id}/?wait=30&until=bound"))[1]["state"] == "bound"
@@ -90,7 +90,7 @@ async def test_it_answers_at_once_when_it_is_so(world: Any) -> None:
     assert time.monotonic() - began < 10
 
 
-async def test_it_answers_the_present_state_when_the_time_is_over(world: Any) -> None:
+async def test_a_poll_answers_the_present_state_after_its_timeout(world: Any) -> None:
     server, _, waiting = world
     began = time.monotonic()
     status, body = await server.get(f"claims/{waiting.id}/?wait=0.5&until=bound")
@@ -98,7 +98,7 @@ async def test_it_answers_the_present_state_when_the_time_is_over(world: Any) ->
     assert time.monotonic() - began >= 0.5
 
 
-async def test_many_wait_on_one_thread_and_others_are_answered_meanwhile(world: Any) -> None:
+async def test_thirty_polls_leave_the_only_thread_free(world: Any) -> None:
     server, held, _ = world
     polls = [
         asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended")) for _ in range(30)
@@ -110,7 +110,7 @@ async def test_many_wait_on_one_thread_and_others_are_answered_meanwhile(world: 
     assert {(status, body["outcome"]) for status, body in answers} == {(200, "released")}
 
 
-async def test_what_has_ended_is_not_waited_for(world: Any) -> None:
+async def test_a_poll_ends_when_the_claim_has_ended(world: Any) -> None:
     server, _, waiting = world
     poll = asyncio.create_task(server.get(f"claims/{waiting.id}/?wait=60&until=bound"))
     await until_watched(1)
@@ -118,7 +118,7 @@ async def test_what_has_ended_is_not_waited_for(world: Any) -> None:
     assert (await asyncio.wait_for(poll, 20))[1]["outcome"] == "cancelled"
 
 
-async def test_rights_are_looked_at_again(world: Any) -> None:
+async def test_a_poll_checks_permissions_again_before_its_answer(world: Any) -> None:
     server, held, _ = world
     poll = asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended"))
     await until_watched(1)
@@ -129,7 +129,7 @@ async def test_rights_are_looked_at_again(world: Any) -> None:
     assert (status, body["code"], "role" in body) == (404, "not_found", False)
 
 
-async def test_who_leaves_is_forgotten(world: Any) -> None:
+async def test_a_disconnected_poll_is_forgotten(world: Any) -> None:
     server, held, _ = world
     gone = asyncio.Event()
     poll = asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended", gone))
@@ -139,7 +139,9 @@ async def test_who_leaves_is_forgotten(world: Any) -> None:
     assert not watch()._waiting
 
 
-async def test_a_server_that_stops_gives_the_present_state(world: Any) -> None:
+async def test_a_poll_cancelled_by_the_stop_of_the_server_answers_the_present_state(
+    world: Any,
+) -> None:
     server, held, _ = world
     poll = asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended"))
     await until_watched(1)
@@ -150,6 +152,6 @@ async def test_a_server_that_stops_gives_the_present_state(world: Any) -> None:
 @pytest.mark.parametrize(
     "query", ["wait=-1", "wait=301", "wait=soon", "wait=nan", "wait=1&until=never"]
 )
-async def test_nonsense_is_refused(world: Any, query: str) -> None:
+async def test_invalid_poll_parameters_are_refused(world: Any, query: str) -> None:
     server, held, _ = world
     assert (await server.get(f"claims/{held.id}/?{query}"))[0] == 400

@@ -1,6 +1,4 @@
-"""Who is served when something comes free: the order of turns, without a herd, and
-nobody forgotten.
-"""
+"""The allocator serves waiting claims in order when slots become free."""
 
 import pytest
 from django.db import transaction
@@ -37,7 +35,7 @@ def states(*claims: object) -> list[str]:
     return [again(claim).state for claim in claims]  # type: ignore[arg-type]
 
 
-def test_by_rank_then_by_age_whatever_the_line() -> None:
+def test_claims_are_served_by_rank_and_then_by_age_across_queues() -> None:
     make_pool("tf", slots=["any", "any"], members=1)
     first = ask("tf", kind="plan_and_apply", size=2)
     old = ask("tf", kind="plan")
@@ -53,7 +51,7 @@ def test_by_rank_then_by_age_whatever_the_line() -> None:
     assert states(old, late) == ["bound", "waiting"]
 
 
-def test_plans_fill_plan_slots_and_only_the_rest_competes() -> None:
+def test_plans_take_plan_slots_before_they_compete_for_any_slots() -> None:
     pool = make_pool("tf", slots=["any", "plan", "plan"], members=[], most=1)
     plans = [ask("tf", kind="plan") for _ in range(3)]
     both = ask("tf", kind="plan_and_apply")
@@ -63,7 +61,7 @@ def test_plans_fill_plan_slots_and_only_the_rest_competes() -> None:
     assert states(plans[2], both) == ["bound", "waiting"], "the oldest of the rest"
 
 
-def test_thousands_are_served_in_batches() -> None:
+def test_seven_hundred_claims_are_served_as_far_as_slots_go() -> None:
     pool = make_pool(slots=500, members=[], most=1)
     claims = create_claims([wish() for _ in range(700)])
     add_members(pool_id=pool.pk, declared=["a"])
@@ -73,7 +71,7 @@ def test_thousands_are_served_in_batches() -> None:
     assert is_sound()
 
 
-def test_waking_thousands_costs_what_is_free_not_who_waits() -> None:
+def test_rows_read_by_a_step_depend_on_free_slots_not_on_waiting_claims() -> None:
     """Rows read by the step, as the database counts them: 2,000 more that wait cost no more than
     a few pages of them.
     """
@@ -107,7 +105,7 @@ READ = (
 )
 
 
-def test_one_that_does_not_fit_is_passed() -> None:
+def test_a_smaller_claim_passes_one_that_does_not_fit() -> None:
     make_pool(slots=4)
     holders = [ask() for _ in range(4)]
     big = ask(size=3)
@@ -123,7 +121,7 @@ def test_one_that_does_not_fit_is_passed() -> None:
     assert is_sound()
 
 
-def test_but_not_for_more_than_ten_minutes() -> None:
+def test_a_claim_that_waits_over_ten_minutes_is_not_passed() -> None:
     make_pool(slots=4)
     holders = [ask() for _ in range(4)]
     big = ask(size=3)
@@ -145,7 +143,7 @@ def test_but_not_for_more_than_ten_minutes() -> None:
     assert states(big, small) == ["bound", "waiting"]
 
 
-def test_a_strict_head_stops_only_its_own_lanes() -> None:
+def test_a_strict_head_blocks_only_its_own_lanes() -> None:
     make_pool("eu", slots={"ports": "30000-30003", "protocols": ["tcp", "udp"], "quota": 8})
     tcp = [ask("eu", kind="tcp") for _ in range(3)]
     big = ask("eu", kind="tcp", size=2)
@@ -159,7 +157,7 @@ def test_a_strict_head_stops_only_its_own_lanes() -> None:
     assert states(big) == ["bound"]
 
 
-def test_what_nobody_here_could_serve_stops_nobody_however_long_it_waits() -> None:
+def test_a_claim_that_no_member_could_serve_blocks_no_other() -> None:
     make_pool(members=2)
     gpu = ask(selector={"gpu": "t4"})
     ghost = ask(pools=["lab", "ghost"])
@@ -174,7 +172,7 @@ def test_what_nobody_here_could_serve_stops_nobody_however_long_it_waits() -> No
     }
 
 
-def test_labels_appear() -> None:
+def test_a_claim_is_served_when_a_member_with_its_labels_is_added() -> None:
     pool = make_pool(members=1, most=2)
     gpu = ask(selector={"gpu": "t4"})
     assert serve() == 0
@@ -183,7 +181,7 @@ def test_labels_appear() -> None:
     assert places(again(gpu)) == [("g", "slot", 0)]
 
 
-def test_the_next_of_a_line_that_is_not_simple_follows() -> None:
+def test_all_claims_of_a_queue_for_two_slots_are_served_in_one_step() -> None:
     pool = make_pool(slots=2, members=[], most=3)
     claims = [ask(size=2) for _ in range(3)]
     add_members(pool_id=pool.pk, declared=["a", "b", "c"])
@@ -191,7 +189,7 @@ def test_the_next_of_a_line_that_is_not_simple_follows() -> None:
     assert states(*claims) == ["bound"] * 3
 
 
-def test_simple_ones_before_and_after_in_their_turns() -> None:
+def test_single_and_larger_claims_are_served_in_order_of_age() -> None:
     pool = make_pool(slots=4, members=[], most=1)
     before, big, after = ask(), ask(size=2), [ask(), ask()]
     add_members(pool_id=pool.pk, declared=["a"])
@@ -199,7 +197,7 @@ def test_simple_ones_before_and_after_in_their_turns() -> None:
     assert states(before, big, *after) == ["bound", "bound", "bound", "waiting"]
 
 
-def test_one_over_two_pools_is_served_when_both_have_room() -> None:
+def test_a_claim_over_two_pools_is_served_when_both_have_room() -> None:
     make_pool("eu")
     make_pool("us")
     holder = ask("us")
@@ -216,7 +214,7 @@ def test_one_over_two_pools_is_served_when_both_have_room() -> None:
     assert states(both) == ["bound"]
 
 
-def test_a_cordon_holds_and_an_uncordon_wakes() -> None:
+def test_a_cordon_keeps_a_claim_waiting_and_an_uncordon_serves_it() -> None:
     make_pool(members=1)
     cordon_member(member_id=member("m0").pk, reason="disk")
     claim = ask()
@@ -227,7 +225,7 @@ def test_a_cordon_holds_and_an_uncordon_wakes() -> None:
     assert serve() == 1
 
 
-def test_the_reason_is_one_write_a_line() -> None:
+def test_an_unchanged_wait_reason_is_not_written_again() -> None:
     make_pool()
     ask()
     create_claims([wish() for _ in range(50)])
@@ -243,7 +241,7 @@ def test_the_reason_is_one_write_a_line() -> None:
     assert shape.tried_at == tried, "nothing new to say"
 
 
-def test_every_line_is_looked_at_within_a_minute() -> None:
+def test_a_queue_tried_25_seconds_ago_is_tried_again() -> None:
     make_pool()
     ask()
     ask()
@@ -253,7 +251,7 @@ def test_every_line_is_looked_at_within_a_minute() -> None:
     assert sql("SELECT tried_at > now() - interval '5 s' FROM claims_shape") == [(True,)]
 
 
-def test_a_failure_asks_for_capacity_once() -> None:
+def test_capacity_is_requested_once_for_repeated_failures() -> None:
     make_pool()
     ask()
     for _ in range(3):
@@ -264,7 +262,7 @@ def test_a_failure_asks_for_capacity_once() -> None:
     assert Pool.objects.get().scale_requested_at == first
 
 
-def test_a_batch_is_never_larger_than_it_says() -> None:
+def test_a_batch_never_exceeds_its_limit() -> None:
     pool = make_pool(slots=3 * BATCH, members=[], most=1)
     create_claims([wish() for _ in range(3 * BATCH)])
     add_members(pool_id=pool.pk, declared=["a"])
@@ -273,7 +271,7 @@ def test_a_batch_is_never_larger_than_it_says() -> None:
     assert sizes == [(BATCH,)] * 3
 
 
-def test_cancelled_while_it_stands_in_line() -> None:
+def test_a_claim_cancelled_in_its_queue_is_skipped() -> None:
     make_pool()
     first, a, b = ask(), ask(), ask()
     cancel_claim(claim_id=a.id)

@@ -1,4 +1,4 @@
-"""What happens to a line when its pool appears, changes or goes."""
+"""A queue follows its pool when the pool appears, changes or goes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.claims.helpers import again, ask, make_pool, serve, sql, verbs
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_a_line_older_than_its_pool_gets_the_only_kind_of_it() -> None:
+def test_a_queue_older_than_its_pool_takes_the_only_kind_of_the_pool() -> None:
     claim = ask()
     assert claim.kind == ""
     make_pool(slots=["any"])
@@ -25,7 +25,7 @@ def test_a_line_older_than_its_pool_gets_the_only_kind_of_it() -> None:
     assert found.kind
 
 
-def test_another_layout_reaches_who_waits_at_once() -> None:
+def test_a_changed_layout_reaches_waiting_claims_at_once() -> None:
     make_pool(slots=["any"], members=0)
     claim = ask(kind="plan")
     serve()
@@ -41,7 +41,7 @@ def test_another_layout_reaches_who_waits_at_once() -> None:
     assert shape.tried_at == tried, "once"
 
 
-def test_a_pool_that_goes_is_told_to_who_still_waits_for_its_name() -> None:
+def test_a_waiting_claim_is_detached_when_its_pool_is_gone() -> None:
     make_pool("eu")
     make_pool("us")
     holder = ask("us")

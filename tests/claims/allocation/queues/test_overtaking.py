@@ -1,8 +1,8 @@
-"""Who may pass a claim that waits: only a smaller one, and all that pass take no more slots than
-the waiting claim needs.
+"""Only smaller claims may pass a waiting claim, and in total they take no more slots than the
+waiting claim needs.
 
-The oracle reads rows and judges every hand-over by itself: it knows turns, sizes, labels and lanes,
-and nothing of how the product decides.
+The oracle reads rows and judges every bind by itself: it knows turns, sizes, labels and lanes,
+and not how the product decides.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ def empty(claims: list[ClaimView]) -> None:
 
 @pytest.mark.parametrize("priority", [0, 90])
 @pytest.mark.parametrize("size", [2, 4])
-def test_an_equal_newcomer_never_beats_the_claim_that_waits(priority: int, size: int) -> None:
+def test_a_newcomer_of_equal_size_never_beats_a_waiting_claim(priority: int, size: int) -> None:
     """All slots are held and let go of one after the other; after each a newcomer of the same
     size asks.
     """
@@ -85,7 +85,7 @@ def test_an_equal_newcomer_never_beats_the_claim_that_waits(priority: int, size:
         empty(newcomers)
 
 
-def test_an_equal_of_another_line_does_not_pass_either() -> None:
+def test_an_equal_claim_of_another_queue_does_not_pass() -> None:
     make_pool(slots=4)
     holders = [ask() for _ in range(4)]
     row = ask(size=2, contiguous=True)
@@ -100,7 +100,7 @@ def test_an_equal_of_another_line_does_not_pass_either() -> None:
     assert [again(claim).state for claim in (row, equal)] == ["bound", "waiting"]
 
 
-def test_a_claim_is_passed_by_as_many_slots_as_it_needs() -> None:
+def test_a_claim_is_passed_by_at_most_as_many_slots_as_it_needs() -> None:
     """One holder stays, the other slot is let go of again and again: small claims take it twice,
     then it is kept.
     """
@@ -123,7 +123,7 @@ def test_a_claim_is_passed_by_as_many_slots_as_it_needs() -> None:
     assert Claim.objects.get(pk=waits.id).passed == 0, "it begins anew where it waits again"
 
 
-def test_what_the_waiting_claim_could_not_use_is_handed_out_at_once() -> None:
+def test_slots_that_a_waiting_claim_could_not_use_are_given_at_once() -> None:
     make_pool(slots=1, members=["a", {"name": "b", "labels": {"gpu": "t4"}}])
     on_b = ask(selector={"gpu": "t4"})
     waits = ask(selector={"gpu": "t4"})
@@ -138,7 +138,7 @@ def test_what_the_waiting_claim_could_not_use_is_handed_out_at_once() -> None:
     assert places(again(waits)) == [("b", "slot", 0)]
 
 
-def test_slots_with_the_labels_of_a_larger_claim_are_taken_within_its_need() -> None:
+def test_slots_with_the_labels_of_a_larger_claim_count_as_passed() -> None:
     labelled = [{"name": name, "labels": {"gpu": "t4"}} for name in ("b", "c")]
     make_pool(slots=1, members=["a", *labelled])
     on_c = [ask() for _ in range(3)][2]
@@ -168,7 +168,7 @@ def test_a_slot_of_another_pool_counts_as_passed() -> None:
     assert [again(claim).state for claim in (both, kept)] == ["bound", "waiting"]
 
 
-def test_a_named_slot_is_not_taken_from_one_that_waits_for_its_labels() -> None:
+def test_a_named_slot_with_the_labels_of_a_waiting_claim_is_refused() -> None:
     make_pool(slots=1, members=["a", {"name": "b", "labels": {"gpu": "t4"}}])
     on_b = ask(selector={"gpu": "t4"})
     waits = ask(selector={"gpu": "t4"})
@@ -218,7 +218,7 @@ def beside(first: Callable[[], Any], second: Callable[[], Any]) -> None:
     follower.result()
 
 
-def test_batches_of_two_allocators_count_together() -> None:
+def test_passings_in_batches_of_two_allocators_are_counted_together() -> None:
     """Seen red without the lock of `ahead` in bind_batch_past."""
     waits, small = almost_spent()
     for claim in small:
@@ -229,7 +229,7 @@ def test_batches_of_two_allocators_count_together() -> None:
     assert Claim.objects.get(pk=waits.id).passed == 9
 
 
-def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
+def test_passings_of_single_binds_by_two_allocators_are_counted_together() -> None:
     """Seen red without `passed + t.n <= size` in pass_waiters."""
     waits, small = almost_spent()
     pool = find_pools(["lab"])["lab"]
@@ -252,7 +252,7 @@ def test_claims_that_two_allocators_bind_one_by_one_count_together() -> None:
     assert Claim.objects.get(pk=waits.id).passed == 9
 
 
-def test_a_claim_that_is_not_bound_after_all_passes_nobody() -> None:
+def test_a_bind_that_is_rolled_back_counts_no_passing() -> None:
     """Seen red without the rollback in bind_claim: two allocators try the same claim, and one of
     them counts in vain.
     """
@@ -432,7 +432,7 @@ def turn(claim: Claim) -> tuple[int, int]:
     return claim.rank, claim.pk
 
 
-def test_nothing_is_passed_beyond_its_need() -> None:
+def test_no_claim_is_passed_beyond_its_size() -> None:
     """Seen red with `is_passable` as it was (what waits for more than one slot holds nobody
     back), and with `passed` never counted.
     """

@@ -1,6 +1,4 @@
-"""A pool of very many slots that takes a pause: they are closed in pieces, and from the first
-moment nobody is bound to any of them.
-"""
+"""A pause of a pool with many slots closes them in pieces, and no claim is bound from its start."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -100,7 +98,7 @@ def take_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_is_bound_from_the_first_moment_on(
+def test_a_large_pool_binds_no_claim_from_the_start_of_its_pause(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And red without the gate in each of the statements that hand slots over."""
@@ -121,7 +119,7 @@ def waiting() -> list[Any]:
     return [again(claim, explain=True) for claim in Claim.objects.filter(state="waiting")]  # type: ignore[arg-type]
 
 
-def test_the_finalizer_closes_the_rest_piece_by_piece() -> None:
+def test_the_finalizer_closes_the_remaining_slots_in_pieces() -> None:
     pool = big()
     pause(pool)
     assert align_rest_of(pool.pk) > 2
@@ -130,7 +128,7 @@ def test_the_finalizer_closes_the_rest_piece_by_piece() -> None:
     assert align_rest_of(pool.pk) == 0, "nothing is left"
 
 
-def test_and_opens_it_again_for_who_waits() -> None:
+def test_resuming_a_large_pool_opens_its_slots_and_serves_waiting_claims() -> None:
     pool = big()
     pause(pool)
     align_the_rest()
@@ -144,7 +142,7 @@ def test_and_opens_it_again_for_who_waits() -> None:
     assert is_consistent()
 
 
-def test_who_changes_his_mind_meanwhile_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_during_the_pause_reopens_what_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two pieces a person resumes the pool and cordons a member: what was closed opens
     again, and that member stays closed.
     """
@@ -165,7 +163,7 @@ def test_who_changes_his_mind_meanwhile_is_followed(monkeypatch: pytest.MonkeyPa
     assert (open_now(), is_consistent()) == ((MEMBERS - 1) * EACH, True)
 
 
-def test_a_crash_between_two_pieces_is_carried_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_two_pieces_is_found_and_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = big()
     pause(pool)
     piece = open_slots._align_some
@@ -203,12 +201,12 @@ def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(
     assert (pause(pool).unaligned_at, open_now()) == (None, 0)
 
 
-def test_pieces_are_limited_in_the_statements() -> None:
+def test_the_statements_limit_each_piece() -> None:
     for name in ("close_some", "open_some"):
         assert "LIMIT {n} FOR NO KEY UPDATE" in SLOTS.texts[name]
 
 
-def test_what_was_lost_is_not_replaced_in_a_pool_that_takes_a_pause(
+def test_lost_slots_are_not_replaced_from_a_pausing_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Though many of its slots are open still: as in a small pool, where all are closed."""

@@ -1,6 +1,4 @@
-"""A line goes once no claim that is kept has stood in it; whoever asks the same again gets
-a new one.
-"""
+"""A queue without claims is deleted, and a later claim of its shape makes a new queue."""
 
 from typing import Any
 
@@ -40,7 +38,7 @@ def forget_claims(*claims: Any) -> None:
     sql("DELETE FROM claims_claim WHERE id = ANY (%s)", [claim.id for claim in claims])
 
 
-def test_what_no_claim_names_goes_and_all_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_queues_without_claims_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unused_queues, "CLAIMS_AT_ONCE", 2)
     make_pool(slots=6)
     bound, ended, waits = ask(), ask(size=2), ask("nowhere")
@@ -58,7 +56,7 @@ def test_what_no_claim_names_goes_and_all_else_stays(monkeypatch: pytest.MonkeyP
     }
 
 
-def test_a_line_that_was_looked_at_lately_stays() -> None:
+def test_a_recently_tried_queue_is_kept() -> None:
     claim = ask("nowhere")
     cancel_claim(claim_id=claim.id, reason="")
     forget_claims(claim)
@@ -76,7 +74,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_whoever_remembers_it_gets_a_new_one(body: dict[str, Any]) -> None:
+def test_a_create_with_a_cached_deleted_queue_makes_a_new_queue(body: dict[str, Any]) -> None:
     """Red without hold_line in create: the claim was made in a line that is not there."""
     make_pool(slots=3, members=[{"name": "m0", "labels": {"disk": "ssd"}}])
     first = ask(**body)
@@ -87,7 +85,7 @@ def test_whoever_remembers_it_gets_a_new_one(body: dict[str, Any]) -> None:
     assert (again.state, again.shape_id > first.shape_id) == ("bound", True)
 
 
-def test_many_in_one_call_too() -> None:
+def test_a_bulk_create_with_a_cached_deleted_queue_succeeds() -> None:
     make_pool(slots=3)
     first = ask()
     let_go(first)
@@ -96,7 +94,7 @@ def test_many_in_one_call_too() -> None:
     assert [claim.state for claim in create_claims([wish(), wish()])] == ["bound", "bound"]  # type: ignore[union-attr]
 
 
-def test_who_comes_between_the_walk_and_the_delete_keeps_his_line() -> None:
+def test_a_claim_created_between_walk_and_delete_keeps_its_queue() -> None:
     make_pool(slots=3)
     first = ask()
     let_go(first)
@@ -110,7 +108,7 @@ def test_who_comes_between_the_walk_and_the_delete_keeps_his_line() -> None:
     assert is_sound()
 
 
-def test_fewer_slots_find_a_line_of_their_own() -> None:
+def test_resizing_the_last_claim_of_a_queue_leaves_it_unused() -> None:
     make_pool(slots=3)
     claim = ask(size=3)
     assert resize_claim(claim_id=claim.id, generation=claim.generation, size=2).size == 2
@@ -125,7 +123,7 @@ def come(request: ClaimRequest) -> ClaimView:
             continue
 
 
-def test_claims_and_deletes_at_the_same_moment() -> None:
+def test_creates_beside_deletes_of_queues_always_succeed() -> None:
     """Nobody loses his line, and who can't be served says so in words that any client knows. Each
     claim is let go of and forgotten at once, so that its line is about to go all the time, a
     thousand times as often as in life."""
@@ -156,7 +154,7 @@ def test_claims_and_deletes_at_the_same_moment() -> None:
     assert is_sound()
 
 
-def test_the_line_that_was_found_is_held() -> None:
+def test_a_queue_is_locked_only_under_its_own_digest() -> None:
     make_pool(slots=3)
     route = find_route(wish(size=2))
     assert LINES.one("hold_line", line=route.shape, digest=route.digest) is not None
@@ -164,9 +162,7 @@ def test_the_line_that_was_found_is_held() -> None:
 
 
 @pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])
-def test_a_line_that_went_is_looked_for_again_and_no_other_row_that_is_missing(
-    column: str, times: int
-) -> None:
+def test_a_create_is_repeated_for_a_missing_queue_only(column: str, times: int) -> None:
     make_pool(slots=1)
     claim = ask()
     tried: list[int] = []

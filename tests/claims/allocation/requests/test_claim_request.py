@@ -1,4 +1,4 @@
-"""The body of a claim: every fault at once, with the field it is about."""
+"""The body of a claim is read as a whole; each fault names its field."""
 
 from typing import Any
 
@@ -64,25 +64,25 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "fields"), FAULTS, ids=[str(body)[:60] for body, _ in FAULTS])
-def test_every_fault_is_named(body: dict[str, Any], fields: list[str]) -> None:
+def test_every_fault_of_a_claim_body_is_named(body: dict[str, Any], fields: list[str]) -> None:
     request, faults = read_claim(body, requested_by="ana")
     assert request is None
     assert sorted(fault.field for fault in faults) == sorted(fields)
     assert all(fault.message for fault in faults)
 
 
-def test_a_body_that_is_no_mapping_is_one_fault() -> None:
+def test_a_body_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(Invalid):
         parse_claim([1, 2], requested_by="ana")
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_fields_have_their_defaults() -> None:
     assert parse_claim({"pool": "a"}, requested_by="ana") == ClaimRequest(
         pools=("a",), requested_by="ana"
     )
 
 
-def test_a_task_is_a_kind_and_plan_and_apply_is_serial() -> None:
+def test_a_task_sets_its_kind_and_plan_and_apply_is_serial() -> None:
     plan = parse_claim({"pool": "a", "task": "plan", "workspace": "net/prod"}, requested_by="ana")
     both = parse_claim(
         {"pool": "a", "task": "plan_and_apply", "workspace": "net/prod"}, requested_by="ana"
@@ -91,7 +91,7 @@ def test_a_task_is_a_kind_and_plan_and_apply_is_serial() -> None:
     assert (both.kind, both.is_serial, both.is_retried) == ("plan_and_apply", True, True)
 
 
-def test_the_key_may_stand_in_the_header() -> None:
+def test_the_key_may_be_given_in_the_header() -> None:
     assert parse_claim({"pool": "a"}, requested_by="ana", key="k").key == "k"
     assert parse_claim({"pool": "a", "key": "k"}, requested_by="ana", key="k").key == "k"
     assert (
@@ -110,7 +110,7 @@ def test_the_key_may_stand_in_the_header() -> None:
         ({"pool": "a", "selector": {"gpu": "t4"}}, False),
     ],
 )
-def test_simple_is_one_slot_of_one_pool_without_terms(
+def test_a_simple_request_is_for_one_slot_of_one_pool_without_terms(
     body: dict[str, Any], is_simple: bool
 ) -> None:
     request = parse_claim(body, requested_by="ana")
@@ -118,14 +118,14 @@ def test_simple_is_one_slot_of_one_pool_without_terms(
     assert not (request.is_simple and request.terms)
 
 
-def test_the_digest_is_of_what_is_asked_for_not_of_the_key() -> None:
+def test_the_digest_covers_the_request_but_not_its_key() -> None:
     one = parse_claim({"pool": "a", "key": "1"}, requested_by="ana")
     same = parse_claim({"pools": ["a"], "key": "2", "size": 1, "priority": 0}, requested_by="ben")
     other = parse_claim({"pool": "a", "key": "1", "priority": 1}, requested_by="ana")
     assert one.digest() == same.digest() != other.digest()
 
 
-def test_equal_requests_have_one_line_whatever_the_order_of_labels() -> None:
+def test_the_order_of_labels_does_not_change_the_shape() -> None:
     one = parse_claim(
         {"pool": "a", "selector": {"x": "1", "y": "2"}, "owner": "p"}, requested_by="ana"
     )
@@ -146,7 +146,7 @@ def test_equal_requests_have_one_line_whatever_the_order_of_labels() -> None:
         ({"hold_for": "10s"}, LeaseSpec(acknowledge=30), 10),
     ],
 )
-def test_the_first_look_is_at_the_nearest_limit(
+def test_the_first_check_is_due_at_the_nearest_limit(
     body: dict[str, Any], lease: LeaseSpec, due_in: float | None
 ) -> None:
     spec = parse_claim({"pool": "a", **body}, requested_by="ana").spec(lease)
@@ -155,7 +155,7 @@ def test_the_first_look_is_at_the_nearest_limit(
         assert f'"due_in": {due_in}' in spec.replace(".0", "")
 
 
-def test_of_very_many_unknown_fields_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_many_unknown_fields_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The body is read while others wait for the event loop; to find out for each what was meant
     takes 40 us.
     """

@@ -1,4 +1,4 @@
-"""Decisions as tables, without a database."""
+"""Tables of the pure allocation and deadline policies, without a database."""
 
 import pytest
 
@@ -119,7 +119,7 @@ REFUSALS: list[tuple[str, SlotDemand, list[Offer], str | None]] = [
 @pytest.mark.parametrize(
     ("name", "wanted", "offers", "code"), REFUSALS, ids=[r[0] for r in REFUSALS]
 )
-def test_what_could_never_be_served(
+def test_a_demand_that_could_never_be_served_is_refused_with_its_code(
     name: str, wanted: SlotDemand, offers: list[Offer], code: str | None
 ) -> None:
     refusal = find_refusal(wanted, offers)
@@ -127,7 +127,7 @@ def test_what_could_never_be_served(
     assert refusal is None or (refusal.text and refusal.way_out)
 
 
-def test_a_run_is_as_long_as_its_steps_are_equal() -> None:
+def test_the_longest_run_has_equal_steps() -> None:
     assert longest_run([], 1) == 0
     assert longest_run([5], 1) == 1
     assert longest_run([3, 1, 2, 7, 8], 1) == 3
@@ -176,23 +176,23 @@ REASONS: list[tuple[str, SlotDemand, list[PoolState], str]] = [
 
 
 @pytest.mark.parametrize(("name", "wanted", "pools", "code"), REASONS, ids=[r[0] for r in REASONS])
-def test_why_a_line_waits(name: str, wanted: SlotDemand, pools: list[PoolState], code: str) -> None:
+def test_a_queue_gets_the_wait_reason_of_its_state(
+    name: str, wanted: SlotDemand, pools: list[PoolState], code: str
+) -> None:
     assert find_reason(wanted, pools) == code
 
 
 @pytest.mark.parametrize(
     "code", ["no_member_with_labels", "pool_not_found", "no_member_willing", "too_big"]
 )
-def test_a_line_that_no_leaving_holder_serves_holds_nobody_back(code: str) -> None:
+def test_a_queue_that_released_slots_cannot_serve_is_passable(code: str) -> None:
     assert is_passable(code, is_simple=False)
 
 
 @pytest.mark.parametrize(
     ("code", "is_simple"), [("full", False), ("not_contiguous", False), ("no_member_willing", True)]
 )
-def test_a_line_that_is_served_once_holders_leave_holds_others_back(
-    code: str, is_simple: bool
-) -> None:
+def test_a_queue_that_released_slots_can_serve_is_not_passable(code: str, is_simple: bool) -> None:
     assert not is_passable(code, is_simple=is_simple)
 
 
@@ -210,7 +210,7 @@ def test_a_line_that_is_served_once_holders_leave_holds_others_back(
         (1, 1, 0, STRICT_AFTER, False),
     ],
 )
-def test_a_smaller_claim_passes_within_the_need_of_the_one_that_waits(
+def test_a_smaller_claim_passes_a_waiting_one_only_within_its_size(
     size: int, taken: int, passed: int, waited: float, may_pass: bool
 ) -> None:
     assert (
@@ -233,7 +233,7 @@ def test_slots_that_no_waiting_claim_could_use_are_taken_first() -> None:
     )
 
 
-def test_turns_go_by_rank_then_by_age() -> None:
+def test_turns_are_ordered_by_rank_and_then_by_age() -> None:
     assert sorted([Turn(100, 7), Turn(0, 9), Turn(100, 3), Turn(50, 8)]) == [
         Turn(0, 9),
         Turn(50, 8),
@@ -242,7 +242,7 @@ def test_turns_go_by_rank_then_by_age() -> None:
     ]
 
 
-def test_many_heads_are_tried_in_turns_and_none_is_forgotten() -> None:
+def test_limited_tries_mix_the_first_turns_with_the_longest_untried_queues() -> None:
     heads = [Head(Turn(100, i), shape=i, is_simple=False, tried=float(i)) for i in range(10)]
     assert choose_heads(heads, 10) == heads
     # The first two by their turns, then those that were tried longest ago.
@@ -289,11 +289,13 @@ LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
 
 
 @pytest.mark.parametrize(("name", "timed", "look"), LOOKS, ids=[c[0] for c in LOOKS])
-def test_what_a_timer_does(name: str, timed: Timed, look: DeadlineCheck) -> None:
+def test_a_deadline_check_ends_keeps_or_postpones_the_claim(
+    name: str, timed: Timed, look: DeadlineCheck
+) -> None:
     assert check_deadlines(timed) == look
 
 
-def test_a_lost_plan_is_tried_again_and_a_lost_apply_never() -> None:
+def test_a_lost_plan_is_retried_and_a_lost_apply_ends() -> None:
     assert fate_of_lost(step="plan", is_retried=True)[:2] == ("waiting", "")
     assert fate_of_lost(step="", is_retried=False)[:2] == ("ended", "lost")
     assert fate_of_lost(step="apply", is_retried=True)[:2] == ("ended", "lost")
@@ -311,5 +313,5 @@ def test_a_lost_plan_is_tried_again_and_a_lost_apply_never() -> None:
         (3 * 86400 + 4 * 3600 + 59, "3 d 4 h"),
     ],
 )
-def test_lengths_of_time_as_the_pages_say_them(seconds: float, words: str) -> None:
+def test_a_duration_is_worded_with_its_units(seconds: float, words: str) -> None:
     assert words_for(seconds) == words
